@@ -1,0 +1,34 @@
+# Every target sets up what is missing, so that a fresh clone needs nothing but Python 3.11 or newer and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test bench check clean
+.DEFAULT_GOAL := demo
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "pykueue needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "Setting up $(VENV) (once) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/pykueue demo
+
+test: $(READY)
+	@$(BIN)/pytest
+
+bench: $(READY)
+	@$(BIN)/python -m bench
+
+check: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

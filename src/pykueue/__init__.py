@@ -1,0 +1,1 @@
+"""Job queueing for Kubernetes that speaks Kueue's API."""

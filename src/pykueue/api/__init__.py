@@ -1,0 +1,1 @@
+"""What users write: typed objects, quantities, defaulting, validation, conversion, CRDs."""

@@ -1,0 +1,1 @@
+"""The embedded cluster: an ordinary Kubernetes cluster that knows nothing of queues."""

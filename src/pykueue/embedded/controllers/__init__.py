@@ -1,0 +1,1 @@
+"""The built-in controllers: Job, garbage collection, namespaces."""

@@ -1,0 +1,1 @@
+"""What is particular to each built-in kind: defaults, validation, printed columns."""

@@ -1,0 +1,1 @@
+"""Node agents: simulated nodes that run pods by annotation."""

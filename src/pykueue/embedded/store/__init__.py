@@ -1,0 +1,1 @@
+"""Where objects live: a revisioned key-value store, durable or in memory."""

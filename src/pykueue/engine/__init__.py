@@ -1,0 +1,1 @@
+"""The decisions: pure, synchronous, deterministic. No I/O, no clock, no asyncio."""

@@ -1,0 +1,1 @@
+"""One module per job kind: how it becomes a Workload, how it is started and stopped."""

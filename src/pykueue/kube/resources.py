@@ -1,0 +1,60 @@
+"""Names of the resources the project's own code talks to."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Resource(NamedTuple):
+    """One served resource: where it lives and what its objects are called."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """The request path of the collection, an object or a subresource."""
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if self.namespaced and namespace:
+            base += f"/namespaces/{namespace}"
+        base += f"/{self.plural}"
+        if name:
+            base += f"/{name}"
+        if subresource:
+            base += f"/{subresource}"
+        return base
+
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
+NODES = Resource("", "v1", "nodes", "Node", False)
+PODS = Resource("", "v1", "pods", "Pod", True)
+SERVICES = Resource("", "v1", "services", "Service", True)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True)
+SECRETS = Resource("", "v1", "secrets", "Secret", True)
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", True)
+EVENTS = Resource("", "v1", "events", "Event", True)
+EVENTS_V1 = Resource("events.k8s.io", "v1", "events", "Event", True)
+JOBS = Resource("batch", "v1", "jobs", "Job", True)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False)
+
+KUEUE_GROUP = "kueue.x-k8s.io"
+RESOURCE_FLAVORS = Resource(KUEUE_GROUP, "v1beta2", "resourceflavors", "ResourceFlavor", False)
+CLUSTER_QUEUES = Resource(KUEUE_GROUP, "v1beta2", "clusterqueues", "ClusterQueue", False)
+COHORTS = Resource(KUEUE_GROUP, "v1beta2", "cohorts", "Cohort", False)
+LOCAL_QUEUES = Resource(KUEUE_GROUP, "v1beta2", "localqueues", "LocalQueue", True)
+WORKLOADS = Resource(KUEUE_GROUP, "v1beta2", "workloads", "Workload", True)
+WORKLOAD_PRIORITY_CLASSES = Resource(
+    KUEUE_GROUP, "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass", False
+)
+ADMISSION_CHECKS = Resource(KUEUE_GROUP, "v1beta2", "admissionchecks", "AdmissionCheck", False)

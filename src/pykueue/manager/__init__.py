@@ -1,0 +1,1 @@
+"""Controllers, webhooks and configuration: connects engine, jobs and kube."""

@@ -1,0 +1,1 @@
+"""Virtual-time runs of the same engine and controllers."""

@@ -1,0 +1,1 @@
+"""Visibility API and dashboard."""
