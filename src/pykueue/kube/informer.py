@@ -1,0 +1,382 @@
+"""Watch caches: the objects of one resource as the API server shows them, kept up to date.
+
+A cache lists once, then follows the watch. When the watch breaks it goes on where it stopped; when the server
+no longer remembers that point (410) it lists again and tells its handlers only what really changed. Events of
+one cache are told strictly in the order of their versions, and none is skipped: an object that came and went
+while the connection was down is the only thing a handler never hears of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+from pykueue.clock import Clock
+from pykueue.kube.client import Client, Object
+from pykueue.kube.errors import ApiError
+from pykueue.kube.resources import Resource
+
+ADDED = "ADDED"
+MODIFIED = "MODIFIED"
+DELETED = "DELETED"
+BOOKMARK = "BOOKMARK"
+
+#: Annotation of the bookmark that ends the initial events of a streamed list.
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+#: Delay before the connection is tried again, in seconds: doubles from the first to the second.
+BACKOFF_BASE = 0.8
+BACKOFF_CAP = 30.0
+#: A watch that ends within this many seconds without a single event counts as a failure.
+SHORT_WATCH = 1.0
+
+#: (namespace, name); the namespace of a cluster-scoped object is "".
+Key = tuple[str, str]
+#: Called with the kind of change, the object before (None for ADDED) and after (None for DELETED).
+Handler = Callable[[str, Any, Any], None]
+KeyFunction = Callable[[Any], Iterable[Hashable]]
+Objects = list[Any]
+
+log = logging.getLogger(__name__)
+
+
+class _Entry(NamedTuple):
+    uid: str
+    version: str
+    object: Any
+
+
+class _Index(NamedTuple):
+    key_function: KeyFunction
+    #: index key -> object keys, in the order in which they came (a dict, for its order)
+    keys: dict[Hashable, dict[Key, None]]
+
+
+class Informer:
+    """A cache of one resource, or of the part of it that a namespace and selectors pick out.
+
+    `transform` turns each object into what is kept (a typed view, or fewer fields) to save memory; without it
+    the objects themselves are kept, which for a server in the same process costs nothing. With `stream` the
+    first list comes as a watch, so that it is never in memory as a whole; servers that cannot do that are
+    asked for a plain list.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        *,
+        clock: Clock | None = None,
+        transform: Callable[[Object], Any] | None = None,
+        stream: bool = False,
+    ) -> None:
+        self.resource = resource
+        self._client = client
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._clock = clock or Clock()
+        self._transform = transform
+        self._stream = stream
+        self._entries: dict[Key, _Entry] = {}
+        self._indexes: dict[str, _Index] = {}
+        self._handlers: list[Handler] = []
+        self._version: str | None = None
+        self._synced = asyncio.Event()
+
+    # Reading
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, namespace: str | None, name: str) -> Any | None:
+        """The cached object, or None."""
+        entry = self._entries.get((namespace or "", name))
+        return None if entry is None else entry.object
+
+    def list(self, namespace: str | None = None) -> Objects:
+        """All cached objects, or those of one namespace."""
+        if namespace is None:
+            return [entry.object for entry in self._entries.values()]
+        return [entry.object for key, entry in self._entries.items() if key[0] == namespace]
+
+    def add_index(self, name: str, key_function: KeyFunction) -> None:
+        """Keep objects findable by the keys `key_function` gives them; the same name twice is one index."""
+        if name in self._indexes:
+            return
+        index = self._indexes[name] = _Index(key_function, {})
+        for key, entry in self._entries.items():
+            _index_add(index, key, entry.object)
+
+    def by_index(self, name: str, key: Hashable) -> Objects:
+        """The objects that have `key` in that index, in the order in which they got it."""
+        return [self._entries[found].object for found in self._indexes[name].keys.get(key, ())]
+
+    def on_event(self, handler: Handler) -> None:
+        """Tell `handler` of every change, beginning with an ADDED for everything that is cached already."""
+        self._handlers.append(handler)
+        for entry in list(self._entries.values()):
+            _call(handler, ADDED, None, entry.object)
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the first list has been taken in and told to the handlers."""
+        return self._synced.is_set()
+
+    async def synced(self) -> None:
+        """Wait for the first list."""
+        await self._synced.wait()
+
+    # Following the server
+
+    async def run(self) -> None:
+        """Keep the cache up to date until cancelled."""
+        failures = 0
+        while True:
+            started = asyncio.get_running_loop().time()
+            before = self._version
+            try:
+                if self._version is None:
+                    await self._list()
+                await self._watch()
+            except ApiError as error:
+                if error.expired:
+                    log.info("%s: version %s is forgotten by the server; listing again", self, self._version)
+                    self._version = None
+                else:
+                    log.warning("%s: %s", self, error)
+            except (ConnectionError, TimeoutError) as error:
+                log.info("%s: connection lost: %s", self, error)
+            else:
+                if asyncio.get_running_loop().time() - started >= SHORT_WATCH:
+                    failures = 0
+                    continue
+            if self._version is not None and self._version != before:
+                failures = 0
+            await self._clock.sleep(min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** min(failures, 16)))
+            failures += 1
+
+    def __str__(self) -> str:
+        where = f" in {self._namespace}" if self._namespace else ""
+        return f"cache of {self.resource.plural}{where}"
+
+    async def _list(self) -> None:
+        if self._stream:
+            try:
+                await self._list_streamed()
+                return
+            except ApiError as error:
+                if error.expired or error.code >= 500 or error.code == 429:
+                    raise
+                log.info("%s: the server cannot stream lists (%s)", self, error)
+                self._stream = False
+        found = await self._client.list(
+            self.resource,
+            self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )
+        self._replace(self._entries_of(found.items))
+        self._version = found.resource_version
+        self._synced.set()
+
+    async def _list_streamed(self) -> None:
+        """Take the first list from a watch, and go on with the same watch."""
+        entries: dict[Key, _Entry] = {}
+        watch = self._client.watch(
+            self.resource,
+            self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            initial_events=True,
+        )
+        async with aclosing(watch) as events:
+            complete = False
+            async for type_, obj in events:
+                if complete:
+                    self._take(type_, obj)
+                elif type_ == BOOKMARK:
+                    if INITIAL_EVENTS_END in (obj["metadata"].get("annotations") or {}):
+                        complete = True
+                        self._replace(entries)
+                        entries = {}
+                        self._version = obj["metadata"]["resourceVersion"]
+                        self._synced.set()
+                elif type_ == DELETED:
+                    entries.pop(_key(obj), None)
+                else:
+                    entries.update(self._entries_of([obj]))
+            if not complete:
+                raise ConnectionError("the watch ended before the list was complete")
+
+    async def _watch(self) -> None:
+        watch = self._client.watch(
+            self.resource,
+            self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            resource_version=self._version,
+        )
+        async with aclosing(watch) as events:
+            async for type_, obj in events:
+                self._take(type_, obj)
+
+    def _take(self, type_: str, obj: Object) -> None:
+        if type_ != BOOKMARK:
+            key, entry = _key(obj), self._entry(obj)
+            if type_ == DELETED or entry is None:
+                self._delete(key, entry)
+            else:
+                self._store(key, entry)
+        self._version = obj["metadata"]["resourceVersion"]
+
+    def _replace(self, listed: dict[Key, _Entry]) -> None:
+        for key in [key for key in self._entries if key not in listed]:
+            self._delete(key, self._entries[key])
+        for key, entry in listed.items():
+            known = self._entries.get(key)
+            if known is None or known.version != entry.version or known.uid != entry.uid:
+                self._store(key, entry)
+
+    def _store(self, key: Key, entry: _Entry) -> None:
+        known = self._entries.get(key)
+        if known is not None and known.uid != entry.uid:
+            # Deleted and created again while nobody looked: two objects, and handlers must hear of both.
+            self._delete(key, known)
+            known = None
+        self._entries[key] = entry
+        for index in self._indexes.values():
+            if known is not None:
+                _index_move(index, key, known.object, entry.object)
+            else:
+                _index_add(index, key, entry.object)
+        if known is None:
+            self._tell(ADDED, None, entry.object)
+        else:
+            self._tell(MODIFIED, known.object, entry.object)
+
+    def _delete(self, key: Key, last: _Entry | None) -> None:
+        known = self._entries.pop(key, None)
+        if known is None:
+            return
+        for index in self._indexes.values():
+            for index_key in index.key_function(known.object):
+                _index_remove(index, key, index_key)
+        self._tell(DELETED, (last or known).object, None)
+
+    def _tell(self, type_: str, old: Any, new: Any) -> None:
+        for handler in self._handlers:
+            _call(handler, type_, old, new)
+
+    def _entries_of(self, objects: Iterable[Object]) -> dict[Key, _Entry]:
+        entries = ((_key(obj), self._entry(obj)) for obj in objects)
+        return {key: entry for key, entry in entries if entry is not None}
+
+    def _entry(self, obj: Object) -> _Entry | None:
+        """What is kept of an object; None when it cannot be read, and is then as good as absent."""
+        metadata = obj["metadata"]
+        try:
+            kept = obj if self._transform is None else self._transform(obj)
+        except Exception:
+            log.exception("%s: cannot read %s/%s", self, *_key(obj))
+            return None
+        return _Entry(metadata.get("uid", ""), metadata.get("resourceVersion", ""), kept)
+
+
+def _key(obj: Object) -> Key:
+    metadata = obj["metadata"]
+    return (metadata.get("namespace") or "", metadata["name"])
+
+
+def _call(handler: Handler, type_: str, old: Any, new: Any) -> None:
+    try:
+        handler(type_, old, new)
+    except Exception:
+        # The cache and the other handlers go on: one handler's fault must not cost them this event.
+        log.exception("an event handler failed on %s", type_)
+
+
+def _index_add(index: _Index, key: Key, obj: Any) -> None:
+    for index_key in index.key_function(obj):
+        index.keys.setdefault(index_key, {})[key] = None
+
+
+def _index_remove(index: _Index, key: Key, index_key: Hashable) -> None:
+    found = index.keys.get(index_key)
+    if found is not None:
+        found.pop(key, None)
+        if not found:
+            del index.keys[index_key]
+
+
+def _index_move(index: _Index, key: Key, old: Any, new: Any) -> None:
+    """An object that keeps an index key keeps its place under it."""
+    before, after = set(index.key_function(old)), list(index.key_function(new))
+    for index_key in before.difference(after):
+        _index_remove(index, key, index_key)
+    for index_key in after:
+        if index_key not in before:
+            index.keys.setdefault(index_key, {})[key] = None
+
+
+class InformerFactory:
+    """One cache per resource and selection, however many controllers ask for it.
+
+    Caches may be asked for before and while the factory runs.
+    """
+
+    def __init__(self, client: Client, *, clock: Clock | None = None, stream: bool = False) -> None:
+        self._client = client
+        self._clock = clock or Clock()
+        self._stream = stream
+        self._informers: dict[tuple[object, ...], Informer] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def informer(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        *,
+        transform: Callable[[Object], Any] | None = None,
+    ) -> Informer:
+        """The shared cache of this selection and transformation."""
+        identity = (resource, namespace, label_selector, field_selector, transform)
+        informer = self._informers.get(identity)
+        if informer is None:
+            informer = self._informers[identity] = Informer(
+                self._client,
+                resource,
+                namespace,
+                label_selector,
+                field_selector,
+                clock=self._clock,
+                transform=transform,
+                stream=self._stream,
+            )
+            if self._group is not None:
+                self._group.create_task(informer.run())
+        return informer
+
+    async def run(self) -> None:
+        """Keep all caches up to date until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for informer in self._informers.values():
+                    group.create_task(informer.run())
+                await asyncio.get_running_loop().create_future()
+        finally:
+            self._group = None
+
+    async def synced(self) -> None:
+        """Wait for the first list of every cache asked for so far."""
+        for informer in list(self._informers.values()):
+            await informer.synced()
