@@ -16,10 +16,11 @@ class ObjectSchema(Protocol):
     along the changed path, and returns its argument itself when there is nothing to change.
     """
 
-    def prepare(self, obj: Object) -> tuple[Object, list[str]]:
+    def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
         """The object without unknown fields and with the schema's defaults, and the unknown fields' paths.
 
-        Must cope with wrong types anywhere (it leaves such parts alone for `validate` to refuse).
+        Subtrees that are the same object in `old` (`is`), which was prepared before, may be skipped. Must cope
+        with wrong types anywhere (it leaves such parts alone for `validate` to refuse).
         """
         ...
 
@@ -36,7 +37,7 @@ class ObjectSchema(Protocol):
 
 
 # Functions expected of the neighbouring modules:
-#   schema.builtin_schema(group, version, kind) -> ObjectSchema       KeyError when nothing is published for it
+#   schema.builtin_schema(group, version, kind) -> ObjectSchema       KeyError when nothing is published
 #   schema.custom_schema(group, version, kind, namespaced, openapi: dict | None) -> ObjectSchema
 #   schema.check_custom_schema(openapi, path) -> list[Cause]          structural rules, CEL compiles
 #   patches.json_patch(doc, patch: list) -> doc                       ApiError 422 / 400

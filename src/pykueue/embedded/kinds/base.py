@@ -4,8 +4,8 @@ A `Kind` describes one kind in one served version: its names, and hooks that the
 this order: `default`, `prepare_create` or `prepare_update` (or `prepare_status`), `validate` (plus
 `validate_update` or `validate_status` when there is an old object). Objects are shared and immutable: a hook
 returns its argument when there is nothing to change, and otherwise a new object that copies only along the
-changed path. Before the first hook the object's types have been checked against the published schema, so hooks
-need not guard against a string where a map belongs; they must guard against absent fields.
+changed path. Before the first hook the object's types have been checked against the published schema, so
+hooks need not guard against a string where a map belongs; they must guard against absent fields.
 
 Built-in kinds and custom ones (made from CustomResourceDefinitions) are both described this way.
 """
@@ -93,6 +93,8 @@ class Kind:
     unconditional_update: bool = True
     #: Whether PUT of a missing object creates it.
     create_on_update: bool = False
+    #: Whether a status given at creation is kept although status is a subresource (nodes register with theirs).
+    keeps_status_at_create: bool = False
     #: What happens to dependents when a DELETE does not say.
     default_propagation: str = "Background"
     #: Whether types are checked as soon as the body is decoded, as for built-in kinds; custom ones are
