@@ -1,0 +1,270 @@
+"""Watch caches: what handlers hear when connections break, histories end and objects come back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from kube_fake import FakeApi
+
+from pykueue.clock import Clock, run_virtual
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.kube.informer import Informer, InformerFactory
+from pykueue.kube.resources import CONFIG_MAPS, NODES, PODS
+
+Story = list[tuple[str, str]]
+
+
+@asynccontextmanager
+async def running(component: Any) -> AsyncIterator[None]:
+    task = asyncio.create_task(component.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def story_of(informer: Informer) -> Story:
+    """Everything a handler hears: kind of change and name=value."""
+    story: Story = []
+
+    def hear(type_: str, old: Any, new: Any) -> None:
+        obj = old if new is None else new
+        story.append((type_, f"{obj['metadata']['name']}={(obj.get('data') or {}).get('v')}"))
+
+    informer.on_event(hear)
+    return story
+
+
+def maps(api: FakeApi, clock: Clock, **options: Any) -> Informer:
+    return Informer(Client(api, clock=clock), CONFIG_MAPS, "a", clock=clock, **options)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("server_streams", [False, True])
+def test_a_cache_lists_then_follows(stream: bool, server_streams: bool) -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        api.streams_lists = server_streams
+        api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+        api.put(CONFIG_MAPS, "other", "b", data={"v": "1"})
+        informer = maps(api, clock, stream=stream)
+        story = story_of(informer)
+        async with running(informer):
+            await informer.synced()
+            assert story == [("ADDED", "x=1")]
+            await clock.sleep(1)
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "2"})
+            api.put(CONFIG_MAPS, "y", "a", data={"v": "1"})
+            api.remove(CONFIG_MAPS, "x", "a")
+            await clock.sleep(1)
+            assert story[1:] == [("MODIFIED", "x=2"), ("ADDED", "y=1"), ("DELETED", "x=2")]
+            assert informer.get("a", "x") is None
+            assert informer.get("a", "y")["data"] == {"v": "1"}
+            late = story_of(informer)
+            assert late == [("ADDED", "y=1")]
+        assert api.watching == 0
+
+    run_virtual(main)
+
+
+def test_a_broken_watch_goes_on_where_it_stopped_without_listing_again() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        informer = maps(api, clock)
+        story = story_of(informer)
+        async with running(informer):
+            await informer.synced()
+            await clock.sleep(5)
+            api.drop_watches(ConnectionResetError("gone"))
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "2"})
+            await clock.sleep(5)
+            api.drop_watches()
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "3"})
+            await clock.sleep(5)
+        assert story == [("ADDED", "x=1"), ("MODIFIED", "x=2"), ("MODIFIED", "x=3")]
+        lists = [request for request in api.requests if "watch" not in request.query]
+        assert len(lists) == 1
+
+    run_virtual(main)
+
+
+def test_a_forgotten_version_is_listed_again_and_only_what_changed_is_told() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        for name in ("same", "changed", "gone", "reborn"):
+            api.put(CONFIG_MAPS, name, "a", data={"v": "1"})
+        informer = maps(api, clock)
+        story = story_of(informer)
+        informer.add_index("value", lambda obj: [obj["data"]["v"]])
+        async with running(informer):
+            await informer.synced()
+            await clock.sleep(1)
+            story.clear()
+            api.drop_watches()
+            await clock.sleep(0)
+            api.put(CONFIG_MAPS, "changed", "a", data={"v": "2"})
+            api.remove(CONFIG_MAPS, "gone", "a")
+            api.remove(CONFIG_MAPS, "reborn", "a")
+            api.put(CONFIG_MAPS, "reborn", "a", data={"v": "2"})
+            api.put(CONFIG_MAPS, "brief", "a", data={"v": "1"})
+            api.remove(CONFIG_MAPS, "brief", "a")
+            api.forget_history()
+            api.drop_watches(ApiError(410, "Expired", "too old resource version"))
+            await clock.sleep(60)
+            assert sorted(story) == [
+                ("ADDED", "reborn=2"),
+                ("DELETED", "gone=1"),
+                ("DELETED", "reborn=1"),
+                ("MODIFIED", "changed=2"),
+            ]
+            assert story.index(("DELETED", "reborn=1")) < story.index(("ADDED", "reborn=2"))
+            named = [obj["metadata"]["name"] for obj in informer.by_index("value", "2")]
+            assert named == ["changed", "reborn"]
+            assert [obj["metadata"]["name"] for obj in informer.by_index("value", "1")] == ["same"]
+
+    run_virtual(main)
+
+
+def test_bookmarks_move_the_point_to_resume_from() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        informer = maps(api, clock)
+        async with running(informer):
+            await informer.synced()
+            await clock.sleep(1)
+            for number in range(10):
+                api.put(NODES, f"n{number}")
+            api.bookmark(CONFIG_MAPS)
+            await clock.sleep(1)
+            api.forget_history()
+            api.drop_watches()
+            await clock.sleep(1)
+        assert api.requests[-1].query["resourceVersion"] == "10"
+        assert len([request for request in api.requests if "watch" not in request.query]) == 1
+
+    run_virtual(main)
+
+
+def test_a_server_that_is_away_is_asked_ever_more_rarely() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        times: list[float] = []
+        api.refusals = [ConnectionRefusedError("away") for _ in range(9)]
+
+        async def call(request: Any, original: Callable[..., Any] = api.call) -> Any:
+            times.append(asyncio.get_running_loop().time())
+            return await original(request)
+
+        api.call = call  # type: ignore[method-assign]
+        informer = maps(api, clock)
+        async with running(informer):
+            await informer.synced()
+        gaps = [round(after - before, 3) for before, after in itertools.pairwise(times)]
+        assert gaps == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]
+
+    run_virtual(main)
+
+
+def test_a_failing_handler_or_unreadable_object_costs_nobody_else_anything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        informer = maps(api, clock, transform=lambda obj: {**obj, "data": {"v": int(obj["data"]["v"])}})
+
+        def fail(type_: str, old: Any, new: Any) -> None:
+            raise RuntimeError("no")
+
+        informer.on_event(fail)
+        story = story_of(informer)
+        async with running(informer):
+            await informer.synced()
+            api.put(CONFIG_MAPS, "bad", "a", data={"v": "not a number"})
+            api.put(CONFIG_MAPS, "good", "a", data={"v": "1"})
+            await clock.sleep(1)
+            api.put(CONFIG_MAPS, "good", "a", data={"v": "neither"})
+            await clock.sleep(1)
+        assert story == [("ADDED", "good=1"), ("DELETED", "good=1")]
+
+    run_virtual(main)
+    assert "cannot read a/bad" in caplog.text
+
+
+def test_one_cache_serves_all_who_ask_and_late_ones_too() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        api.put(PODS, "p", "a")
+        factory = InformerFactory(Client(api, clock=clock), clock=clock)
+        pods = factory.informer(PODS, "a")
+        assert factory.informer(PODS, "a") is pods
+        assert factory.informer(PODS, "a", "k=v") is not pods
+        async with running(factory):
+            await factory.synced()
+            nodes = factory.informer(NODES)
+            await factory.synced()
+            assert nodes.has_synced
+            assert len(pods) == 1
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_breaks_the_cache_ends_up_equal_to_the_server_and_handlers_saw_each_step(seed: int) -> None:
+    async def main(clock: Clock) -> None:
+        rng = random.Random(seed)
+        api = FakeApi()
+        informer = maps(api, clock)
+        informer.add_index("value", lambda obj: [obj["data"]["v"]])
+        mirror: dict[str, str] = {}
+
+        def follow(type_: str, old: Any, new: Any) -> None:
+            name = (old or new)["metadata"]["name"]
+            if type_ == "ADDED":
+                assert name not in mirror
+            else:
+                assert name in mirror
+            if new is None:
+                del mirror[name]
+            else:
+                mirror[name] = new["data"]["v"]
+
+        informer.on_event(follow)
+        async with running(informer):
+            for _ in range(300):
+                action = rng.random()
+                name = f"m{rng.randrange(8)}"
+                if action < 0.5:
+                    api.put(CONFIG_MAPS, name, "a", data={"v": str(rng.randrange(4))})
+                elif action < 0.75 and CONFIG_MAPS.path("a", name) in api.objects:
+                    api.remove(CONFIG_MAPS, name, "a")
+                elif action < 0.8:
+                    api.drop_watches(rng.choice([None, ConnectionResetError("x")]))
+                elif action < 0.83:
+                    api.forget_history()
+                    api.drop_watches()
+                elif action < 0.86:
+                    api.refusals.append(ApiError(500, "InternalError", "oops"))
+                elif action < 0.9:
+                    api.bookmark(CONFIG_MAPS)
+                else:
+                    await clock.sleep(rng.random() * 3)
+            api.refusals.clear()
+            await clock.sleep(60)
+            stored = {obj["metadata"]["name"]: obj["data"]["v"] for obj in api.objects.values()}
+            assert mirror == stored
+            assert {o["metadata"]["name"]: o["data"]["v"] for o in informer.list()} == stored
+            for value in "0123":
+                found = {obj["metadata"]["name"] for obj in informer.by_index("value", value)}
+                assert found == {name for name, v in stored.items() if v == value}
+
+    run_virtual(main)
