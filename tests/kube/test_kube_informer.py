@@ -268,3 +268,30 @@ def test_whatever_breaks_the_cache_ends_up_equal_to_the_server_and_handlers_saw_
                 assert found == {name for name, v in stored.items() if v == value}
 
     run_virtual(main)
+
+
+def test_a_noted_write_is_read_at_once_and_never_taken_back_by_an_older_event() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+        informer = maps(api, clock)
+        story = story_of(informer)
+        async with running(informer):
+            await informer.synced()
+            middle = api.put(CONFIG_MAPS, "x", "a", data={"v": "2"})
+            written = api.put(CONFIG_MAPS, "x", "a", data={"v": "3"})
+            created = api.put(CONFIG_MAPS, "y", "a", data={"v": "1"})
+            informer.note(written)
+            informer.note(middle)
+            informer.note(created)
+            assert informer.get("a", "x") == written
+            assert informer.get("a", "y") == created
+            await clock.sleep(1)
+            assert informer.get("a", "x") == written
+            assert story == [("ADDED", "x=1"), ("MODIFIED", "x=3"), ("ADDED", "y=1")]
+            api.remove(CONFIG_MAPS, "y", "a")
+            await clock.sleep(1)
+            informer.note(created)
+            assert informer.get("a", "y") is None
+
+    run_virtual(main)

@@ -124,6 +124,20 @@ class Informer:
         for entry in list(self._entries.values()):
             _call(handler, ADDED, None, entry.object)
 
+    def note(self, obj: Object) -> None:
+        """Take in what a write returned, without waiting for the watch to show it.
+
+        Whoever reads the cache after its own write sees that write, and handlers are told of it at once; the
+        watch then repeats nothing, and never leads the cache back behind it. What the watch has already passed
+        by is not taken: it may be gone again.
+        """
+        entry = self._entry(obj)
+        if entry is None or self._version is None or not _older(self._version, entry.version):
+            return
+        known = self._entries.get(_key(obj))
+        if known is None or _older(known.version, entry.version):
+            self._store(_key(obj), entry)
+
     @property
     def has_synced(self) -> bool:
         """Whether the first list has been taken in and told to the handlers."""
@@ -182,7 +196,7 @@ class Informer:
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
-        self._replace(self._entries_of(found.items))
+        self._replace(self._entries_of(found.items), found.resource_version)
         self._version = found.resource_version
         self._synced.set()
 
@@ -204,9 +218,9 @@ class Informer:
                 elif type_ == BOOKMARK:
                     if INITIAL_EVENTS_END in (obj["metadata"].get("annotations") or {}):
                         complete = True
-                        self._replace(entries)
-                        entries = {}
                         self._version = obj["metadata"]["resourceVersion"]
+                        self._replace(entries, self._version)
+                        entries = {}
                         self._synced.set()
                 elif type_ == DELETED:
                     entries.pop(_key(obj), None)
@@ -230,18 +244,27 @@ class Informer:
     def _take(self, type_: str, obj: Object) -> None:
         if type_ != BOOKMARK:
             key, entry = _key(obj), self._entry(obj)
+            known = self._entries.get(key)
+            uid, version = obj["metadata"].get("uid", ""), obj["metadata"]["resourceVersion"]
+            # What a write of our own brought is not taken back when the watch comes to where it was before.
             if type_ == DELETED or entry is None:
-                self._delete(key, entry)
-            else:
+                if known is None or known.uid == uid or _older(known.version, version):
+                    self._delete(key, entry)
+            elif known is None or _older(known.version, version):
                 self._store(key, entry)
         self._version = obj["metadata"]["resourceVersion"]
 
-    def _replace(self, listed: dict[Key, _Entry]) -> None:
-        for key in [key for key in self._entries if key not in listed]:
+    def _replace(self, listed: dict[Key, _Entry], version: str) -> None:
+        gone = [
+            key
+            for key, entry in self._entries.items()
+            if key not in listed and not _older(version, entry.version, unknown=False)
+        ]
+        for key in gone:
             self._delete(key, self._entries[key])
         for key, entry in listed.items():
             known = self._entries.get(key)
-            if known is None or known.version != entry.version or known.uid != entry.uid:
+            if known is None or known.uid != entry.uid or _older(known.version, entry.version):
                 self._store(key, entry)
 
     def _store(self, key: Key, entry: _Entry) -> None:
@@ -292,6 +315,14 @@ class Informer:
 def _key(obj: Object) -> Key:
     metadata = obj["metadata"]
     return (metadata.get("namespace") or "", metadata["name"])
+
+
+def _older(version: str, other: str, unknown: bool = True) -> bool:
+    """Whether `version` comes before `other`; `unknown` where they differ and are not numbers to compare."""
+    try:
+        return int(version) < int(other)
+    except ValueError:
+        return unknown and version != other
 
 
 def _call(handler: Handler, type_: str, old: Any, new: Any) -> None:
