@@ -1,0 +1,216 @@
+"""batch/v1 Job (reference/kueue-integrations.md 9.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pykueue.kube.resources import JOBS
+
+from . import names
+from .base import Fault, Outcome, Write
+from .objects import Object, annotations_of, get, replaced, section
+from .podsets import PodSetInfo, injected, pod_set, restored
+
+#: Labels that the Job controller puts on the template: they are no part of what the user asked for.
+CONTROLLER_LABELS = (
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+)
+_TEMPLATE = ("spec", "template")
+
+
+def _parallelism(job: Mapping[str, Any]) -> int:
+    value = get(job, "spec", "parallelism")
+    return 1 if value is None else int(value)
+
+
+def _completions(job: Mapping[str, Any]) -> int:
+    """Completions; where there are none, as many as run at a time."""
+    value = get(job, "spec", "completions")
+    return _parallelism(job) if value is None else int(value)
+
+
+def pod_count(job: Mapping[str, Any]) -> int:
+    """How many pods it runs at a time."""
+    return min(_parallelism(job), _completions(job))
+
+
+def min_parallelism(job: Mapping[str, Any]) -> int | None:
+    """The smallest parallelism it accepts; None where it wants all of it."""
+    text = annotations_of(job).get(names.MIN_PARALLELISM)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    return value if 0 < value < pod_count(job) else None
+
+
+def _syncs_completions(job: Mapping[str, Any]) -> bool:
+    return annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM) == "true"
+
+
+class BatchJob:
+    """Jobs are suspended by `spec.suspend`; all their pods come from one template, the pod set `main`."""
+
+    name = "batch/job"
+    resource = JOBS
+    prebuilt = True
+
+    def is_suspended(self, job: Mapping[str, Any]) -> bool:
+        return bool(get(job, "spec", "suspend")) and annotations_of(job).get(names.STOPPING) != "true"
+
+    def suspended(self, job: Mapping[str, Any]) -> Object:
+        return replaced(job, ("spec", "suspend"), True)
+
+    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
+        template = dict(section(job, *_TEMPLATE))
+        labels = section(template, "metadata", "labels")
+        own = {key: value for key, value in labels.items() if key not in CONTROLLER_LABELS}
+        template = replaced(template, ("metadata", "labels"), own or None)
+        if not template.get("metadata"):
+            template = {key: value for key, value in template.items() if key != "metadata"}
+        result = pod_set(template, pod_count(job))
+        minimum = min_parallelism(job)
+        if minimum is not None:
+            result["minCount"] = minimum
+        return [result]
+
+    def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
+        (info,) = infos
+        result = replaced(job, _TEMPLATE, injected(section(job, *_TEMPLATE), info))
+        result = replaced(result, ("spec", "suspend"), False)
+        if min_parallelism(job) is not None and info.count != _parallelism(job):
+            result = replaced(result, ("spec", "parallelism"), info.count)
+            if _syncs_completions(job):
+                result = replaced(result, ("spec", "completions"), info.count)
+        return result
+
+    def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
+        """Suspend, then forget the start time, then restore the template: the order the API accepts.
+
+        The template of a Job can be changed only while it has no pods and no start time
+        (reference/cluster-workloads.md 1.14). The annotation remembers that the last step is still to come,
+        should the Workload be gone by then.
+        """
+        if not get(job, "spec", "suspend"):
+            desired = self.suspended(job)
+            if originals is not None and self._restored(job, originals) != job:
+                desired = replaced(desired, ("metadata", "annotations", names.STOPPING), "true")
+            return Write(desired)
+        if self.is_active(job):
+            return None
+        if get(job, "status", "startTime") is not None:
+            return Write(replaced(job, ("status", "startTime"), None), "status")
+        desired = dict(job) if originals is None else self._restored(job, originals)
+        desired = replaced(desired, ("metadata", "annotations", names.STOPPING), None)
+        return None if desired == job else Write(desired)
+
+    def _restored(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
+        original = originals[0]
+        template = restored(section(job, *_TEMPLATE), section(original, "template"), CONTROLLER_LABELS)
+        result = replaced(job, _TEMPLATE, template)
+        if annotations_of(job).get(names.MIN_PARALLELISM) is not None:
+            count = original.get("count")
+            if count is not None and get(job, "spec", "parallelism") is not None:
+                result = replaced(result, ("spec", "parallelism"), count)
+                if _syncs_completions(job):
+                    result = replaced(result, ("spec", "completions"), count)
+        return result
+
+    def is_active(self, job: Mapping[str, Any]) -> bool:
+        if get(job, "status", "active"):
+            return True
+        started = get(job, "status", "startTime") is not None
+        return started and not self._condition(job, "Suspended") and self.outcome(job) is None
+
+    @staticmethod
+    def _condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+        for condition in get(job, "status", "conditions") or ():
+            if condition.get("type") == kind and condition.get("status") == "True":
+                return condition  # type: ignore[no-any-return]
+        return None
+
+    def pods_ready(self, job: Mapping[str, Any]) -> bool:
+        status = section(job, "status")
+        uncounted = len(get(status, "uncountedTerminatedPods", "succeeded") or ())
+        return int(status.get("succeeded") or 0) + int(status.get("ready") or 0) + uncounted >= pod_count(job)
+
+    def outcome(self, job: Mapping[str, Any]) -> Outcome | None:
+        for kind, succeeded in (("Complete", True), ("Failed", False)):
+            condition = self._condition(job, kind)
+            if condition is not None:
+                return Outcome(succeeded, str(condition.get("message") or ""))
+        return None
+
+    def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
+        parallelism = _parallelism(job)
+        status = section(job, "status")
+        if get(job, "spec", "completionMode") == "Indexed":
+            done = _indexes(status.get("completedIndexes")) | _indexes(status.get("failedIndexes"))
+            terminal = len(done)
+        else:
+            terminal = int(status.get("succeeded") or 0)
+        remaining = _completions(job) - terminal
+        if parallelism > 1 and terminal > 0 and remaining < parallelism:
+            return {names.DEFAULT_POD_SET: parallelism - max(remaining, 0)}
+        return {}
+
+    def priority_class(self, job: Mapping[str, Any]) -> str:
+        return str(get(job, "spec", "template", "spec", "priorityClassName") or "")
+
+    def default(self, job: Mapping[str, Any]) -> Object:
+        return dict(job)
+
+    def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[Fault]:
+        yield from _partial_admission_faults(job)
+        if old is not None and not get(job, "spec", "suspend"):
+            if min_parallelism(old) is not None and _parallelism(job) != _parallelism(old):
+                was_suspended = bool(get(old, "spec", "suspend"))
+                if not was_suspended:
+                    yield Fault(
+                        "spec.parallelism", "cannot change when partial admission is enabled and the job runs"
+                    )
+            if _syncs_completions(job) != _syncs_completions(old):
+                yield Fault(
+                    f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM}]",
+                    "cannot change while the job runs",
+                )
+
+
+def _partial_admission_faults(job: Mapping[str, Any]) -> Iterable[Fault]:
+    text = annotations_of(job).get(names.MIN_PARALLELISM)
+    path = f"metadata.annotations[{names.MIN_PARALLELISM}]"
+    if text is not None:
+        try:
+            value = int(text)
+        except ValueError:
+            yield Fault(path, f'Invalid value: "{text}": must be a whole number')
+        else:
+            count = pod_count(job)
+            running_below = not get(job, "spec", "suspend") and value == count
+            if not 0 < value < count and not running_below:
+                yield Fault(path, f"Invalid value: {value}: must be between 0 and {count - 1}")
+    text = annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM)
+    path = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM}]"
+    if text is not None and text not in ("true", "false"):
+        yield Fault(path, f'Invalid value: "{text}": must be true or false')
+    if text == "true":
+        if get(job, "spec", "completionMode") != "Indexed":
+            yield Fault(path, 'Invalid value: "true": needs completionMode Indexed')
+        if get(job, "spec", "completions") != _parallelism(job):
+            found = get(job, "spec", "completions")
+            yield Fault("spec.completions", f"Invalid value: {found}: must be equal to parallelism")
+
+
+def _indexes(text: str | None) -> set[int]:
+    """The index list of a Job's status, such as `0,2-5`."""
+    found: set[int] = set()
+    for part in filter(None, (text or "").split(",")):
+        first, dash, last = part.partition("-")
+        found.update(range(int(first), int(last if dash else first) + 1))
+    return found

@@ -1,0 +1,68 @@
+"""Reading and rewriting API objects that must never be changed in place, because caches share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+Object = dict[str, Any]
+
+
+def get(obj: Mapping[str, Any], *path: str) -> Any:
+    """The value at `path`, or None where any step of it is missing."""
+    value: Any = obj
+    for key in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+def section(obj: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The map at `path`; empty where it is missing."""
+    value = get(obj, *path)
+    return value if isinstance(value, Mapping) else {}
+
+
+def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return section(obj, "metadata", "labels")
+
+
+def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return section(obj, "metadata", "annotations")
+
+
+def replaced(obj: Mapping[str, Any], path: Iterable[str], value: Any) -> Object:
+    """A copy of `obj` with `value` at `path`; None removes the field. The rest is shared."""
+    key, *rest = path
+    copy = dict(obj)
+    if rest:
+        inner = obj.get(key)
+        if value is None and not isinstance(inner, Mapping):
+            return copy
+        copy[key] = replaced(inner if isinstance(inner, Mapping) else {}, rest, value)
+    elif value is None:
+        copy.pop(key, None)
+    else:
+        copy[key] = value
+    return copy
+
+
+def changed(obj: Mapping[str, Any], path: Iterable[str], change: Callable[[Any], Any]) -> Object:
+    """A copy of `obj` with the value at `path` replaced by `change` of it."""
+    steps = tuple(path)
+    return replaced(obj, steps, change(get(obj, *steps)))
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
+    """The JSON merge patch that turns `old` into `new`: lists whole, removed fields as null."""
+    patch: Object = {}
+    for key in old.keys() | new.keys():
+        before, after = old.get(key), new.get(key)
+        if before == after:
+            continue
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            patch[key] = merge_patch(before, after)
+        else:
+            patch[key] = after
+    return patch

@@ -1,0 +1,143 @@
+"""Pod sets: what a started job's pod templates gain from an admission, and how they lose it again.
+
+`PodSetInfo` is what one pod set of an admitted Workload is to be given: count, node labels, tolerations
+and labels of its flavors, and what admission checks add (reference/kueue-integrations.md 9.3, "Start" and
+"Stop").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import names
+from .objects import Object, get, replaced, section
+
+
+class PodSetConflictError(Exception):
+    """A template already says something else: the job can never be started as admitted."""
+
+
+@dataclass(frozen=True)
+class PodSetInfo:
+    """What the template of one pod set gains when the job starts."""
+
+    name: str
+    count: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Object, ...] = ()
+    scheduling_gates: tuple[Object, ...] = ()
+
+    def merged(
+        self,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+        node_selector: Mapping[str, str] | None = None,
+        tolerations: Iterable[Object] = (),
+    ) -> PodSetInfo:
+        """With more of each. Raises PodSetConflictError where one key would get two values."""
+        return PodSetInfo(
+            self.name,
+            self.count,
+            _merged("labels", self.labels, labels or {}, self.name),
+            _merged("annotations", self.annotations, annotations or {}, self.name),
+            _merged("nodeSelector", self.node_selector, node_selector or {}, self.name),
+            _extended(self.tolerations, tolerations),
+            self.scheduling_gates,
+        )
+
+
+def _merged(what: str, present: Mapping[str, str], added: Mapping[str, str], pod_set: str) -> dict[str, str]:
+    for key, value in added.items():
+        if present.get(key, value) != value:
+            raise PodSetConflictError(
+                f"pod set {pod_set}: {what}[{key}] is {present[key]!r}, the admission needs {value!r}"
+            )
+    return {**present, **added}
+
+
+def _extended(present: Iterable[Object], added: Iterable[Object]) -> tuple[Object, ...]:
+    result = list(present)
+    result.extend(item for item in added if item not in result)
+    return tuple(result)
+
+
+#: The parts of a pod template that starting a job may change and stopping it restores.
+_TEMPLATE_FIELDS = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "nodeSelector"),
+    ("spec", "tolerations"),
+    ("spec", "schedulingGates"),
+)
+
+
+def injected(template: Mapping[str, Any], info: PodSetInfo) -> Object:
+    """The template with `info` merged in. Raises PodSetConflictError where the two disagree."""
+    result = dict(template)
+    for path, what, added in (
+        (("metadata", "labels"), "labels", info.labels),
+        (("metadata", "annotations"), "annotations", info.annotations),
+        (("spec", "nodeSelector"), "nodeSelector", info.node_selector),
+    ):
+        if added:
+            result = replaced(result, path, _merged(what, section(result, *path), added, info.name))
+    for path, items in (
+        (("spec", "tolerations"), info.tolerations),
+        (("spec", "schedulingGates"), info.scheduling_gates),
+    ):
+        if items:
+            result = replaced(result, path, list(_extended(get(result, *path) or (), items)))
+    return result
+
+
+def restored(template: Mapping[str, Any], original: Mapping[str, Any], keep: Iterable[str] = ()) -> Object:
+    """The template with the fields that `injected` may change as they are in `original`.
+
+    `keep` are labels that belong to the job kind's own controller: they stay as they are.
+    """
+    result = dict(template)
+    for path in _TEMPLATE_FIELDS:
+        value = get(original, *path)
+        if path == ("metadata", "labels"):
+            own = {key: section(template, *path)[key] for key in keep if key in section(template, *path)}
+            value = {**(value or {}), **own}
+        result = replaced(result, path, value or None)
+    return result
+
+
+def count_of(pod_set: Mapping[str, Any]) -> int:
+    """`count` of a Workload's pod set; 1 where it is not written."""
+    count = pod_set.get("count")
+    return 1 if count is None else int(count)
+
+
+def without_duplicate_env(template: Mapping[str, Any]) -> Object:
+    """The template with each environment variable once, the last value of a name winning.
+
+    The Workload's schema keeps them as a list keyed by name, a Job's template does not.
+    """
+    result = dict(template)
+    for field_name in ("containers", "initContainers"):
+        containers = get(template, "spec", field_name)
+        if containers:
+            cleaned = [_single_env(container) for container in containers]
+            if cleaned != containers:
+                result = replaced(result, ("spec", field_name), cleaned)
+    return result
+
+
+def _single_env(container: Object) -> Object:
+    env = container.get("env")
+    if not env or len({item.get("name") for item in env}) == len(env):
+        return container
+    last = {item.get("name"): item for item in env}
+    return {**container, "env": list(last.values())}
+
+
+def pod_set(template: Mapping[str, Any], count: int, name: str = names.DEFAULT_POD_SET) -> Object:
+    """A pod set of a Workload's spec."""
+    return {"name": name, "count": count, "template": without_duplicate_env(template)}

@@ -1,0 +1,158 @@
+"""The Workload of a job: its name and content, and whether it still describes the job.
+
+Sources: reference/kueue-integrations.md 9.3 ("Workload construction" and step 6).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import names
+from .base import JobIntegration
+from .objects import Object, annotations_of, get, labels_of
+from .podsets import count_of
+
+API_VERSION = f"{names.DOMAIN}/v1beta2"
+_HASH_DIGITS = 5
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def is_label_value(text: str) -> bool:
+    """Whether `text` may be the value of a label."""
+    return not text or _LABEL_VALUE.fullmatch(text) is not None
+
+
+def workload_name(kind: str, group: str, name: str, uid: str, limit: int = 253, extra: str = "") -> str:
+    """A name of at most `limit` characters that no other owner gets: kind, owner's name, a hash of both."""
+    digest = hashlib.sha1(usedforsecurity=False)
+    digest.update("\n".join(filter(None, (kind, group, name, uid))).encode())
+    if extra:
+        digest.update(f"\n{extra}".encode())
+    prefix = f"{kind.lower()}-{name}"[: limit - _HASH_DIGITS - 1]
+    return f"{prefix}-{digest.hexdigest()[:_HASH_DIGITS]}"
+
+
+def queue_name(job: Mapping[str, Any]) -> str:
+    """The LocalQueue asked for, by label or by the deprecated annotation of the same name; empty: none."""
+    return labels_of(job).get(names.QUEUE_NAME) or annotations_of(job).get(names.QUEUE_NAME) or ""
+
+
+def queue_name_by_annotation(job: Mapping[str, Any]) -> bool:
+    """Whether only the deprecated annotation names the queue."""
+    return not labels_of(job).get(names.QUEUE_NAME) and bool(annotations_of(job).get(names.QUEUE_NAME))
+
+
+def max_execution_time(job: Mapping[str, Any]) -> int | None:
+    """Seconds the job may be admitted in all; None: no limit. An invalid label means none."""
+    text = labels_of(job).get(names.MAX_EXEC_TIME, "")
+    return int(text) if re.fullmatch(r"[0-9]+", text) and 0 < int(text) < 2**31 else None
+
+
+def owner_reference(job: Mapping[str, Any], integration: JobIntegration) -> Object:
+    """The reference that makes the job the Workload's controller."""
+    return {
+        "apiVersion": integration.resource.api_version,
+        "kind": integration.resource.kind,
+        "name": get(job, "metadata", "name"),
+        "uid": get(job, "metadata", "uid"),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def build(
+    job: Mapping[str, Any],
+    integration: JobIntegration,
+    priority: int,
+    priority_class_ref: Mapping[str, str] | None,
+    label_keys: Iterable[str] = (),
+    name_limit: int = 253,
+) -> Object:
+    """The Workload that stands for `job` in its queue."""
+    uid = str(get(job, "metadata", "uid"))
+    job_labels = labels_of(job)
+    own_labels = {key: job_labels[key] for key in label_keys if key in job_labels}
+    if is_label_value(uid):
+        own_labels[names.JOB_UID] = uid
+    own_annotations = {
+        key: value
+        for key, value in annotations_of(job).items()
+        if key.startswith(names.PROVISIONING_PREFIX) or key == names.ADMISSION_GATED_BY
+    }
+    spec: Object = {
+        "queueName": queue_name(job),
+        "podSets": integration.pod_sets(job),
+        "priority": priority,
+        "active": True,
+    }
+    if priority_class_ref:
+        spec["priorityClassRef"] = dict(priority_class_ref)
+    limit = max_execution_time(job)
+    if limit is not None:
+        spec["maximumExecutionTimeSeconds"] = limit
+    metadata: Object = {
+        "name": workload_name(
+            integration.resource.kind,
+            integration.resource.group,
+            str(get(job, "metadata", "name")),
+            uid,
+            name_limit,
+        ),
+        "namespace": get(job, "metadata", "namespace"),
+        "labels": own_labels,
+        "finalizers": [names.RESOURCE_IN_USE],
+        "ownerReferences": [owner_reference(job, integration)],
+    }
+    if own_annotations:
+        metadata["annotations"] = own_annotations
+    return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
+
+
+def equivalent(
+    workload: Mapping[str, Any],
+    job: Mapping[str, Any],
+    integration: JobIntegration,
+    admitted_counts: Mapping[str, int] | None = None,
+) -> bool:
+    """Whether the Workload still describes the job.
+
+    Counts, containers and, while it is not admitted, tolerations are compared; node selectors, affinity and
+    labels are not, because starting the job changes them. `admitted_counts` are given once the Workload holds
+    quota: a running job may have the admitted counts, and a suspended one its own.
+    """
+    if get(workload, "spec", "maximumExecutionTimeSeconds") != max_execution_time(job):
+        return False
+    wanted = integration.pod_sets(job)
+    present: Sequence[Mapping[str, Any]] = get(workload, "spec", "podSets") or ()
+    if len(wanted) != len(present):
+        return False
+    if admitted_counts is None:
+        return all(_same(a, b, count_of(b), tolerations=True) for a, b in zip(wanted, present, strict=True))
+    as_started = all(
+        _same(a, b, admitted_counts.get(str(b.get("name")), count_of(b)), minimum=False)
+        for a, b in zip(wanted, present, strict=True)
+    )
+    if as_started or not integration.is_suspended(job):
+        return as_started
+    return all(_same(a, b, count_of(b)) for a, b in zip(wanted, present, strict=True))
+
+
+def _same(
+    wanted: Mapping[str, Any],
+    present: Mapping[str, Any],
+    count: int,
+    tolerations: bool = False,
+    minimum: bool = True,
+) -> bool:
+    if count_of(wanted) != count:
+        return False
+    if minimum and wanted.get("minCount") != present.get("minCount"):
+        return False
+    fields = ("containers", "initContainers", *(("tolerations",) if tolerations else ()))
+    return all(
+        (get(wanted, "template", "spec", key) or []) == (get(present, "template", "spec", key) or [])
+        for key in fields
+    )

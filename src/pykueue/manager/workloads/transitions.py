@@ -1,0 +1,352 @@
+"""What each step of a Workload's life writes into its status: one function per step.
+
+Every function takes a Workload as it is and returns it as it should be; the original is not touched, and what
+does not change is shared with it. Sources: reference/kueue-api.md 5, reference/kueue-semantics.md 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykueue.api.meta import ConditionStatus, format_time, parse_time, remove_condition, set_condition
+from pykueue.jobs.objects import Object, get, replaced
+
+from . import reading
+from .reading import (
+    ADMITTED,
+    BLOCKED_ON_GATES,
+    DEACTIVATED,
+    DEACTIVATION_TARGET,
+    DUE_TO,
+    EVICTED,
+    FINISHED,
+    PENDING_EVALUATION,
+    PODS_READY,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+    WAIT_FOR_RECOVERY,
+    WAIT_FOR_START,
+    Workload,
+)
+
+#: Longest message of a condition, in bytes (reference/kueue-api.md 5.2).
+MESSAGE_LIMIT = 32768
+
+#: Evictions after which the Workload may compete again at once.
+_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+
+
+def cut(message: str, limit: int = MESSAGE_LIMIT) -> str:
+    """The message within `limit` bytes."""
+    data = message.encode()
+    return message if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "..."
+
+
+def with_condition(
+    workload: Workload, kind: str, status: ConditionStatus, reason: str, message: str, now: float
+) -> Object:
+    """With the condition set; the same Workload when it says that already."""
+    generation = int(get(workload, "metadata", "generation") or 0)
+    message = cut(message)
+    known = reading.condition(workload, kind)
+    if (
+        known is not None
+        and (known.get("status"), known.get("reason"), known.get("message")) == (status, reason, message)
+        and known.get("observedGeneration", 0) == generation
+    ):
+        return dict(workload)
+    conditions = get(workload, "status", "conditions") or ()
+    changed = set_condition(conditions, kind, status, reason, message, now, generation)
+    return replaced(workload, ("status", "conditions"), changed)
+
+
+def without_condition(workload: Workload, kind: str) -> Object:
+    """Without the condition."""
+    if reading.condition(workload, kind) is None:
+        return dict(workload)
+    conditions = remove_condition(get(workload, "status", "conditions") or (), kind)
+    return replaced(workload, ("status", "conditions"), conditions or None)
+
+
+def reserved(
+    workload: Workload,
+    admission: Mapping[str, Any],
+    checks: list[Object],
+    waits_for_pods: bool,
+    now: float,
+) -> Object:
+    """It got its quota, and is admitted in the same write unless a check is still to say yes."""
+    queue = str(admission.get("clusterQueue"))
+    result = replaced(workload, ("status", "admission"), dict(admission))
+    result = replaced(result, ("status", "resourceRequests"), None)
+    result = replaced(result, ("status", "admissionChecks"), checks or None)
+    message = f"Quota reserved in ClusterQueue {queue}"
+    result = with_condition(result, QUOTA_RESERVED, "True", QUOTA_RESERVED, message, now)
+    for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
+        known = reading.condition(result, kind)
+        if known is not None and known.get("status") == "True":
+            previously = f"Previously: {known.get('message') or known.get('reason')}"
+            result = with_condition(result, kind, "False", QUOTA_RESERVED, previously, now)
+    result = admitted_as_derived(result, now)
+    if waits_for_pods and reading.is_admitted(result):
+        result = waiting_for_start(result, now)
+    return result
+
+
+def admitted_as_derived(workload: Workload, now: float) -> Object:
+    """With the condition Admitted following from the rest (reference/kueue-semantics.md 11.1)."""
+    was = reading.is_admitted(workload)
+    if not reading.has_quota(workload):
+        if reading.condition(workload, ADMITTED) is None:
+            return dict(workload)
+        reason, message = "NoReservation", "The workload has no reservation"
+    elif pending := [
+        str(check.get("name"))
+        for check in get(workload, "status", "admissionChecks") or ()
+        if check.get("state") != "Ready"
+    ]:
+        reason = "UnsatisfiedAdmissionChecks"
+        message = f"The workload waits for the admission checks {', '.join(pending)}"
+    elif _topology_pending(workload):
+        reason, message = "PendingDelayedTopologyRequests", "The workload waits for its topology assignment"
+    else:
+        return with_condition(workload, ADMITTED, "True", ADMITTED, "The workload is admitted", now)
+    result = with_condition(workload, ADMITTED, "False", reason, message, now)
+    if was:
+        past = int(get(workload, "status", "accumulatedPastExecutionTimeSeconds") or 0)
+        spent = max(0, int(now - reading.since(workload, ADMITTED)))
+        result = replaced(result, ("status", "accumulatedPastExecutionTimeSeconds"), past + spent)
+    return result
+
+
+def _topology_pending(workload: Workload) -> bool:
+    assignments = get(workload, "status", "admission", "podSetAssignments") or ()
+    return any(assignment.get("delayedTopologyRequest") == "Pending" for assignment in assignments)
+
+
+def pending(
+    workload: Workload, reason: str, message: str, now: float, requests: list[Object] | None = None
+) -> Object:
+    """It has no quota, and this is why."""
+    result = replaced(workload, ("status", "admission"), None)
+    if requests is not None:
+        result = replaced(result, ("status", "resourceRequests"), requests)
+    result = with_condition(result, QUOTA_RESERVED, "False", reason, message, now)
+    return admitted_as_derived(result, now)
+
+
+def evicted(workload: Workload, reason: str, message: str, now: float, cause: str = "") -> Object:
+    """It must give its quota back, which it holds until its job has stopped.
+
+    `cause` is what the eviction is due to, for the statistics (reference/kueue-api.md 5.5).
+    """
+    result = with_condition(workload, EVICTED, "True", reason, message, now)
+    for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
+        result = replaced(result, ("status", field), None)
+    checks = get(workload, "status", "admissionChecks")
+    if checks:
+        again = [_reset_check(check, now) for check in checks]
+        result = replaced(result, ("status", "admissionChecks"), again)
+    known = reading.condition(result, BLOCKED_ON_GATES)
+    if known is not None and known.get("status") == "True":
+        previously = f"Previously: {known.get('message')}"
+        result = with_condition(result, BLOCKED_ON_GATES, "False", EVICTED, previously, now)
+    gates = get(workload, "status", "preemptionGates")
+    if gates:
+        closed = [_closed_gate(gate, now) for gate in gates]
+        result = replaced(result, ("status", "preemptionGates"), closed)
+    return _counted(result, reason, cause)
+
+
+def _reset_check(check: Mapping[str, Any], now: float) -> Object:
+    state = check.get("state")
+    if state == "Pending":
+        return dict(check)
+    result: Object = {key: value for key, value in check.items() if key != "podSetUpdates"}
+    result["state"] = "Pending"
+    result["lastTransitionTime"] = format_time(now)
+    result["message"] = cut(f"Reset to Pending after eviction. Previously: {state}")
+    if state == "Retry":
+        result["retryCount"] = int(check.get("retryCount") or 0) + 1
+    return result
+
+
+def _closed_gate(gate: Mapping[str, Any], now: float) -> Object:
+    if gate.get("position") == "Closed":
+        return dict(gate)
+    return {**gate, "position": "Closed", "lastTransitionTime": format_time(now)}
+
+
+def _counted(workload: Workload, reason: str, cause: str) -> Object:
+    """With the eviction counted in status.schedulingStats."""
+    plain, due, part = reason.partition(DUE_TO)
+    if due:
+        reason, cause = plain, cause or part
+    counts = [dict(entry) for entry in get(workload, "status", "schedulingStats", "evictions") or ()]
+    for entry in counts:
+        if (entry.get("reason"), entry.get("underlyingCause") or "") == (reason, cause):
+            entry["count"] = int(entry.get("count") or 0) + 1
+            break
+    else:
+        counts.append({"reason": reason, "underlyingCause": cause, "count": 1})
+    return replaced(workload, ("status", "schedulingStats", "evictions"), counts)
+
+
+def preempted(workload: Workload, reason: str, message: str, now: float) -> Object:
+    """It must make room for another one."""
+    result = evicted(workload, PREEMPTED, message, now)
+    return with_condition(result, PREEMPTED, "True", reason, message, now)
+
+
+def released(workload: Workload, waits_for_pods: bool, now: float) -> Object:
+    """Its job has stopped: the quota goes back (reference/kueue-semantics.md 11.2, step 3)."""
+    eviction = reading.condition(workload, EVICTED) or {}
+    reason = str(eviction.get("reason") or "")
+    message = str(eviction.get("message") or "")
+    status: ConditionStatus = "True" if reason in _REQUEUED_AT_ONCE else "False"
+    result = with_condition(workload, REQUEUED, status, reason, message, now)
+    why = DEACTIVATED if reason.startswith(DEACTIVATED) else PENDING_EVALUATION
+    result = pending(result, why, message, now)
+    return waiting_for_start(result, now) if waits_for_pods else result
+
+
+def unreserved(workload: Workload, reason: str, message: str, waits_for_pods: bool, now: float) -> Object:
+    """A reservation that never became an admission is withdrawn."""
+    result = pending(workload, reason, message, now)
+    return waiting_for_start(result, now) if waits_for_pods else result
+
+
+def requeued(workload: Workload, reason: str, message: str, now: float) -> Object:
+    """What kept it out of its queue is over."""
+    result = workload
+    if reading.requeue_at(workload) is not None:
+        result = replaced(workload, ("status", "requeueState", "requeueAt"), None)
+    return with_condition(result, REQUEUED, "True", reason, message, now)
+
+
+def backing_off(workload: Workload, count: int, until: float) -> Object:
+    """It may not be queued before `until`; `count` is how often that happened so far."""
+    known = reading.requeue_at(workload)
+    until = until if known is None else max(known, until)
+    result = replaced(workload, ("status", "requeueState", "count"), count)
+    return replaced(result, ("status", "requeueState", "requeueAt"), format_time(until))
+
+
+def delayed(workload: Workload, until: float) -> Object:
+    """It may not be queued before `until`, for another reason than pods that were not ready."""
+    known = reading.requeue_at(workload)
+    if known is not None and known >= until:
+        return dict(workload)
+    return replaced(workload, ("status", "requeueState", "requeueAt"), format_time(until))
+
+
+def deactivation_target(workload: Workload, cause: str, message: str, now: float) -> Object:
+    """It is to be deactivated by the system."""
+    return with_condition(workload, DEACTIVATION_TARGET, "True", cause, message, now)
+
+
+def deactivated(workload: Workload, now: float) -> Object:
+    """`spec.active` is false: it gives back what it has and is not queued again by itself."""
+    target = reading.condition(workload, DEACTIVATION_TARGET)
+    if target is not None and target.get("status") == "True":
+        cause = str(target.get("reason"))
+        reason, message = f"{DEACTIVATED}{DUE_TO}{cause}", str(target.get("message") or "")
+        message = f"The workload is deactivated: {message}" if message else "The workload is deactivated"
+    else:
+        cause, reason, message = "", DEACTIVATED, "The workload is deactivated"
+    result = without_condition(workload, DEACTIVATION_TARGET)
+    result = replaced(result, ("status", "requeueState"), None)
+    if reading.is_evicted(workload) and reading.reason(workload, EVICTED).startswith(DEACTIVATED):
+        return result
+    return evicted(result, reason, message, now, cause)
+
+
+def reactivated(workload: Workload, now: float) -> Object:
+    """`spec.active` is true again: it competes as a new one does."""
+    result = replaced(workload, ("status", "requeueState"), None)
+    return with_condition(result, REQUEUED, "True", "Reactivated", "The workload was reactivated", now)
+
+
+def without_past_execution_time(workload: Workload) -> Object:
+    """With the time of earlier runs forgotten, which counts only until the limit is reached."""
+    return replaced(workload, ("status", "accumulatedPastExecutionTimeSeconds"), None)
+
+
+def finished(workload: Workload, reason: str, message: str, now: float) -> Object:
+    """It is over; its quota is free from here on."""
+    return with_condition(workload, FINISHED, "True", reason, message, now)
+
+
+def waiting_for_start(workload: Workload, now: float) -> Object:
+    """Its pods have not all been ready since it was admitted."""
+    return with_condition(
+        workload, PODS_READY, "False", WAIT_FOR_START, "Not all pods are ready or succeeded", now
+    )
+
+
+def pods_ready(workload: Workload, ready: bool, now: float) -> Object:
+    """With PodsReady as the job shows it (reference/kueue-integrations.md 9.3, step 13)."""
+    known = reading.condition(workload, PODS_READY)
+    was_ready = known is not None and known.get("status") == "True"
+    recovering = known is not None and known.get("reason") in (WAIT_FOR_RECOVERY, "Recovered")
+    if not reading.is_admitted(workload):
+        return waiting_for_start(workload, now)
+    if ready:
+        reason = "Recovered" if recovering else "Started"
+        message = "All pods are ready or have succeeded"
+        return with_condition(workload, PODS_READY, "True", reason, message, now)
+    if was_ready or recovering:
+        message = "At least one pod is not ready any more"
+        return with_condition(workload, PODS_READY, "False", WAIT_FOR_RECOVERY, message, now)
+    return waiting_for_start(workload, now)
+
+
+def with_reclaimable(workload: Workload, counts: Mapping[str, int]) -> Object:
+    """With the pods that will not run again, which never become fewer while quota is held."""
+    known = {
+        str(entry.get("name")): int(entry.get("count") or 0)
+        for entry in get(workload, "status", "reclaimablePods") or ()
+    }
+    wanted = dict(counts)
+    if reading.has_quota(workload):
+        for name, count in known.items():
+            wanted[name] = max(count, wanted.get(name, 0))
+    sizes = {str(p.get("name")): int(p.get("count", 1)) for p in get(workload, "spec", "podSets") or ()}
+    wanted = {name: min(count, sizes[name]) for name, count in wanted.items() if name in sizes}
+    if wanted == known:
+        return dict(workload)
+    entries = [{"name": name, "count": wanted[name]} for name in sizes if name in wanted]
+    return replaced(workload, ("status", "reclaimablePods"), entries or None)
+
+
+def with_checks(workload: Workload, required: set[str], now: float) -> Object:
+    """With exactly the required checks listed, new ones Pending (reference/kueue-semantics.md 11.4)."""
+    checks = synced_checks(get(workload, "status", "admissionChecks") or (), required, now)
+    if checks == (get(workload, "status", "admissionChecks") or []):
+        return dict(workload)
+    return replaced(workload, ("status", "admissionChecks"), checks or None)
+
+
+def synced_checks(present: Any, required: set[str], now: float) -> list[Object]:
+    """The list of check states for the required checks, sorted by name."""
+    known = {str(check.get("name")): dict(check) for check in present}
+    for name in required - known.keys():
+        known[name] = {
+            "name": name,
+            "state": "Pending",
+            "lastTransitionTime": format_time(now),
+            "message": "",
+        }
+    return [known[name] for name in sorted(known) if name in required]
+
+
+def retry_at(workload: Workload) -> float | None:
+    """When checks that ask for a retry allow it: the latest of their wishes; None where none has one."""
+    times = [
+        parse_time(str(check["lastTransitionTime"])) + int(check["requeueAfterSeconds"])
+        for check in get(workload, "status", "admissionChecks") or ()
+        if check.get("state") == "Retry" and check.get("requeueAfterSeconds") is not None
+    ]
+    return max(times, default=None)
