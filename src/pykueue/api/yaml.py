@@ -1,0 +1,102 @@
+"""Reading manifests: YAML with several documents, JSON, and lists as `kubectl get -o yaml` prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml as _yaml
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # PyYAML was built without libyaml
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+
+class YamlError(ValueError):
+    """A file cannot be read as manifests. The text names the source, the document and the line."""
+
+
+class _ManifestLoader(_Loader):
+    """YAML as Kubernetes reads it: times stay text and keys are unique text."""
+
+
+_ManifestLoader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
+    ]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def _mapping(loader: _ManifestLoader, node: _yaml.MappingNode) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    result: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str):
+            # JSON knows only text as keys; a bare number or yes/no is taken as it was written.
+            key = str(key_node.value)
+        if key in result:
+            raise _yaml.constructor.ConstructorError(
+                None, None, f"duplicate key {key!r}", key_node.start_mark
+            )
+        result[key] = loader.construct_object(value_node, deep=True)
+    return result
+
+
+_ManifestLoader.add_constructor(_yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def load_documents(text: str, source: str = "<input>") -> list[dict[str, Any]]:
+    """All objects of a text, in order; empty documents are left out and `List` kinds are opened up.
+
+    Raises YamlError.
+    """
+    objects: list[dict[str, Any]] = []
+    number = 0
+    loader = _ManifestLoader(text)
+    try:
+        while loader.check_node():
+            number += 1
+            node = loader.get_node()
+            line = node.start_mark.line + 1 if node else 0
+            document = loader.construct_document(node)
+            if document is None:
+                continue
+            _collect(document, objects, f"{source}: document {number} (line {line})")
+    except _yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise YamlError(
+            f"{source}: document {max(number, 1)}: {where}{error.problem or error.context}"
+        ) from None
+    except (_yaml.YAMLError, ValueError, RecursionError) as error:
+        if isinstance(error, YamlError):
+            raise
+        raise YamlError(f"{source}: document {max(number, 1)}: {error}") from None
+    finally:
+        loader.dispose()
+    return objects
+
+
+def _collect(document: Any, objects: list[dict[str, Any]], where: str) -> None:
+    if not isinstance(document, dict):
+        raise YamlError(
+            f"{where}: found {_name_of(document)} where an object with apiVersion and kind is needed"
+        )
+    kind = document.get("kind")
+    items = document.get("items")
+    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+        for index, item in enumerate(items):
+            _collect(item, objects, f"{where}: items[{index}]")
+        return
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str) or not document[field]:
+            raise YamlError(f"{where}: {field} is missing; every object names its apiVersion and kind")
+    objects.append(document)
+
+
+def _name_of(value: Any) -> str:
+    return {list: "a list", str: "text", bool: "a boolean"}.get(type(value), f"the value {value!r}")
