@@ -1,0 +1,32 @@
+"""What the engine is told: an object appeared or changed, or it went away.
+
+The order of events is the order of time as the engine knows it. Telling the same thing twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(slots=True, frozen=True)
+class Upsert:
+    """An object exists and looks like this.
+
+    `obj` is a typed object of `pykueue.api`, never changed afterwards: ResourceFlavor, ClusterQueue, Cohort, LocalQueue,
+    Workload, AdmissionCheck, Topology, Namespace, LimitRange or RuntimeClass. Other kinds are ignored.
+    """
+
+    obj: Any
+
+
+@dataclass(slots=True, frozen=True)
+class Removed:
+    """The object is gone. `namespace` is empty for cluster-scoped kinds."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+Event = Upsert | Removed

@@ -1,0 +1,167 @@
+"""Quota arithmetic of one (flavor, resource) pair, up and down the tree.
+
+A `Cell` is what one node of the tree (a ClusterQueue or a cohort) has and uses of one pair; cells of the same pair are
+linked to the cell of the parent node, so every question walks a chain of at most the height of the tree. All amounts are
+exact integers; `UNLIMITED` stands for no bound. Source of the rules: reference/kueue-semantics.md 2.2 and 3.
+
+A cell keeps these sums true at all times, for a cohort from its children c:
+
+    subtree = nominal + sum(c.subtree - c.local)        usage = sum(max(0, c.usage - c.local))
+    local   = what the lending limit keeps at home      potential = the most the node could ever use
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pykueue.api.quantity import MAX_INT64, Quantity
+
+if TYPE_CHECKING:
+    from pykueue.engine.tree import Node
+
+#: Larger than any sum of 64-bit amounts, so that no bounded amount reaches it.
+UNLIMITED: Final = 1 << 100
+_BOUNDED: Final = 1 << 99
+
+
+def is_unlimited(amount: int) -> bool:
+    """Whether an amount of quota (even after some of it is used) has no bound."""
+    return amount >= _BOUNDED
+
+
+def units(resource: str, quantity: Quantity) -> int:
+    """The amount as quota counts it: thousandths of a cpu, base units of anything else, rounded up."""
+    return quantity.milli() if resource == "cpu" else quantity.value()
+
+
+def quota_units(resource: str, quantity: Quantity) -> int:
+    """Like `units`, for a field of a quota: the largest amounts mean no bound (2.2)."""
+    amount = quantity.value()
+    if amount >= (MAX_INT64 // 1000 if resource == "cpu" else MAX_INT64):
+        return UNLIMITED
+    return quantity.milli() if resource == "cpu" else amount
+
+
+def to_quantity(resource: str, amount: int) -> Quantity:
+    """The amount as people and manifests write it."""
+    return Quantity.of_milli(amount) if resource == "cpu" else Quantity.of(amount)
+
+
+class Cell:
+    """What a node has and uses of one (flavor, resource) pair."""
+
+    __slots__ = (
+        "borrowing_limit",
+        "cap",
+        "lending_limit",
+        "local",
+        "node",
+        "nominal",
+        "pair",
+        "parent",
+        "potential",
+        "subtree",
+        "usage",
+        "withheld",
+    )
+
+    def __init__(self, node: Node, pair: int) -> None:
+        self.node = node
+        self.pair = pair
+        self.nominal = 0
+        self.borrowing_limit: int | None = None
+        self.lending_limit: int | None = None
+        self.parent: Cell | None = None
+        self.subtree = 0
+        #: Capacity never lent upwards.
+        self.local = 0
+        #: subtree - local + borrowing limit: what the node may take from above while its own is unused.
+        self.cap: int | None = None
+        self.potential = 0
+        #: Sum of `local` over the children: what lending limits keep from this node.
+        self.withheld = 0
+        self.usage = 0
+
+    def finish(self) -> None:
+        """Derives `local` and `cap` once `subtree` is known."""
+        subtree = self.subtree = min(self.subtree, UNLIMITED)
+        limit = self.lending_limit
+        self.local = 0 if limit is None or limit >= subtree else subtree - limit
+        bound = self.borrowing_limit
+        self.cap = None if bound is None or bound >= UNLIMITED else subtree - self.local + bound
+
+    def reach(self) -> None:
+        """Derives `potential`, the parent's being known."""
+        parent = self.parent
+        if parent is None:
+            self.potential = self.subtree
+            return
+        potential = min(self.local + parent.potential, UNLIMITED)
+        if self.cap is not None:
+            potential = min(potential, self.cap + self.local)
+        self.potential = potential
+
+
+def add(cell: Cell, amount: int) -> None:
+    """Counts usage at the cell; what exceeds the local part is counted above as well (3.2)."""
+    while True:
+        usage = cell.usage
+        cell.usage = usage + amount
+        parent = cell.parent
+        if parent is None:
+            return
+        spare = cell.local - usage
+        if spare > 0:
+            amount -= spare
+            if amount <= 0:
+                return
+        cell = parent
+
+
+def remove(cell: Cell, amount: int) -> None:
+    """The exact inverse of `add`."""
+    while True:
+        usage = cell.usage
+        cell.usage = usage - amount
+        parent = cell.parent
+        if parent is None:
+            return
+        lent = usage - cell.local
+        if lent <= 0:
+            return
+        if lent < amount:
+            amount = lent
+        cell = parent
+
+
+def available(cell: Cell) -> int:
+    """How much more the node could use now; may be negative where the tree is over-committed (3.3)."""
+    parent = cell.parent
+    if parent is None:
+        return cell.subtree - cell.usage
+    spare = cell.local - cell.usage
+    room = available(parent)
+    cap = cell.cap
+    if cap is not None:
+        own = cap + spare if spare < 0 else cap
+        if own < room:
+            room = own
+    return room + spare if spare > 0 else room
+
+
+def borrowing_level(cell: Cell, amount: int) -> tuple[int, bool]:
+    """Height of the nearest cohort whose quota covers the amount, and whether a larger tree is around it (3.4)."""
+    parent = cell.parent
+    if parent is None or cell.usage + amount <= cell.subtree:
+        return 0, parent is not None
+    rest = amount
+    while True:
+        spare = cell.local - cell.usage
+        if spare > 0:
+            rest -= spare
+        above = cell.parent
+        if above is None:
+            return cell.node.height, False
+        cell = above
+        if cell.usage + rest <= cell.subtree:
+            return cell.node.height, cell.parent is not None

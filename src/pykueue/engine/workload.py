@@ -1,0 +1,227 @@
+"""What the engine knows of one workload: read once from its object, and where it stands.
+
+Source of the rules: reference/kueue-semantics.md 2.7, 4.2, 4.3, 4.8 and 11.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pykueue.api import kueue
+from pykueue.api.meta import Condition, parse_time
+from pykueue.engine.options import Options
+
+if TYPE_CHECKING:
+    from pykueue.engine.cluster_queue import ClusterQueue
+    from pykueue.engine.local_queue import LocalQueue
+    from pykueue.engine.pending import Bucket
+    from pykueue.engine.requests import Shape
+
+GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
+PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
+ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
+REPLACES_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+
+#: Places a workload can be in.
+OUT: Final = "out"
+ACTIVE: Final = "active"
+PARKED: Final = "parked"
+IN_FLIGHT: Final = "in flight"
+HOLDING: Final = "holding"
+
+
+class Record:
+    """One workload."""
+
+    __slots__ = (
+        "admission",
+        "admitted",
+        "assumed",
+        "bucket",
+        "created",
+        "entry",
+        "evicted",
+        "eviction_assumed",
+        "gated",
+        "holds",
+        "key",
+        "local",
+        "namespace",
+        "obj",
+        "place",
+        "priority",
+        "queue",
+        "queue_since",
+        "ready",
+        "reason",
+        "replaces",
+        "requeue_at",
+        "requeue_blocked",
+        "reserved_at",
+        "scan",
+        "scan_cycle",
+        "scan_generation",
+        "seat",
+        "shape",
+        "timestamp",
+        "uid",
+        "usage",
+    )
+
+    def __init__(self, key: str, namespace: str) -> None:
+        self.key = key
+        self.namespace = namespace
+        self.obj: kueue.Workload
+        self.uid = ""
+        self.created = 0.0
+        self.priority = 0
+        #: Queue-order timestamp (4.3).
+        self.timestamp = 0.0
+        #: When it was created or last put back into its queue.
+        self.queue_since = 0.0
+        self.shape: Shape | None = None
+        self.local: LocalQueue | None = None
+        #: The queue it waits in, or holds quota of.
+        self.queue: ClusterQueue | None = None
+        self.place = OUT
+
+        # While it waits.
+        self.bucket: Bucket | None = None
+        #: Its entry in the bucket's heap; entries that are not this one are stale.
+        self.entry: Any = None
+        self.requeue_blocked = False
+        self.requeue_at = 0.0
+        self.gated = False
+        #: Key of the workload slice it replaces.
+        self.replaces = ""
+        #: Last flavor tried, by (pod set, resource) (6.8); -1 when all were.
+        self.scan: dict[tuple[int, str], int] = {}
+        self.scan_cycle = 0
+        self.scan_generation = 0
+        #: Why it waits, in the words of the last decision.
+        self.reason = ""
+
+        # While it holds quota.
+        self.admission: kueue.Admission | None = None
+        #: (pair, amount), each pair once.
+        self.usage: tuple[tuple[int, int], ...] = ()
+        #: Pairs it holds, those with amount zero included.
+        self.holds: frozenset[int] = frozenset()
+        #: Its place in the order of victims within its queue.
+        self.seat: Any = None
+        self.reserved_at = 0.0
+        #: Reserved by a decision that the API does not show yet.
+        self.assumed = False
+        self.admitted = False
+        self.ready = False
+        self.evicted = False
+        #: To be evicted by a decision that the API does not show yet.
+        self.eviction_assumed = False
+
+    def __repr__(self) -> str:
+        return f"<Record {self.key} {self.place}>"
+
+
+class Facts:
+    """What the conditions and the metadata of a Workload say, read in one pass."""
+
+    __slots__ = (
+        "admitted",
+        "evicted",
+        "finished",
+        "holding",
+        "may_queue",
+        "preempted",
+        "ready",
+        "requeued",
+        "reserved",
+    )
+
+    def __init__(self, obj: kueue.Workload, options: Options) -> None:
+        finished = evicted = preempted = requeued = reserved = None
+        self.admitted = self.ready = False
+        waiting_for_pods = False
+        for condition in obj.status.conditions:
+            kind = condition.type
+            if kind == "QuotaReserved":
+                reserved = condition
+            elif kind == "Admitted":
+                self.admitted = condition.status == "True"
+            elif kind == "Finished":
+                finished = condition
+            elif kind == "Evicted":
+                evicted = condition
+            elif kind == "Preempted":
+                preempted = condition
+            elif kind == "Requeued":
+                requeued = condition
+            elif kind == "PodsReady":
+                self.ready = condition.status == "True"
+            elif kind == "WaitingForReplacementPods":
+                waiting_for_pods = condition.status == "True"
+        self.reserved: Condition | None = reserved
+        self.evicted: Condition | None = evicted if evicted is not None and evicted.status == "True" else None
+        self.preempted: Condition | None = (
+            preempted if preempted is not None and preempted.status == "True" else None
+        )
+        self.requeued: Condition | None = requeued
+        self.finished = finished is not None and finished.status == "True"
+        has_quota = reserved is not None and reserved.status == "True"
+        self.holding = has_quota and not self.finished and obj.status.admission is not None
+        self.may_queue = (
+            not self.finished
+            and obj.spec.active
+            and not has_quota
+            and not waiting_for_pods
+            and not (reserved is not None and reserved.status == "False" and reserved.reason == "OnHold")
+            and not (options.enabled("AdmissionGatedBy") and obj.metadata.annotations.get(GATED_BY))
+        )
+
+
+def effective_priority(obj: kueue.Workload, options: Options) -> int:
+    """Priority in queues and preemption: the base plus, with gate PriorityBoost, the boost annotation."""
+    priority = obj.spec.priority or 0
+    if options.enabled("PriorityBoost"):
+        boost = obj.metadata.annotations.get(PRIORITY_BOOST)
+        if boost:
+            try:
+                priority += int(boost)
+            except ValueError:
+                pass  # the webhook refuses it; a workload that got past it keeps its base priority
+    return priority
+
+
+def queue_timestamp(obj: kueue.Workload, facts: Facts, options: Options, created: float) -> float:
+    """The time a workload queues by, in seconds (4.3)."""
+    evicted = facts.evicted
+    if evicted is not None and (
+        evicted.reason == "AdmissionCheck"
+        or (evicted.reason == "PodsReadyTimeout" and options.requeuing_timestamp == "Eviction")
+    ):
+        return parse_time(evicted.last_transition_time)
+    preempted = facts.preempted
+    if (
+        preempted is not None
+        and preempted.reason == "InCohortReclaimWhileBorrowing"
+        and not options.enabled("PrioritySortingWithinCohort")
+    ):
+        return parse_time(preempted.last_transition_time) + 0.001
+    return created
+
+
+def effective_counts(obj: kueue.Workload, options: Options) -> list[int]:
+    """Pods of each pod set that need quota: those the job no longer needs are left out (2.7)."""
+    pod_sets = obj.spec.pod_sets
+    if not obj.status.reclaimable_pods or not options.enabled("ReclaimablePods"):
+        return [pods.count for pods in pod_sets]
+    done = {item.name: item.count for item in obj.status.reclaimable_pods}
+    return [pods.count - min(done.get(pods.name, 0), pods.count) for pods in pod_sets]
+
+
+def has_closed_gate(obj: kueue.Workload) -> bool:
+    """Whether a preemption gate of the workload is closed; a gate the status does not show is (11.11)."""
+    gates = obj.spec.preemption_gates
+    if not gates:
+        return False
+    opened = {gate.name for gate in obj.status.preemption_gates if gate.position == "Open"}
+    return any(gate.name not in opened for gate in gates)
