@@ -1,0 +1,38 @@
+"""The CustomResourceDefinitions of the group: generated from the types, kept as package data.
+
+`python -m pykueue.api.crds --write` generates them anew, `--check` fails when they are stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+
+#: The package's data file.
+DATA: Final = "crds.json"
+
+#: Kinds whose two versions differ in more than bounds; their objects need conversion, not relabelling.
+CONVERTED: Final = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "MultiKueueCluster", "Workload"})
+
+
+@cache
+def crds() -> list[dict[str, Any]]:
+    """All definitions, ordered by name, without a conversion webhook. Shared: do not change them."""
+    data = resources.files(__package__).joinpath(DATA).read_bytes()
+    return msgspec.json.decode(data, type=list[dict[str, Any]])
+
+
+def crds_with_webhook(client_config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The definitions for a real cluster, where `client_config` says how the server reaches the converter."""
+    webhook = {"clientConfig": dict(client_config), "conversionReviewVersions": ["v1"]}
+    conversion = {"strategy": "Webhook", "webhook": webhook}
+    return [
+        {**crd, "spec": {**crd["spec"], "conversion": conversion}}
+        if crd["spec"]["names"]["kind"] in CONVERTED
+        else crd
+        for crd in crds()
+    ]

@@ -1,0 +1,183 @@
+"""CustomResourceDefinitions from the types. Names, columns and versions: reference/kueue-api.md 1.0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykueue.api import kueue
+from pykueue.api.crds.schema import Schema, object_schema
+from pykueue.api.crds.v1beta1 import v1beta1_schema
+from pykueue.api.model import Model
+
+_DEPRECATION: Final = "This version is deprecated. Use v1beta2 instead."
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    path: str
+    type: str = "string"
+    description: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class _Kind:
+    type: type[Model]
+    plural: str
+    short_names: tuple[str, ...]
+    namespaced: bool = False
+    columns: tuple[_Column, ...] = ()
+    columns_v1beta1: tuple[_Column, ...] | None = None
+    selectable: tuple[str, ...] = ()
+    deprecated: bool = True
+    status: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "status", "status" in self.type.__struct_fields__)
+
+
+def _of_condition(type: str) -> str:
+    return f'.status.conditions[?(@.type=="{type}")].status'
+
+
+_AGE = _Column("Age", ".metadata.creationTimestamp", "date", "Time since this object was created")
+_STRATEGY = _Column(
+    "Strategy", ".spec.queueingStrategy", "string", "Order in which workloads are admitted", 1
+)
+_PENDING = _Column("Pending Workloads", ".status.pendingWorkloads", "integer", "Workloads waiting for quota")
+
+
+def _admitted(priority: int) -> _Column:
+    return _Column(
+        "Admitted Workloads",
+        ".status.admittedWorkloads",
+        "integer",
+        "Workloads admitted and not finished",
+        priority,
+    )
+
+
+def _cluster_queue_columns(cohort_field: str) -> tuple[_Column, ...]:
+    cohort = _Column("Cohort", f".spec.{cohort_field}", "string", "Cohort this ClusterQueue belongs to")
+    return (cohort, _STRATEGY, _PENDING, _admitted(1))
+
+
+_KINDS: Final = (
+    _Kind(kueue.AdmissionCheck, "admissionchecks", ("ac",)),
+    _Kind(
+        kueue.ClusterQueue,
+        "clusterqueues",
+        ("cq",),
+        columns=_cluster_queue_columns("cohortName"),
+        columns_v1beta1=_cluster_queue_columns("cohort"),
+    ),
+    _Kind(kueue.Cohort, "cohorts", ("co",)),
+    _Kind(
+        kueue.LocalQueue,
+        "localqueues",
+        ("queue", "queues", "lq"),
+        namespaced=True,
+        columns=(
+            _Column("ClusterQueue", ".spec.clusterQueue", "string", "ClusterQueue that admits the workloads"),
+            _PENDING,
+            _admitted(0),
+        ),
+    ),
+    _Kind(
+        kueue.MultiKueueCluster,
+        "multikueueclusters",
+        ("mkc",),
+        columns=(_Column("Connected", _of_condition("Active"), "string", "Whether it is connected"), _AGE),
+    ),
+    _Kind(kueue.MultiKueueConfig, "multikueueconfigs", ("mkconf",), deprecated=False),
+    _Kind(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", ("prc",)),
+    _Kind(kueue.ResourceFlavor, "resourceflavors", ("flavor", "flavors", "rf")),
+    _Kind(kueue.Topology, "topologies", ("topo",)),
+    _Kind(
+        kueue.WorkloadPriorityClass,
+        "workloadpriorityclasses",
+        ("wpc",),
+        columns=(_Column("Value", ".value", "integer", "The priority"),),
+    ),
+    _Kind(
+        kueue.Workload,
+        "workloads",
+        ("kwl", "kueueworkload", "kueueworkloads"),
+        namespaced=True,
+        columns=(
+            _Column("Queue", ".spec.queueName", "string", "LocalQueue the workload waits in"),
+            _Column(
+                "Reserved in", ".status.admission.clusterQueue", "string", "ClusterQueue that gave the quota"
+            ),
+            _Column("Admitted", _of_condition("Admitted"), "string", "Whether it is admitted"),
+            _Column("Finished", _of_condition("Finished"), "string", "Whether it is finished"),
+            _AGE,
+        ),
+        selectable=(".status.admission.clusterQueue",),
+    ),
+)
+
+
+def generate() -> list[Schema]:
+    """All definitions, ordered by name."""
+    return sorted((_definition(kind) for kind in _KINDS), key=lambda crd: str(crd["metadata"]["name"]))
+
+
+def _definition(kind: _Kind) -> Schema:
+    name = kind.type.__name__
+    schema = object_schema(kind.type)
+    older = kind.columns if kind.columns_v1beta1 is None else kind.columns_v1beta1
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kueue.GROUP}"},
+        "spec": {
+            "group": kueue.GROUP,
+            "names": {
+                "kind": name,
+                "listKind": f"{name}List",
+                "plural": kind.plural,
+                "singular": name.lower(),
+                "shortNames": list(kind.short_names),
+            },
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "conversion": {"strategy": "None"},
+            "versions": [
+                _version(kind, "v1beta1", v1beta1_schema(name, schema), older),
+                _version(kind, "v1beta2", schema, kind.columns),
+            ],
+        },
+    }
+
+
+def _version(kind: _Kind, version: str, schema: Schema, columns: tuple[_Column, ...]) -> Schema:
+    current = version == "v1beta2"
+    result: dict[str, Any] = {
+        "name": version,
+        "served": True,
+        "storage": current,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    if kind.deprecated and not current:
+        result |= {"deprecated": True, "deprecationWarning": _DEPRECATION}
+    if columns:
+        result["additionalPrinterColumns"] = [_column(column) for column in columns]
+    if kind.status:
+        result["subresources"] = {"status": {}}
+    if kind.selectable and current:
+        result["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
+    return result
+
+
+def _column(column: _Column) -> Schema:
+    result: dict[str, Any] = {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.path,
+        "description": column.description,
+    }
+    if column.priority:
+        result["priority"] = column.priority
+    return result
