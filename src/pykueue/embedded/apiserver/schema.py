@@ -1,0 +1,93 @@
+"""The shape of kinds: what is pruned, defaulted and refused before anything is stored.
+
+`custom_schema` compiles the structural schema of a CustomResourceDefinition's version, `builtin_schema`
+finds that of a built-in kind. Both answer the ObjectSchema protocol (contract.py) and have a `node` that
+patches and managed fields walk along. An object that needs nothing done to it costs one run of a compiled
+validator; only one that has something to prune, to default or to refuse is walked in Python.
+
+Source: reference/kubernetes-api-machinery.md, sections 15 and 22.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykueue.embedded.apiserver.builtin_schemas import OBJECT_META, definition_node, metadata_definitions
+from pykueue.embedded.apiserver.builtin_schemas import builtin_schema as builtin_schema
+from pykueue.embedded.apiserver.openapi import published_custom
+from pykueue.embedded.apiserver.schema_causes import to_causes
+from pykueue.embedded.apiserver.schema_check import check_custom_schema as check_custom_schema
+from pykueue.embedded.apiserver.schema_compile import compile_validator, custom_root
+from pykueue.embedded.apiserver.schema_node import structural_node
+from pykueue.embedded.apiserver.schema_ratchet import unchanged
+from pykueue.embedded.apiserver.schema_walk import (
+    apply_defaults,
+    check_unique,
+    clean,
+    compile_defaults,
+    compile_unique,
+)
+from pykueue.embedded.apiserver.status import Cause
+
+Object = dict[str, Any]
+
+#: Of a version that declares no schema: everything is kept.
+_ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class CustomSchema:
+    """The shape of one version of a custom kind, compiled."""
+
+    def __init__(self, group: str, version: str, kind: str, namespaced: bool, openapi: Object) -> None:
+        self.group, self.version, self.kind, self.namespaced = group, version, kind, namespaced
+        self._published = openapi
+        self.node = structural_node(openapi, definition_node(OBJECT_META))
+        self._validator = compile_validator(custom_root(openapi, metadata_definitions()))
+        self._defaults = compile_defaults(self.node)
+        self._unique = compile_unique(self.node)
+
+    def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
+        """Pruned and defaulted, and the paths of the fields pruned."""
+        unknown: list[str] = []
+        if self._validator.is_valid(obj):
+            return obj, unknown
+        if self._defaults is not None:
+            obj = apply_defaults(obj, self._defaults)
+            if self._validator.is_valid(obj):
+                return obj, unknown
+        obj = clean(obj, self.node, None, unknown)
+        # Dropping a null uncovers a default, of its field or of a parent that is absent now.
+        if self._defaults is not None:
+            obj = apply_defaults(obj, self._defaults)
+        return obj, unknown
+
+    def validate(self, obj: Object, old: Object | None = None) -> list[Cause]:
+        """Why the object is refused; `obj` must have been prepared.
+
+        On an update (`old` given) faults in parts that did not change are let pass.
+        """
+        causes: list[Cause] = []
+        if obj is old:
+            return causes
+        if not self._validator.is_valid(obj):
+            for error in self._validator.iter_errors(obj):
+                if old is None or not unchanged(error.instance_path, obj, old, self.node):
+                    causes.extend(to_causes(error))
+        if self._unique is not None:
+            check_unique(obj, old, self._unique, None, causes)
+        return causes
+
+    def openapi(self) -> Object:
+        """The schema as OpenAPI v3 publishes it."""
+        return published_custom(self.group, self.version, self.kind, self._published)
+
+
+def custom_schema(
+    group: str, version: str, kind: str, namespaced: bool, openapi: Mapping[str, Any] | None
+) -> CustomSchema:
+    """Compile `openAPIV3Schema` of one version of a CustomResourceDefinition; None accepts anything.
+
+    The schema must have passed `check_custom_schema`.
+    """
+    return CustomSchema(group, version, kind, namespaced, dict(openapi) if openapi else _ANYTHING)

@@ -1,0 +1,120 @@
+"""From a validator's errors to the causes a Kubernetes API server gives, in its words.
+
+Source: reference/kubernetes-api-machinery.md, section 19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jsonschema_rs
+
+from pykueue.embedded.apiserver.schema_formats import CANONICAL_QUANTITY, INTEGER_BOUNDS
+from pykueue.embedded.apiserver.schema_walk import path_text
+from pykueue.embedded.apiserver.status import (
+    Cause,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+    type_invalid,
+)
+from pykueue.embedded.apiserver.values import type_name
+
+_BOUNDS_WORDS = {
+    "minimum": "greater than or equal to",
+    "maximum": "less than or equal to",
+    "exclusiveMinimum": "greater than",
+    "exclusiveMaximum": "less than",
+}
+
+_QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+_FORMAT_OF_BOUND = {bound: name for name in ("int32", "int64") for bound in INTEGER_BOUNDS[name]}
+
+
+def to_causes(error: jsonschema_rs.ValidationError) -> Iterable[Cause]:
+    """The causes for one validation error: several when it names several fields or alternatives."""
+    path = list(error.instance_path)
+    where = path_text(path)
+    details = error.kind.as_dict()
+    value = error.instance
+    name = error.kind.name
+    match name:
+        case "type":
+            yield _wrong_type(where, value, details["types"])
+        case "required":
+            yield required(path_text([*path, details["property"]]))
+        case "additionalProperties":
+            for field in details["unexpected"]:
+                yield forbidden(path_text([*path, field]), f"{where}.{field} in body is a forbidden property")
+        case "enum":
+            yield not_supported(where, value, [one for one in details["options"] if one is not None])
+        case "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum":
+            limit = details["limit"]
+            if limit in _FORMAT_OF_BOUND and not name.startswith("exclusive"):
+                yield invalid(where, value, f"{where} in body must be of type {_FORMAT_OF_BOUND[limit]}")
+            else:
+                yield invalid(where, value, f"{where} in body should be {_BOUNDS_WORDS[name]} {limit}")
+        case "multipleOf":
+            factor = details["multiple_of"]
+            yield invalid(where, value, f"{where} in body should be a multiple of {factor}")
+        case "maxLength":
+            yield too_long(where, details["limit"])
+        case "minLength":
+            yield invalid(where, value, f"{where} in body should be at least {details['limit']} chars long")
+        case "pattern" if details["pattern"] == CANONICAL_QUANTITY:
+            yield invalid(where, value, _QUANTITY_RULE)
+        case "pattern":
+            yield invalid(where, value, f"{where} in body should match '{details['pattern']}'")
+        case "maxItems" | "maxProperties":
+            yield too_many(where, len(value), details["limit"])
+        case "minItems":
+            yield invalid(where, len(value), f"{where} in body should have at least {details['limit']} items")
+        case "minProperties":
+            text = f"{where} in body should have at least {details['limit']} properties"
+            yield invalid(where, len(value), text)
+        case "format":
+            yield invalid(
+                where, value, f"{where} in body must be of type {details['format']}: {_quoted(value)}"
+            )
+        case "anyOf" | "oneOf":
+            yield from _alternatives(where, name, details["context"])
+        case "not":
+            yield invalid(where, "", f'"{where}" must not validate the schema (not)')
+        case "goPattern":
+            # The one keyword of our own: its message is the pattern.
+            yield invalid(where, value, f"{where} in body should match '{details['message']}'")
+        case _:
+            yield invalid(where, value, f"{where} in body {error.message}")
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _wrong_type(where: str, value: Any, types: list[str]) -> Cause:
+    wanted = ",".join(one for one in types if one != "null")
+    found = type_name(value)
+    return type_invalid(where, found, f'{where} in body must be of type {wanted}: "{found}"')
+
+
+def _alternatives(
+    where: str, name: str, branches: list[list[jsonschema_rs.ValidationError]]
+) -> Iterable[Cause]:
+    """What no alternative allows, with the complaints of the one that came closest."""
+    failed = [branch for branch in branches if branch]
+    if name == "anyOf":
+        yield invalid(where, "", f'"{where}" must validate at least one schema (anyOf)')
+    elif len(failed) < len(branches):
+        yield invalid(
+            where, "", f'"{where}" must validate one and only one schema (oneOf). Found more than one valid'
+        )
+        return
+    else:
+        yield invalid(where, "", f'"{where}" must validate one and only one schema (oneOf). Found none valid')
+    for error in min(failed, key=len):
+        yield from to_causes(error)
