@@ -14,9 +14,9 @@ import logging
 import random
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client, Object
 from pykueue.kube.errors import ApiError
@@ -170,7 +170,7 @@ class EventRecorder:
         if written is not None:
             change: Object = {
                 "count": written.count + 1,
-                "lastTimestamp": _stamp(pending.at),
+                "lastTimestamp": format_time(pending.at),
                 "message": pending.note,
             }
             try:
@@ -190,7 +190,7 @@ class EventRecorder:
             self._written.popitem(last=False)
 
     def _new(self, pending: _Pending, namespace: str, name: str) -> Object:
-        stamp = _stamp(pending.at)
+        stamp = format_time(pending.at)
         return {
             "apiVersion": "v1",
             "kind": "Event",
@@ -233,7 +233,3 @@ def _remember(store: OrderedDict[Any, Any], key: Any, make: Any) -> Any:
     else:
         store.move_to_end(key)
     return found
-
-
-def _stamp(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

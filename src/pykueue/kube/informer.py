@@ -128,8 +128,8 @@ class Informer:
         """Take in what a write returned, without waiting for the watch to show it.
 
         Whoever reads the cache after its own write sees that write, and handlers are told of it at once; the
-        watch then repeats nothing, and never leads the cache back behind it. What the watch has already passed
-        by is not taken: it may be gone again.
+        watch then repeats nothing, and never leads the cache back behind it. What the watch has already
+        passed by is not taken: it may be gone again.
         """
         entry = self._entry(obj)
         if entry is None or self._version is None or not _older(self._version, entry.version):

@@ -1,0 +1,136 @@
+"""Which cluster to talk to, and as whom: kubeconfig files and the service account of a pod.
+
+Reading them is left to kubernetes_asyncio, which knows exec plugins, OIDC refresh and the rest; it is
+imported only here and only when needed, for it takes 40 MB of memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pykueue.clock import Clock
+from pykueue.kube.http import Authorization, HttpTransport
+
+#: How often credentials of a plugin are looked at for renewal, in seconds.
+REFRESH_INTERVAL = 60.0
+
+log = logging.getLogger(__name__)
+
+
+class ConfigError(Exception):
+    """There is no usable configuration; the message says what was looked at and what is wrong."""
+
+
+async def load(
+    kubeconfig: str | Path | None = None,
+    *,
+    context: str | None = None,
+    clock: Clock | None = None,
+    user_agent: str = "pykueue",
+    max_concurrent: int | None = None,
+) -> HttpTransport:
+    """A transport to the configured cluster.
+
+    The file given, else the service account when run in a pod, else `$KUBECONFIG`, else `~/.kube/config`.
+    `context` picks one of the file's contexts; its current one is the default. Raises ConfigError.
+    """
+    from kubernetes_asyncio.client import Configuration
+
+    settings = Configuration()
+    settings.retries = None
+    in_cluster = kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    if in_cluster:
+        authorization = _in_cluster(settings)
+    else:
+        found = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+        authorization = await _from_files(settings, found, context, clock or Clock())
+    options: dict[str, Any] = {} if max_concurrent is None else {"max_concurrent": max_concurrent}
+    host = str(settings.host)
+    return HttpTransport(
+        host,
+        ssl=tls_context(settings) if host.startswith("https") else None,
+        authorization=authorization,
+        server_name=settings.tls_server_name,
+        proxy=settings.proxy,
+        user_agent=user_agent,
+        **options,
+    )
+
+
+def tls_context(settings: Any) -> ssl.SSLContext:
+    """TLS as configured: the cluster's authority (else the system's), the user's certificate."""
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    if not settings.verify_ssl:
+        log.warning("%s is not verified: its kubeconfig says insecure-skip-tls-verify", settings.host)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _in_cluster(settings: Any) -> Authorization:
+    from kubernetes_asyncio.config import ConfigException, load_incluster_config
+
+    try:
+        load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+    except ConfigException as error:
+        raise ConfigError(f"the pod's service account cannot be used: {error}") from error
+
+    async def authorization() -> str | None:
+        # Reads the token file again once a minute: tokens of service accounts expire.
+        value: str | None = await settings.get_api_key_with_prefix("BearerToken")
+        return value
+
+    return authorization
+
+
+async def _from_files(settings: Any, files: str, context: str | None, clock: Clock) -> Authorization:
+    from kubernetes_asyncio.config import ConfigException, load_kube_config
+
+    if not _any_exists(files):
+        raise ConfigError(f"no kubeconfig found: {files} does not exist")
+    try:
+        loader = await load_kube_config(files, context, settings, persist_config=False)
+    except (
+        ConfigException,
+        yaml.YAMLError,
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AssertionError,
+    ) as error:
+        # The library checks little: a wrong shape shows up as whatever it stumbles over.
+        raise ConfigError(f"kubeconfig {files} cannot be used: {error}") from error
+    checked_at = clock.time()
+
+    async def authorization() -> str | None:
+        nonlocal checked_at
+        if renewable(loader) and clock.time() - checked_at >= REFRESH_INTERVAL:
+            checked_at = clock.time()
+            try:
+                await loader.load_and_set(settings)
+            except Exception as error:
+                # The old credentials may still work; if not, the server says so.
+                log.warning("credentials cannot be renewed: %s", error)
+        value: str | None = settings.api_key.get("BearerToken")
+        return value
+
+    return authorization
+
+
+def _any_exists(files: str) -> bool:
+    return any(Path(name).expanduser().exists() for name in files.split(os.pathsep) if name)
+
+
+def renewable(loader: Any) -> bool:
+    """Whether the user's credentials come from something that renews them."""
+    user = loader._user
+    return user is not None and ("exec" in user or "auth-provider" in user or "tokenFile" in user)

@@ -1,0 +1,219 @@
+"""The transport to an API server over HTTPS.
+
+Ordinary requests share a bounded pool of kept-alive connections; each watch has a connection of its own, so
+that watches never use up the pool. Whatever breaks below HTTP comes out as ConnectionError, and the caller
+does not know whether a write took effect: controllers look again, they do not assume.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl as tls
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import Request, WatchEvent
+
+#: Requests under way at the same time; more wait their turn here, not in the server.
+MAX_CONCURRENT = 64
+#: Seconds to connect, and for one request as a whole.
+CONNECT_TIMEOUT = 10.0
+REQUEST_TIMEOUT = 60.0
+#: Seconds after which the server ends a watch and it is begun anew: a dead connection is noticed that soon.
+WATCH_TIMEOUT = 300
+#: Seconds of grace before a silent watch is taken for dead.
+WATCH_GRACE = 30.0
+
+USER_AGENT = "pykueue"
+
+#: Gives the value of the Authorization header, or None; asked before every request, so it should be cheap.
+Authorization = Callable[[], Awaitable[str | None]]
+
+log = logging.getLogger(__name__)
+
+
+class HttpTransport:
+    """Carries requests to the API server at `base_url`.
+
+    `ssl` is the TLS context for https; without one the system's certificates are trusted. `authorization`
+    gives the Authorization header's value and may refresh it; `token` is a fixed bearer token. `server_name`
+    replaces the host name that the server's certificate is checked against.
+
+    `keep_managed_fields` keeps metadata.managedFields of objects that come in; nothing in the project reads
+    them and they are half of many objects.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        ssl: tls.SSLContext | None = None,
+        token: str | None = None,
+        authorization: Authorization | None = None,
+        server_name: str | None = None,
+        proxy: str | None = None,
+        max_concurrent: int = MAX_CONCURRENT,
+        user_agent: str = USER_AGENT,
+        keep_managed_fields: bool = False,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._ssl = ssl
+        self._token = token
+        self._authorization = authorization
+        self._server_name = server_name
+        self._proxy = proxy
+        self._max_concurrent = max_concurrent
+        self._user_agent = user_agent
+        self._strip = not keep_managed_fields
+        self._calls: aiohttp.ClientSession | None = None
+        self._watches: aiohttp.ClientSession | None = None
+
+    async def call(self, request: Request) -> Any:
+        """The decoded JSON answer; text answers (logs, metrics) come as str."""
+        if self._calls is None:
+            self._calls = self._session(self._max_concurrent)
+        body = None if request.body is None else orjson.dumps(request.body)
+        try:
+            async with self._calls.request(
+                request.method,
+                self._url(request),
+                params=dict(request.query) or None,
+                data=body,
+                headers=await self._headers(request, body is not None),
+                server_hostname=self._server_name,
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
+            ) as response:
+                content = await response.read()
+                if response.status >= 400:
+                    raise _refusal(response, content)
+                for warning in response.headers.getall("Warning", ()):
+                    log.info("%s %s: the server warns: %s", request.method, request.path, warning)
+                if "json" not in response.headers.get("Content-Type", ""):
+                    return content.decode(errors="replace")
+        except TimeoutError as error:
+            raise ConnectionError(f"{self.base_url} did not answer within {REQUEST_TIMEOUT:g} s") from error
+        except aiohttp.ClientError as error:
+            raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
+        answer = orjson.loads(content)
+        return self._stripped(answer)
+
+    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        """Events until the server ends the watch, at the latest after WATCH_TIMEOUT."""
+        if self._watches is None:
+            self._watches = self._session(0)
+        query = {"timeoutSeconds": str(WATCH_TIMEOUT), **request.query}
+        silence = float(query["timeoutSeconds"]) + WATCH_GRACE
+        try:
+            async with self._watches.get(
+                self._url(request),
+                params=query,
+                headers=await self._headers(request, False),
+                server_hostname=self._server_name,
+                proxy=self._proxy,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=silence),
+            ) as response:
+                if response.status >= 400:
+                    raise _refusal(response, await response.read())
+                async for line in _lines(response.content):
+                    frame = orjson.loads(line)
+                    if frame["type"] == "ERROR":
+                        raise ApiError.from_status(frame["object"], 500)
+                    yield WatchEvent(frame["type"], self._stripped(frame["object"]))
+        except TimeoutError as error:
+            raise ConnectionError(f"{self.base_url}: the watch went silent") from error
+        except aiohttp.ClientError as error:
+            raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for session in (self._calls, self._watches):
+            if session is not None:
+                await session.close()
+        self._calls = self._watches = None
+
+    def _session(self, limit: int) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=limit, ssl=self._ssl if self._ssl is not None else True)
+        return aiohttp.ClientSession(
+            connector=connector,
+            # The environment's proxies are honoured, as every Kubernetes client does.
+            trust_env=True,
+            auto_decompress=True,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    def _url(self, request: Request) -> URL:
+        return URL(self.base_url + request.path)
+
+    async def _headers(self, request: Request, has_body: bool) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        if has_body:
+            headers["Content-Type"] = request.content_type
+        if self._authorization is not None:
+            authorization = await self._authorization()
+            if authorization:
+                headers["Authorization"] = authorization
+        elif self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def _stripped(self, answer: Any) -> Any:
+        """Without managedFields; the answer was decoded here and nobody else has seen it yet."""
+        if self._strip and isinstance(answer, dict):
+            metadata = answer.get("metadata")
+            if isinstance(metadata, dict):
+                metadata.pop("managedFields", None)
+            for item in answer.get("items") or ():
+                if isinstance(item, dict) and isinstance(item.get("metadata"), dict):
+                    item["metadata"].pop("managedFields", None)
+        return answer
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream, however long; an unfinished last line is left out."""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        lines = chunk.split(b"\n")
+        if len(lines) > 1:
+            parts.append(lines[0])
+            first = b"".join(parts)
+            if first:
+                yield first
+            for line in lines[1:-1]:
+                if line:
+                    yield line
+            parts.clear()
+        if lines[-1]:
+            parts.append(lines[-1])
+
+
+def _refusal(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
+    """The Status the server answered with, or the nearest thing to one."""
+    retry_after = _seconds(response.headers.get("Retry-After"))
+    try:
+        status = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        status = None
+    if isinstance(status, dict) and status.get("kind") == "Status":
+        return ApiError.from_status(status, response.status, retry_after)
+    text = content[:200].decode(errors="replace").strip()
+    return ApiError(
+        response.status,
+        response.reason or "",
+        text or f"the server answered {response.status}",
+        None,
+        retry_after,
+    )
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Retry-After in seconds; the date form is not used by API servers."""
+    try:
+        return None if retry_after is None else max(0.0, float(retry_after))
+    except ValueError:
+        return None

@@ -1,0 +1,188 @@
+"""Leader election: of several processes that could do the work, one does it.
+
+The leader holds a Lease and renews it; who sees a Lease that was not renewed for its duration, by its own
+clock, takes it. A leader that shuts down gives its Lease back, so that another takes over within `retry`; one
+that dies is succeeded after `duration`. A leader that cannot renew stops leading after `deadline`, which is
+shorter than `duration`, so that no two lead at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from pykueue.api.times import format_micro_time
+from pykueue.clock import Clock
+from pykueue.kube.client import Client, Object
+from pykueue.kube.errors import ApiError
+from pykueue.kube.resources import LEASES
+
+log = logging.getLogger(__name__)
+
+
+class LeadershipLost(Exception):
+    """The Lease could not be renewed in time. The process should end and start anew as a follower."""
+
+
+class LeaderElector:
+    """Runs `lead` while this process, known as `identity`, holds the Lease `namespace/name`.
+
+    All times are in seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        duration: float = 15.0,
+        deadline: float = 10.0,
+        retry: float = 2.0,
+    ) -> None:
+        if not retry < deadline < duration:
+            raise ValueError(
+                f"retry ({retry:g} s) must be below deadline ({deadline:g} s) below duration ({duration:g} s)"
+            )
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._duration = duration
+        self._deadline = deadline
+        self._retry = retry
+        #: The Lease as last seen, and when that was on this process's clock.
+        self._seen: Object | None = None
+        self._seen_at = 0.0
+        self.leading = False
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the Lease, then lead until `lead` ends, the caller cancels or the Lease is lost.
+
+        Raises LeadershipLost in the last case, after `lead` was cancelled and has ended.
+        """
+        await self._acquire()
+        log.info("%s leads by lease %s/%s", self._identity, self._namespace, self._name)
+        self.leading = True
+        work = asyncio.ensure_future(lead())
+        renewing = asyncio.create_task(self._keep())
+        try:
+            await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                await work
+                return
+            await _cancelled(work)
+            await renewing
+        finally:
+            self.leading = False
+            await _cancelled(renewing)
+            await _cancelled(work)
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while True:
+            try:
+                if await self._try():
+                    return
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                log.info("lease %s/%s: %s", self._namespace, self._name, error)
+            await self._clock.sleep(self._retry)
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        while True:
+            await self._clock.sleep(min(self._retry, renewed + self._deadline - loop.time()))
+            try:
+                async with asyncio.timeout_at(renewed + self._deadline):
+                    held = await self._try()
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                log.info("lease %s/%s not renewed: %s", self._namespace, self._name, error)
+                if loop.time() - renewed >= self._deadline:
+                    raise LeadershipLost(f"lease not renewed for {self._deadline:g} s: {error}") from error
+                continue
+            if held:
+                renewed = loop.time()
+            elif self._holder() != self._identity:
+                raise LeadershipLost(f"{self._holder()} holds the lease")
+
+    async def _try(self) -> bool:
+        """Take or renew the Lease if it is ours to take; whether we hold it now."""
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            lease = None
+        now = asyncio.get_running_loop().time()
+        if lease is None:
+            return await self._write(None)
+        spec = lease.get("spec") or {}
+        if self._seen is None or self._seen.get("spec") != lease.get("spec"):
+            self._seen, self._seen_at = lease, now
+        holder = spec.get("holderIdentity")
+        if holder and holder != self._identity:
+            duration = float(spec.get("leaseDurationSeconds") or self._duration)
+            if now - self._seen_at < duration:
+                return False
+        return await self._write(lease)
+
+    async def _write(self, lease: Object | None) -> bool:
+        stamp = format_micro_time(self._clock.time())
+        old: dict[str, Any] = (lease or {}).get("spec") or {}
+        ours = old.get("holderIdentity") == self._identity
+        spec: Object = {
+            **old,
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._duration)),
+            "acquireTime": old.get("acquireTime", stamp) if ours else stamp,
+            "renewTime": stamp,
+            "leaseTransitions": int(old.get("leaseTransitions") or 0) + (0 if ours or lease is None else 1),
+        }
+        try:
+            if lease is None:
+                new: Object = {
+                    "apiVersion": LEASES.api_version,
+                    "kind": LEASES.kind,
+                    "metadata": {"name": self._name, "namespace": self._namespace},
+                    "spec": spec,
+                }
+                self._seen = await self._client.create(LEASES, new)
+            else:
+                self._seen = await self._client.update(LEASES, {**lease, "spec": spec})
+        except ApiError as error:
+            if error.conflict or error.already_exists:
+                # Somebody was faster; the next look tells who.
+                return False
+            raise
+        self._seen_at = asyncio.get_running_loop().time()
+        return True
+
+    def _holder(self) -> str:
+        spec = (self._seen or {}).get("spec") or {}
+        return str(spec.get("holderIdentity") or "nobody")
+
+    async def _release(self) -> None:
+        """Leave the Lease to whoever asks next; it is fine when that fails."""
+        with suppress(ApiError, ConnectionError, TimeoutError):
+            async with asyncio.timeout(self._retry):
+                lease = await self._client.get(LEASES, self._name, self._namespace)
+                spec = lease.get("spec") or {}
+                if spec.get("holderIdentity") != self._identity:
+                    return
+                stamp = format_micro_time(self._clock.time())
+                free = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": stamp}
+                await self._client.update(LEASES, {**lease, "spec": free})
+
+
+async def _cancelled(task: asyncio.Future[None]) -> None:
+    if not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,150 @@
+"""Leader election: one leads at a time, and somebody else soon after it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+from kube_fake import FakeApi, Object
+
+from pykueue.clock import Clock, run_virtual
+from pykueue.kube.client import Client
+from pykueue.kube.leases import LeaderElector, LeadershipLost
+from pykueue.kube.resources import LEASES
+from pykueue.kube.transport import Request
+
+PATH = LEASES.path("sys", "manager")
+
+
+class Cut(FakeApi):
+    """One process's connection to the server, which can be cut."""
+
+    def __init__(self, server: FakeApi) -> None:
+        super().__init__()
+        self.server = server
+        self.up = True
+
+    async def call(self, request: Request) -> object:
+        if not self.up:
+            raise ConnectionRefusedError("cut")
+        return await self.server.call(request)
+
+
+class Process:
+    """A candidate that notes when it leads."""
+
+    def __init__(self, server: FakeApi, clock: Clock, name: str, log: list[tuple[float, str]]) -> None:
+        self.link = Cut(server)
+        self.name = name
+        self.log = log
+        self.elector = LeaderElector(Client(self.link, clock=clock), clock, "sys", "manager", name)
+        self.task = asyncio.create_task(self.elector.run(self.lead))
+
+    async def lead(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.log.append((loop.time(), f"{self.name} leads"))
+        try:
+            await loop.create_future()
+        finally:
+            self.log.append((loop.time(), f"{self.name} stops"))
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+
+def story(
+    tell: Callable[[Clock, FakeApi, Callable[[str], Process], list[tuple[float, str]]], Awaitable[None]],
+) -> None:
+    async def main(clock: Clock) -> None:
+        server = FakeApi()
+        log: list[tuple[float, str]] = []
+        processes: list[Process] = []
+
+        def start(name: str) -> Process:
+            processes.append(Process(server, clock, name, log))
+            return processes[-1]
+
+        await tell(clock, server, start, log)
+        for process in processes:
+            process.link.up = False
+            with suppress(LeadershipLost):
+                await process.stop()
+
+    run_virtual(main)
+
+
+def spec(server: FakeApi) -> Object:
+    found: Object = server.objects[PATH]["spec"]
+    return found
+
+
+def test_a_leader_that_shuts_down_is_succeeded_within_the_retry_time() -> None:
+    async def tell(clock: Clock, server: FakeApi, start: Callable[[str], Process], log: list) -> None:  # type: ignore[type-arg]
+        a = start("a")
+        await clock.sleep(1)
+        start("b")
+        await clock.sleep(100)
+        assert log == [(0.0, "a leads")]
+        assert spec(server)["holderIdentity"] == "a"
+        assert spec(server)["renewTime"] == "2026-01-01T00:01:40.000000Z"
+        await a.stop()
+        assert spec(server)["holderIdentity"] == ""
+        await clock.sleep(2.1)
+        assert [what for _, what in log] == ["a leads", "a stops", "b leads"]
+        assert log[2][0] - log[1][0] <= 2.1
+        assert spec(server)["leaseTransitions"] == 1
+
+    story(tell)
+
+
+def test_a_leader_that_is_cut_off_stops_before_another_starts() -> None:
+    async def tell(clock: Clock, server: FakeApi, start: Callable[[str], Process], log: list) -> None:  # type: ignore[type-arg]
+        a = start("a")
+        await clock.sleep(1)
+        start("b")
+        await clock.sleep(30)
+        a.link.up = False
+        cut = asyncio.get_running_loop().time()
+        await clock.sleep(60)
+        (_, _), (stopped, second), (started, third) = log
+        assert (second, third) == ("a stops", "b leads")
+        assert stopped < started
+        assert started - cut <= 20
+        with pytest.raises(LeadershipLost, match="not renewed for 10 s"):
+            await a.task
+
+    story(tell)
+
+
+def test_a_short_outage_or_a_strangers_edit_changes_nothing() -> None:
+    async def tell(clock: Clock, server: FakeApi, start: Callable[[str], Process], log: list) -> None:  # type: ignore[type-arg]
+        a = start("a")
+        start("b")
+        await clock.sleep(30)
+        a.link.up = False
+        await clock.sleep(5)
+        a.link.up = True
+        await clock.sleep(1)
+        server.put(LEASES, "manager", "sys", metadata={"labels": {"x": "y"}}, spec=spec(server))
+        await clock.sleep(60)
+        assert log == [(0.0, "a leads")]
+
+    story(tell)
+
+
+def test_a_stolen_lease_ends_the_leadership() -> None:
+    async def tell(clock: Clock, server: FakeApi, start: Callable[[str], Process], log: list) -> None:  # type: ignore[type-arg]
+        a = start("a")
+        await clock.sleep(5)
+        server.put(LEASES, "manager", "sys", spec={**spec(server), "holderIdentity": "thief"})
+        await clock.sleep(5)
+        assert [what for _, what in log] == ["a leads", "a stops"]
+        with pytest.raises(LeadershipLost, match="thief"):
+            await a.task
+        assert spec(server)["holderIdentity"] == "thief"
+
+    story(tell)
