@@ -45,6 +45,13 @@ def queue_name_by_annotation(job: Mapping[str, Any]) -> bool:
     return not labels_of(job).get(names.QUEUE_NAME) and bool(annotations_of(job).get(names.QUEUE_NAME))
 
 
+def prebuilt_name(job: Mapping[str, Any]) -> str:
+    """The existing Workload the job asks to be bound to; empty: it gets one of its own."""
+    return (
+        annotations_of(job).get(names.PREBUILT_WORKLOAD) or labels_of(job).get(names.PREBUILT_WORKLOAD) or ""
+    )
+
+
 def max_execution_time(job: Mapping[str, Any]) -> int | None:
     """Seconds the job may be admitted in all; None: no limit. An invalid label means none."""
     text = labels_of(job).get(names.MAX_EXEC_TIME, "")

@@ -7,7 +7,7 @@ many things happened at once. Sources: reference/kueue-api.md 5, reference/kueue
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pykueue.jobs.objects import Object, get
@@ -193,7 +193,7 @@ def _stopped_queues(step: Step, around: Surroundings) -> None:
             if queue.stop_policy == "HoldAndDrain":
                 _evict(step, around, reason, f"The {kind} {queue.name} is stopped and drained")
                 return
-        elif blocked := _blocked_by(queue, kind):
+        elif blocked := _blocked_by(replace(queue, inactive=""), kind):
             reason, message = blocked
             waits = around.waiting is not None
             step.workload = transitions.unreserved(step.workload, reason, message, waits, around.now)

@@ -111,6 +111,8 @@ def admitted_as_derived(workload: Workload, now: float) -> Object:
         message = f"The workload waits for the admission checks {', '.join(pending)}"
     elif _topology_pending(workload):
         reason, message = "PendingDelayedTopologyRequests", "The workload waits for its topology assignment"
+    elif was:
+        return dict(workload)
     else:
         return with_condition(workload, ADMITTED, "True", ADMITTED, "The workload is admitted", now)
     result = with_condition(workload, ADMITTED, "False", reason, message, now)

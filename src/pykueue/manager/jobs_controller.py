@@ -1,0 +1,442 @@
+"""Jobs and their Workloads: one controller for all job kinds.
+
+A job becomes a Workload, starts when that is admitted, stops when it is evicted, and its end is the
+Workload's end. The controller owns, in a Workload's status, PodsReady, Finished, reclaimablePods and the
+release of an eviction; everything it does follows from the job and the Workload as they are. Source:
+reference/kueue-integrations.md 9.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pykueue.clock import Clock
+from pykueue.jobs import names
+from pykueue.jobs import workload as construction
+from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.objects import Object, annotations_of, get, labels_of, replaced
+from pykueue.jobs.podsets import PodSetConflictError
+from pykueue.kube.controller import Controller
+from pykueue.kube.errors import ApiError
+from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.kube.informer import ADDED, DELETED
+
+from .cluster import Cluster, Key, MissingPriorityClassError
+from .starting import MissingFlavorError, pod_set_infos
+from .workloads import reading, transitions
+from .writes import Writer
+
+#: Seconds after which a job is looked at again that names something that does not exist.
+RETRY = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class JobController:
+    """Reconciles the jobs of one kind."""
+
+    def __init__(
+        self,
+        integration: JobIntegration,
+        cluster: Cluster,
+        writer: Writer,
+        recorder: EventRecorder,
+        clock: Clock,
+        workers: int = 8,
+    ) -> None:
+        self.integration = integration
+        self._cluster = cluster
+        self._jobs = cluster.jobs[integration.name]
+        self._writer = writer
+        self._recorder = recorder
+        self._clock = clock
+        self._configuration = cluster.configuration
+        self._gates = cluster.configuration.gates
+        self._waits = cluster.configuration.wait_for_pods_ready is not None
+        self._warned: set[str] = set()
+        self.controller: Controller[Key] = Controller(
+            f"{integration.name} controller",
+            self.reconcile,
+            clock=clock,
+            workers=workers,
+            wait_for=[cluster.synced],
+        )
+        self._jobs.on_event(self._job_changed)
+        cluster.workloads.on_event(self._workload_changed)
+        cluster.workload_priority_classes.on_event(self._priority_class_changed)
+        cluster.namespaces.on_event(self._namespace_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    # What leads to work
+
+    def _job_changed(self, type_: str, old: Any, new: Any) -> None:
+        job = old if new is None else new
+        if type_ == DELETED:
+            self._warned.discard(str(job["metadata"].get("uid")))
+        self.controller.queue.add(_key(job))
+
+    def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        for workload in (old, new):
+            owner = reading.owner(workload) if workload is not None else None
+            if owner is not None and self._is_own_kind(owner):
+                namespace = workload["metadata"].get("namespace") or ""
+                self.controller.queue.add((namespace, str(owner.get("name"))))
+
+    def _is_own_kind(self, owner: Mapping[str, Any]) -> bool:
+        found = self._cluster.registry.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
+        return found is self.integration
+
+    def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
+        if type_ == ADDED:
+            for job in self._jobs.by_index("priorityClass", new["metadata"]["name"]):
+                self.controller.queue.add(_key(job))
+
+    def _namespace_changed(self, type_: str, old: Any, new: Any) -> None:
+        if new is not None and (old is None or labels_of(old) != labels_of(new)):
+            for job in self._jobs.list(new["metadata"]["name"]):
+                self.controller.queue.add(_key(job))
+
+    # The work
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one job and its Workload a step on."""
+        try:
+            await self._reconcile(key)
+        except (MissingFlavorError, MissingPriorityClassError) as error:
+            log.info("%s: %s/%s: %s", self.controller.name, *key, error)
+            return RETRY
+        return None
+
+    async def _reconcile(self, key: Key) -> None:
+        job = self._jobs.get(*key)
+        await self._release_leftovers(key, job)
+        if job is None or not self._cluster.manages_namespace(key[0]):
+            return
+        owner = self._cluster.managed_owner(job)
+        if owner is not None:
+            await self._follow_owner(job, *owner)
+            return
+        if not self._is_managed(job):
+            for workload in self._cluster.workloads_of(job):
+                await self._delete_workload(job, workload)
+            return
+        self._warn_of_annotation(job)
+        await self._reconcile_managed(job)
+
+    def _is_managed(self, job: Mapping[str, Any]) -> bool:
+        return bool(construction.queue_name(job)) or self._configuration.manage_jobs_without_queue_name
+
+    def _warn_of_annotation(self, job: Mapping[str, Any]) -> None:
+        uid = str(job["metadata"].get("uid"))
+        if construction.queue_name_by_annotation(job) and uid not in self._warned:
+            self._warned.add(uid)
+            text = f"The annotation {names.QUEUE_NAME} is deprecated: use the label of the same name"
+            self._recorder.event(dict(job), WARNING, "DeprecatedQueueNameAnnotation", text)
+
+    async def _release_leftovers(self, key: Key, job: Object | None) -> None:
+        """Workloads of a job that is gone have nothing left to protect."""
+        uid = None if job is None else job["metadata"].get("uid")
+        index_key = (key[0], self.integration.resource.kind, key[1])
+        for workload in self._cluster.workloads.by_index("owner", index_key):
+            owner = reading.owner(workload) or {}
+            if owner.get("uid") != uid and self._is_own_kind(owner):
+                await self._drop_finalizer(workload)
+
+    async def _follow_owner(
+        self, job: Object, integration: JobIntegration, owner: Mapping[str, Any] | None
+    ) -> None:
+        """A job inside a managed job runs exactly while that one is admitted."""
+        if owner is None or not construction.queue_name(owner):
+            return
+        workloads = self._cluster.workloads_of(owner)
+        admitted = any(reading.is_admitted(w) and not reading.is_evicted(w) for w in workloads)
+        if not admitted and not get(job, "spec", "suspend") and self.integration.outcome(job) is None:
+            await self._writer.change(self._jobs, job, self.integration.suspended(job))
+
+    async def _reconcile_managed(self, job: Object) -> None:
+        outcome = self.integration.outcome(job)
+        workload, others = self._match(job)
+        for other in others:
+            if workload is not None or outcome is not None:
+                await self._delete_workload(job, other)
+        if workload is None:
+            if outcome is None and not job["metadata"].get("deletionTimestamp"):
+                await self._without_workload(job, others)
+            return
+        if workload["metadata"].get("deletionTimestamp"):
+            await self._workload_deleted(job, workload)
+        elif reading.is_finished(workload):
+            return
+        elif outcome is not None:
+            await self._finish(job, workload)
+        else:
+            await self._synchronise(job, workload)
+
+    def _match(self, job: Mapping[str, Any]) -> tuple[Object | None, list[Object]]:
+        """The Workload that describes the job, and those that belong to it but do not."""
+        matching: Object | None = None
+        others: list[Object] = []
+        finished = self.integration.outcome(job) is not None
+        for workload in self._candidates(job):
+            counts = reading.admitted_counts(workload) if reading.has_quota(workload) else None
+            same = finished or construction.equivalent(workload, job, self.integration, counts)
+            if matching is None and same:
+                matching = workload
+            else:
+                others.append(workload)
+        return matching, others
+
+    def _candidates(self, job: Mapping[str, Any]) -> list[Object]:
+        prebuilt = construction.prebuilt_name(job) if self.integration.prebuilt else ""
+        owned = self._cluster.workloads_of(job)
+        if not prebuilt:
+            return owned
+        return [workload for workload in owned if workload["metadata"]["name"] == prebuilt]
+
+    # Without a matching Workload
+
+    async def _without_workload(self, job: Object, others: Sequence[Object]) -> None:
+        if not self.integration.is_suspended(job):
+            originals = get(others[0], "spec", "podSets") if len(others) == 1 else None
+            await self._stop(job, originals, "No matching Workload")
+            return
+        if self.integration.is_active(job):
+            return
+        if construction.prebuilt_name(job) and self.integration.prebuilt:
+            await self._adopt_prebuilt(job)
+            return
+        if len(others) == 1 and not reading.has_quota(others[0]) and not reading.is_finished(others[0]):
+            await self._rewrite(job, others[0])
+            return
+        for other in others:
+            await self._delete_workload(job, other)
+        if not others:
+            await self._create(job)
+
+    async def _create(self, job: Object) -> None:
+        try:
+            priority, reference = self._cluster.priority_of(job, self.integration)
+        except MissingPriorityClassError as error:
+            self._recorder.event(job, WARNING, "WorkloadPriorityClassNotFound", str(error))
+            raise
+        workload = self._built(job, priority, reference)
+        sets = len(workload["spec"]["podSets"])
+        if sets > names.MAX_POD_SETS:
+            text = f"{sets} pod sets; a Workload holds at most {names.MAX_POD_SETS}"
+            self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
+            return
+        try:
+            created = await self._writer.create(self._cluster.workloads, workload)
+        except ApiError as error:
+            if error.already_exists:
+                return  # it is on its way to the cache, or it is being deleted
+            if error.code in (400, 403, 422):
+                self._recorder.event(job, WARNING, "ErrWorkloadCompose", error.message)
+            raise
+        namespace, name = reading.key(created)
+        self._recorder.event(job, NORMAL, "CreatedWorkload", f"Created Workload: {namespace}/{name}")
+
+    def _built(self, job: Object, priority: int, reference: Mapping[str, str] | None) -> Object:
+        workload = construction.build(
+            job,
+            self.integration,
+            priority,
+            reference,
+            self._configuration.integrations.label_keys_to_copy,
+            63 if self._gates["ShortWorkloadNames"] else 253,
+        )
+        if not self._gates["PartialAdmission"]:
+            for pod_set in workload["spec"]["podSets"]:
+                pod_set.pop("minCount", None)
+        return workload
+
+    async def _rewrite(self, job: Object, workload: Object) -> None:
+        """The job was edited while it waits: its Workload says the same again."""
+        wanted = self._built(job, int(get(workload, "spec", "priority") or 0), None)["spec"]
+        desired = workload
+        for field in ("podSets", "queueName", "maximumExecutionTimeSeconds"):
+            desired = replaced(desired, ("spec", field), wanted.get(field))
+        await self._writer.change(self._cluster.workloads, workload, desired)
+        namespace, name = reading.key(workload)
+        text = f"Updated not matching Workload for suspended job: {namespace}/{name}"
+        self._recorder.event(job, NORMAL, "UpdatedWorkload", text)
+
+    async def _adopt_prebuilt(self, job: Object) -> None:
+        """Take an existing Workload that belongs to nobody; one that does not fit is finished OutOfSync."""
+        namespace = job["metadata"].get("namespace") or ""
+        workload = self._cluster.workload((namespace, construction.prebuilt_name(job)))
+        if workload is None or reading.is_finished(workload):
+            return
+        owner = reading.owner(workload)
+        if owner is not None:
+            if owner.get("uid") == job["metadata"].get("uid"):
+                text = "The prebuilt workload is out of sync with its job"
+                await self._set_status(workload, lambda w: self._finished(w, "OutOfSync", text))
+            return
+        references = [
+            *(get(workload, "metadata", "ownerReferences") or ()),
+            construction.owner_reference(job, self.integration),
+        ]
+        await self._writer.change(
+            self._cluster.workloads,
+            workload,
+            replaced(workload, ("metadata", "ownerReferences"), references),
+        )
+
+    async def _delete_workload(self, job: Object, workload: Object) -> None:
+        await self._drop_finalizer(workload)
+        await self._writer.delete(self._cluster.workloads, workload)
+        namespace, name = reading.key(workload)
+        text = f"Deleted not matching Workload: {namespace}/{name}"
+        self._recorder.event(job, NORMAL, "DeletedWorkload", text)
+
+    async def _drop_finalizer(self, workload: Object) -> None:
+        finalizers = get(workload, "metadata", "finalizers") or []
+        if names.RESOURCE_IN_USE not in finalizers:
+            return
+        rest = [name for name in finalizers if name != names.RESOURCE_IN_USE]
+        try:
+            await self._writer.change(
+                self._cluster.workloads,
+                workload,
+                replaced(workload, ("metadata", "finalizers"), rest or None),
+            )
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+    # With its Workload
+
+    async def _workload_deleted(self, job: Object, workload: Object) -> None:
+        """Somebody deletes the Workload of a job: the job stops first, and queues anew if it lives on."""
+        if self.integration.outcome(job) is None and not job["metadata"].get("deletionTimestamp"):
+            stopped = await self._stop(job, get(workload, "spec", "podSets"), "Workload is deleted")
+            if not stopped:
+                return
+        await self._drop_finalizer(workload)
+
+    async def _finish(self, job: Object, workload: Object) -> None:
+        outcome = self.integration.outcome(job)
+        assert outcome is not None
+        reason = "Succeeded" if outcome.succeeded else "Failed"
+        message = outcome.message or "Job finished successfully"
+        written = await self._set_status(workload, lambda w: self._finished(w, reason, message))
+        if written is not None:
+            namespace, name = reading.key(workload)
+            self._recorder.event(
+                job, NORMAL, "FinishedWorkload", f"Workload {namespace}/{name} is declared finished"
+            )
+
+    def _finished(self, workload: Object, reason: str, message: str) -> Object | None:
+        if reading.is_finished(workload):
+            return None
+        return transitions.finished(workload, reason, message, self._clock.time())
+
+    async def _synchronise(self, job: Object, workload: Object) -> None:
+        workload = await self._observed(job, workload) or workload
+        if reading.is_evicted(workload) and reading.has_quota(workload):
+            if await self._stop(job, get(workload, "spec", "podSets"), _eviction_text(workload)):
+                await self._set_status(workload, self._released)
+            return
+        suspended = self.integration.is_suspended(job)
+        if reading.is_admitted(workload):
+            if suspended:
+                await self._start(job, workload)
+            return
+        if not suspended:
+            await self._stop(job, get(workload, "spec", "podSets"), "Not admitted by cluster queue")
+            return
+        await self._follow_job(job, workload)
+
+    async def _observed(self, job: Object, workload: Object) -> Object | None:
+        """What the job's pods tell: reclaimable pods and readiness, in one write."""
+
+        def step(current: Object) -> Object | None:
+            if reading.is_finished(current) or not reading.has_quota(current):
+                return None
+            if self._gates["ReclaimablePods"]:
+                current = transitions.with_reclaimable(current, self.integration.reclaimable(job))
+            if self._waits and reading.is_admitted(current) and not reading.is_evicted(current):
+                running = not self.integration.is_suspended(job)
+                ready = running and self.integration.pods_ready(job)
+                current = transitions.pods_ready(current, ready, self._clock.time())
+            return current
+
+        if step(workload) in (None, workload):
+            return None
+        return await self._set_status(workload, step)
+
+    def _released(self, workload: Object) -> Object | None:
+        if not reading.is_evicted(workload) or not reading.has_quota(workload):
+            return None
+        return transitions.released(workload, self._waits, self._clock.time())
+
+    async def _start(self, job: Object, workload: Object) -> None:
+        try:
+            infos = pod_set_infos(
+                workload,
+                lambda name: self._cluster.flavors.get("", name),
+                self._gates["AssignQueueLabelsForPods"],
+            )
+            desired = self.integration.started(job, infos)
+        except PodSetConflictError as error:
+            text = f"The job cannot be started: {error}"
+            await self._set_status(workload, lambda w: self._finished(w, "FailedToStart", text))
+            return
+        await self._writer.change(self._jobs, job, desired)
+        queue = reading.cluster_queue(workload)
+        self._recorder.event(job, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
+
+    async def _stop(self, job: Object, originals: Any, why: str) -> bool:
+        """Take the next step of stopping the job; whether it has stopped completely."""
+        write = self.integration.stop(job, originals)
+        if write is None:
+            return not self.integration.is_active(job)
+        running = not self.integration.is_suspended(job)
+        await self._writer.change(self._jobs, job, write.desired, write.subresource)
+        if running and not write.subresource:
+            self._recorder.event(job, NORMAL, "Stopped", why)
+        return False
+
+    async def _follow_job(self, job: Object, workload: Object) -> None:
+        """A waiting Workload takes over what may still change: queue, admission gates, priority."""
+        desired = workload
+        if not reading.has_quota(workload):
+            desired = replaced(desired, ("spec", "queueName"), construction.queue_name(job) or None)
+        gates = annotations_of(job).get(names.ADMISSION_GATED_BY)
+        if gates != annotations_of(workload).get(names.ADMISSION_GATED_BY):
+            path = ("metadata", "annotations", names.ADMISSION_GATED_BY)
+            desired = replaced(desired, path, gates or None)
+        desired = self._with_priority(job, desired)
+        if desired != workload:
+            await self._writer.change(self._cluster.workloads, workload, desired)
+
+    def _with_priority(self, job: Object, workload: Object) -> Object:
+        name = labels_of(job).get(names.PRIORITY_CLASS)
+        if not name or get(workload, "spec", "priorityClassRef", "name") == name:
+            return workload
+        try:
+            priority, reference = self._cluster.priority_of(job, self.integration)
+        except MissingPriorityClassError as error:
+            self._recorder.event(job, WARNING, "WorkloadPriorityClassNotFound", str(error))
+            return workload
+        result = replaced(workload, ("spec", "priorityClassRef"), dict(reference or {}) or None)
+        return replaced(result, ("spec", "priority"), priority)
+
+    async def _set_status(self, workload: Object, step: Any) -> Object | None:
+        return await self._writer.update(self._cluster.workloads, reading.key(workload), step)
+
+
+def _key(obj: Mapping[str, Any]) -> Key:
+    metadata = obj["metadata"]
+    return (metadata.get("namespace") or "", metadata["name"])
+
+
+def _eviction_text(workload: Mapping[str, Any]) -> str:
+    eviction = reading.condition(workload, reading.EVICTED) or {}
+    return str(eviction.get("message") or eviction.get("reason") or "Evicted")

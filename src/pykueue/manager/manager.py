@@ -1,0 +1,113 @@
+"""The manager: everything that turns jobs, queues and decisions into a running cluster.
+
+It knows only a transport. Started anywhere, at any time, as often as one likes, it reads the cluster and goes
+on from there: nothing it needs is kept anywhere but in the API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from pykueue.clock import Clock
+from pykueue.engine import Engine
+from pykueue.jobs.base import JobIntegration, Registry
+from pykueue.jobs.job import BatchJob
+from pykueue.kube.client import Client
+from pykueue.kube.events import EventRecorder
+from pykueue.kube.limiter import TokenBucket
+from pykueue.kube.transport import Transport
+
+from .cluster import Cluster
+from .configuration import Configuration
+from .engine_options import engine_options
+from .jobs_controller import JobController
+from .queues_controller import QueueController, Shares
+from .scheduler import Scheduler
+from .webhooks import Registration, webhooks
+from .workloads_controller import WorkloadController
+from .writes import Writer
+
+#: Job kinds that are built in, by their name in `integrations.frameworks`.
+INTEGRATIONS: dict[str, type[JobIntegration]] = {"batch/job": BatchJob}
+
+#: Workers per controller where the configuration's groupKindConcurrency says nothing.
+WORKERS = 8
+
+
+def registry(configuration: Configuration) -> Registry:
+    """The integrations that the configuration switches on."""
+    names = configuration.integrations.frameworks
+    return Registry(INTEGRATIONS[name]() for name in names if name in INTEGRATIONS)
+
+
+class Manager:
+    """All controllers and the scheduler against one API server."""
+
+    def __init__(
+        self, transport: Transport, configuration: Configuration, clock: Clock, rng: random.Random
+    ) -> None:
+        self.configuration = configuration
+        self._clock = clock
+        limits = configuration.client_connection
+        limiter = None
+        if limits.qps is not None and limits.qps > 0:
+            limiter = TokenBucket(clock, limits.qps, limits.burst or max(1, int(limits.qps)))
+        client = Client(transport, limiter, clock=clock)
+        self.registry = registry(configuration)
+        self.cluster = Cluster(client, clock, self.registry, configuration)
+        writer = Writer(client)
+        self.engine = Engine(engine_options(configuration))
+
+        def recorder(component: str) -> EventRecorder:
+            found = EventRecorder(client, clock, component, random.Random(rng.getrandbits(64)))
+            self._recorders.append(found)
+            return found
+
+        self._recorders: list[EventRecorder] = []
+        admission, workloads = recorder("kueue-admission"), recorder("kueue-workload-controller")
+        # The scheduler's handlers come first: controllers then act on what the engine knows already.
+        self.scheduler = Scheduler(self.engine, self.cluster, writer, admission, clock)
+        self.queues = QueueController(self.cluster, writer, clock, Shares())
+        self.workloads = WorkloadController(
+            self.cluster,
+            writer,
+            workloads,
+            clock,
+            random.Random(rng.getrandbits(64)),
+            self._workers("Workload.kueue.x-k8s.io"),
+        )
+        self.jobs = [
+            JobController(
+                integration,
+                self.cluster,
+                writer,
+                recorder(f"{integration.name}-kueue-controller"),
+                clock,
+                self._workers(f"{integration.resource.kind}.{integration.resource.group}"),
+            )
+            for integration in self.registry
+        ]
+
+    def _workers(self, group_kind: str) -> int:
+        return self.configuration.controller.group_kind_concurrency.get(group_kind, WORKERS)
+
+    def webhooks(self) -> list[Registration]:
+        """Its admission rules, answering from its caches."""
+        return webhooks(self.configuration, self.cluster, self.registry)
+
+    async def synced(self) -> None:
+        """Wait until the whole cluster has been read once."""
+        await self.cluster.synced()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.cluster.run())
+            tasks.create_task(self.scheduler.run())
+            tasks.create_task(self.queues.run())
+            tasks.create_task(self.workloads.run())
+            for controller in self.jobs:
+                tasks.create_task(controller.run())
+            for recorder in self._recorders:
+                tasks.create_task(recorder.run())

@@ -1,0 +1,275 @@
+"""The loop around the engine: cluster events in, decisions out and carried out.
+
+The engine sees every object through the watch caches, including what the manager itself writes. Its decisions
+are already part of its state when they are handed out; a write that fails is reported back with `forget`, so
+that nothing stays counted that does not exist. Writes run beside the loop, at most `CONCURRENCY` at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from pykueue.api import DecodeError, decode, encode
+from pykueue.clock import Clock
+from pykueue.engine import Engine
+from pykueue.engine.decisions import Admit, Pend, Preempt
+from pykueue.engine.events import Removed, Upsert
+from pykueue.engine.render import message
+from pykueue.jobs.names import JOB_UID
+from pykueue.jobs.objects import Object, get, labels_of
+from pykueue.kube.errors import ApiError
+from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.kube.informer import Informer
+
+from .cluster import Cluster, Key, checks_for
+from .workloads import reading, transitions
+from .writes import Writer
+
+#: Decisions written at the same time.
+CONCURRENCY = 32
+#: Seconds after which a write that failed for want of a server is decided anew.
+RETRY = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Feeds the engine and carries out what it decides."""
+
+    def __init__(
+        self, engine: Engine, cluster: Cluster, writer: Writer, recorder: EventRecorder, clock: Clock
+    ) -> None:
+        self.engine = engine
+        self._cluster = cluster
+        self._writer = writer
+        self._recorder = recorder
+        self._clock = clock
+        self._waits = cluster.configuration.wait_for_pods_ready is not None
+        self._wake = asyncio.Event()
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._pends: dict[str, Pend] = {}
+        self._pends_wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        for informer in (
+            cluster.flavors,
+            cluster.cluster_queues,
+            cluster.cohorts,
+            cluster.local_queues,
+            cluster.checks,
+            cluster.topologies,
+            cluster.namespaces,
+            cluster.limit_ranges,
+            cluster.runtime_classes,
+            cluster.workloads,
+        ):
+            self._feed(informer)
+
+    # Events in
+
+    def _feed(self, informer: Informer) -> None:
+        kind = informer.resource.kind
+
+        def hear(type_: str, old: Any, new: Any) -> None:
+            if new is None:
+                metadata = old["metadata"]
+                self.engine.apply(Removed(kind, metadata.get("namespace") or "", metadata["name"]))
+            else:
+                self._tell(kind, new)
+            self._wake.set()
+
+        informer.on_event(hear)
+
+    def _tell(self, kind: str, obj: Object) -> None:
+        try:
+            self.engine.apply(Upsert(decode(obj)))
+        except DecodeError as error:
+            log.error("%s; it is left out until it is mended", error)
+            metadata = obj["metadata"]
+            self.engine.apply(Removed(kind, metadata.get("namespace") or "", metadata["name"]))
+
+    # Decisions out
+
+    async def run(self) -> None:
+        """Decide until cancelled."""
+        await self._cluster.synced()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_pends())
+            try:
+                while True:
+                    self._wake.clear()
+                    await self._cycle(tasks)
+                    await self._wake.wait()
+            finally:
+                if self._timer is not None:
+                    self._timer.cancel()
+
+    async def _cycle(self, tasks: asyncio.TaskGroup) -> None:
+        """Cycles until nothing is left to look at; other tasks get their turn after each."""
+        while self.engine.has_heads():
+            for decision in self.engine.cycle(self._clock.time()):
+                match decision:
+                    case Admit():
+                        self._pends.pop(decision.key, None)
+                        self._carry_out(tasks, self._admit(decision))
+                    case Preempt():
+                        self._carry_out(tasks, self._preempt(decision))
+                    case Pend():
+                        self._pends[decision.key] = decision
+                        self._pends_wake.set()
+            await self._clock.sleep(0)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock.time()
+        at = self.engine.next_wake(now)
+        if at is not None:
+            self._timer = self._clock.call_later(at - now, self._wake.set)
+
+    def _carry_out(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        async def bounded() -> None:
+            async with self._slots:
+                await work
+
+        tasks.create_task(bounded())
+
+    async def _admit(self, decision: Admit) -> None:
+        key = _key(decision.key)
+        admission = encode(decision.admission)
+
+        def step(workload: Object) -> Object | None:
+            if not _may_reserve(workload):
+                return None
+            checks = self._checks(workload, decision)
+            return transitions.reserved(workload, admission, checks, self._waits, self._clock.time())
+
+        written = await self._written(key, step, lambda: self.engine.forget(decision.key))
+        if written is not None:
+            self._tell_of_admission(written, decision)
+
+    def _checks(self, workload: Mapping[str, Any], decision: Admit) -> list[Object]:
+        """The checks that apply to the flavors it got, as far as they are known."""
+        queue = self._cluster.cluster_queues.get("", decision.cluster_queue)
+        assigned = [
+            flavor for pods in decision.admission.pod_set_assignments for flavor in pods.flavors.values()
+        ]
+        required = set() if queue is None else set(checks_for(queue, assigned))
+        present = get(workload, "status", "admissionChecks") or ()
+        return transitions.synced_checks(present, required, self._clock.time())
+
+    def _tell_of_admission(self, workload: Object, decision: Admit) -> None:
+        waited = max(0, int(self._clock.time() - decision.queued_since))
+        note = (
+            f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited}s; "
+            f"Flavors considered: {message(decision)}"
+        )
+        self._recorder.event(workload, NORMAL, reading.QUOTA_RESERVED, note)
+        if reading.is_admitted(workload):
+            note = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
+            self._recorder.event(workload, NORMAL, reading.ADMITTED, note)
+
+    async def _preempt(self, decision: Preempt) -> None:
+        key = _key(decision.key)
+        preemptor = self._cluster.workload(_key(decision.preemptor))
+        text = self._preemption_text(decision, preemptor)
+
+        def step(workload: Object) -> Object | None:
+            if (
+                not reading.has_quota(workload)
+                or reading.is_finished(workload)
+                or reading.is_evicted(workload)
+            ):
+                return None
+            return transitions.preempted(workload, decision.reason, text, self._clock.time())
+
+        written = await self._written(key, step, lambda: self.engine.forget_preemption(decision.key))
+        if written is not None:
+            self._recorder.event(written, NORMAL, reading.PREEMPTED, text)
+            self._recorder.event(written, NORMAL, "EvictedDueToPreempted", text)
+            if preemptor is not None:
+                note = f"Preempted {decision.key} due to {decision.reason}"
+                self._recorder.event(preemptor, NORMAL, "PreemptedWorkload", note)
+
+    def _preemption_text(self, decision: Preempt, preemptor: Mapping[str, Any] | None) -> str:
+        job = labels_of(preemptor).get(JOB_UID) if preemptor is not None else None
+        causes = {
+            "InClusterQueue": "prioritization in the ClusterQueue",
+            "InCohortReclamation": "reclamation within the cohort",
+            "InCohortFairSharing": "fair sharing within the cohort",
+            "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
+        }
+        paths = ["/" + "/".join(path) for path in (decision.preemptor_path, decision.path)]
+        return (
+            f"Preempted to accommodate a workload (UID: {decision.preemptor_uid}, "
+            f"JobUID: {job or 'UNKNOWN'}) due to {causes[decision.reason]}; "
+            f"preemptor path: {paths[0]}; preemptee path: {paths[1]}"
+        )
+
+    async def _written(
+        self, key: Key, step: Callable[[Object], Object | None], undo: Callable[[], None]
+    ) -> Object | None:
+        """The object after the step; whatever goes wrong is undone in the engine, which then decides anew."""
+        try:
+            written = await self._writer.update(self._cluster.workloads, key, step)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            log.warning("the decision on %s/%s could not be written: %s", *key, error)
+            self._clock.call_later(RETRY, self._undone, undo)
+            return None
+        if written is None:
+            self._undone(undo)
+        return written
+
+    def _undone(self, undo: Callable[[], None]) -> None:
+        undo()
+        self._wake.set()
+
+    # Why workloads wait
+
+    async def _write_pends(self) -> None:
+        """Write the newest reason of each waiting workload, one after the other, after everything urgent."""
+        while True:
+            await self._pends_wake.wait()
+            self._pends_wake.clear()
+            while self._pends:
+                decision = self._pends.pop(next(iter(self._pends)))
+                try:
+                    await self._pend(decision)
+                except (ApiError, ConnectionError, TimeoutError) as error:
+                    log.info("why %s waits could not be written: %s", decision.key, error)
+
+    async def _pend(self, decision: Pend) -> None:
+        key = _key(decision.key)
+        text = message(decision)
+        before = self._cluster.workload(key)
+
+        def step(workload: Object) -> Object | None:
+            if not _may_reserve(workload):
+                return None
+            return transitions.pending(workload, decision.reason, text, self._clock.time())
+
+        if before is None or step(before) in (None, before):
+            return
+        written = await self._writer.update(self._cluster.workloads, key, step)
+        if written is not None and reading.reason(before, reading.QUOTA_RESERVED) != decision.reason:
+            self._recorder.event(written, WARNING, decision.reason, text)
+
+
+def _key(text: str) -> Key:
+    namespace, _, name = text.partition("/")
+    return (namespace, name)
+
+
+def _may_reserve(workload: Mapping[str, Any]) -> bool:
+    """Whether it is still in its queue: what was decided a moment ago may have been overtaken."""
+    return (
+        reading.is_active(workload)
+        and not reading.is_finished(workload)
+        and not reading.has_quota(workload)
+        and not reading.is_gated(workload)
+        and not workload["metadata"].get("deletionTimestamp")
+    )

@@ -1,0 +1,34 @@
+"""Admission rules: what is filled in and what is refused when jobs and the project's own kinds are written.
+
+`webhooks` gives one registration per rule set. On the embedded cluster the server calls `review` in process;
+on a real one the same functions stand behind HTTPS. Sources: reference/kueue-integrations.md 9.2,
+reference/kueue-api.md 10.2.
+"""
+
+from __future__ import annotations
+
+from pykueue.jobs.base import Registry
+from pykueue.manager.configuration import Configuration
+
+from .jobs import JobRules, Lookups
+from .kinds import kind_rules
+from .review import Registration, Rules, registrations
+
+__all__ = ["Lookups", "Registration", "Rules", "webhooks"]
+
+
+def webhooks(configuration: Configuration, lookups: Lookups, registry: Registry) -> list[Registration]:
+    """All registrations, defaulting ones first."""
+    namespaces = {
+        "matchExpressions": [
+            {
+                "key": "kubernetes.io/metadata.name",
+                "operator": "NotIn",
+                "values": sorted({"kube-system", configuration.namespace}),
+            }
+        ]
+    }
+    rules: list[Rules] = [JobRules(integration, configuration, lookups) for integration in registry]
+    rules.extend(kind_rules(configuration))
+    found = [registration for each in rules for registration in registrations(each, namespaces)]
+    return sorted(found, key=lambda registration: (not registration.mutating, registration.name))

@@ -1,0 +1,144 @@
+"""AdmissionReview v1 in, AdmissionReview v1 out, around pure rules."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from pykueue.jobs.base import Fault
+from pykueue.jobs.objects import Object
+from pykueue.kube.resources import Resource
+
+Review = Callable[[Object], Awaitable[Object]]
+
+
+class Rules(Protocol):
+    """What is filled in and refused for one kind."""
+
+    resource: Resource
+    #: Whether anything is filled in at creation.
+    defaults: bool
+    #: Subresources that are checked as well as the object itself.
+    subresources: tuple[str, ...]
+    #: Jobs of system namespaces are left alone.
+    namespaced_selector: bool
+
+    def default(self, obj: Object) -> Object:
+        """The object with what is missing filled in."""
+        ...
+
+    def validate(self, obj: Object, old: Object | None) -> Iterable[Fault]:
+        """Why the object is refused; `old` is None on creation."""
+        ...
+
+    def warnings(self, obj: Object) -> Iterable[str]:
+        """What its author should know although it is accepted."""
+        ...
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One webhook: the same fields as an entry of a webhook configuration, and the function that answers."""
+
+    name: str
+    mutating: bool
+    rules: list[dict[str, Any]]
+    review: Review
+    namespace_selector: Mapping[str, Any] | None
+    #: Path under which it is served over HTTPS.
+    path: str
+
+
+def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Registration]:
+    """The webhooks of a rule set: a mutating one where something is filled in, and a validating one."""
+    resource = rules.resource
+    kind = resource.kind.lower()
+    selector = namespaces if rules.namespaced_selector else None
+    where = f"{resource.group.replace('.', '-')}-{resource.version}-{kind}"
+    if rules.defaults:
+        yield Registration(
+            f"m{kind}.kb.io",
+            True,
+            [_rule(resource, ["CREATE"], ())],
+            _defaulting(rules),
+            selector,
+            f"/mutate-{where}",
+        )
+    yield Registration(
+        f"v{kind}.kb.io",
+        False,
+        [_rule(resource, ["CREATE", "UPDATE"], rules.subresources)],
+        _validating(rules),
+        selector,
+        f"/validate-{where}",
+    )
+
+
+def _rule(resource: Resource, operations: list[str], subresources: Iterable[str]) -> dict[str, Any]:
+    return {
+        "operations": operations,
+        "apiGroups": [resource.group],
+        "apiVersions": [resource.version],
+        "resources": [resource.plural, *(f"{resource.plural}/{name}" for name in subresources)],
+        "scope": "*",
+    }
+
+
+def _defaulting(rules: Rules) -> Review:
+    async def review(body: Object) -> Object:
+        request = body["request"]
+        obj = request["object"]
+        changed = rules.default(obj)
+        response: Object = {"uid": request["uid"], "allowed": True}
+        if changed != obj:
+            patch = [{"op": "replace", "path": f"/{key}", "value": value} for key, value in changed.items()]
+            response["patchType"] = "JSONPatch"
+            response["patch"] = base64.b64encode(orjson.dumps(patch)).decode()
+        return _answer(body, response)
+
+    return review
+
+
+def _validating(rules: Rules) -> Review:
+    async def review(body: Object) -> Object:
+        request = body["request"]
+        obj, old = request["object"], request.get("oldObject")
+        faults = [] if obj["metadata"].get("deletionTimestamp") else list(rules.validate(obj, old))
+        response: Object = {"uid": request["uid"], "allowed": not faults}
+        warnings = list(rules.warnings(obj)) if old is None else []
+        if warnings:
+            response["warnings"] = warnings
+        if faults:
+            response["status"] = _refusal(rules.resource, obj, faults)
+        return _answer(body, response)
+
+    return review
+
+
+def _refusal(resource: Resource, obj: Object, faults: list[Fault]) -> Object:
+    name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
+    texts = [f"{fault.field}: {fault.message}" for fault in faults]
+    joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    return {
+        "status": "Failure",
+        "code": 422,
+        "reason": "Invalid",
+        "message": f'{resource.kind}.{resource.group} "{name}" is invalid: {joined}',
+        "details": {
+            "name": name,
+            "group": resource.group,
+            "kind": resource.kind,
+            "causes": [
+                {"reason": fault.reason, "message": fault.message, "field": fault.field} for fault in faults
+            ],
+        },
+    }
+
+
+def _answer(body: Object, response: Object) -> Object:
+    version, kind = body.get("apiVersion", "admission.k8s.io/v1"), "AdmissionReview"
+    return {"apiVersion": version, "kind": kind, "response": response}

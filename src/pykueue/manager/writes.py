@@ -1,0 +1,126 @@
+"""How the manager writes: the smallest patch, on condition that nobody else wrote in between.
+
+Every write names the version it is based on. What comes back is noted in the cache, so the next decision
+rests on it; a conflict means reading again and deciding again, never overwriting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pykueue.jobs.objects import Object, merge_patch
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.kube.informer import Informer
+
+#: How often a status is computed again because somebody else wrote first.
+ATTEMPTS = 5
+
+
+class Writer:
+    """Writes objects of watch caches."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
+
+    async def change(
+        self, informer: Informer, obj: Mapping[str, Any], desired: Mapping[str, Any], subresource: str = ""
+    ) -> Object:
+        """Make the stored object what is desired; nothing is sent when it is that already.
+
+        Raises ApiError: a conflict when `obj` is not the newest.
+        """
+        patch = merge_patch(obj, desired)
+        if not patch:
+            return dict(obj)
+        metadata = obj["metadata"]
+        patch.setdefault("metadata", {})["resourceVersion"] = metadata["resourceVersion"]
+        result = await self._client.patch(
+            informer.resource,
+            metadata["name"],
+            metadata.get("namespace"),
+            patch,
+            subresource=subresource or None,
+        )
+        informer.note(result)
+        return result
+
+    async def create(self, informer: Informer, obj: Object) -> Object:
+        """Create the object. Raises ApiError: AlreadyExists among others."""
+        result = await self._client.create(informer.resource, obj)
+        informer.note(result)
+        return result
+
+    async def delete(
+        self, informer: Informer, obj: Mapping[str, Any], propagation: str | None = None
+    ) -> None:
+        """Delete this very object; that it is gone already is no error."""
+        metadata = obj["metadata"]
+        try:
+            await self._client.delete(
+                informer.resource,
+                metadata["name"],
+                metadata.get("namespace"),
+                propagation=propagation,
+                uid=metadata.get("uid"),
+            )
+        except ApiError as error:
+            if not error.not_found and not error.conflict:
+                raise
+
+    async def update(
+        self,
+        informer: Informer,
+        key: tuple[str, str],
+        step: Callable[[Object], Mapping[str, Any] | None],
+        subresource: str = "status",
+    ) -> Object | None:
+        """Bring one object a step on: `step` gets the newest and returns what it should be, None for nothing.
+
+        Writers of the same object take turns. After a conflict the step is taken again from the object as it
+        is then. Returns the object after the step, None when it is gone or the step is not to be taken.
+        """
+        async with self._turn((informer.resource, key)):
+            obj = informer.get(*key)
+            for attempt in range(1, ATTEMPTS + 1):
+                desired = None if obj is None else step(obj)
+                if obj is None or desired is None:
+                    return None
+                try:
+                    return await self.change(informer, obj, desired, subresource)
+                except ApiError as error:
+                    if error.not_found:
+                        return None
+                    if not error.conflict or attempt == ATTEMPTS:
+                        raise
+                obj = await self._reread(informer, key)
+        return None
+
+    async def _reread(self, informer: Informer, key: tuple[str, str]) -> Object | None:
+        namespace, name = key
+        try:
+            obj = await self._client.get(informer.resource, name, namespace or None)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        informer.note(obj)
+        return obj
+
+    @asynccontextmanager
+    async def _turn(self, key: Hashable) -> AsyncIterator[None]:
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)
