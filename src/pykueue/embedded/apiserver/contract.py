@@ -19,8 +19,8 @@ class ObjectSchema(Protocol):
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
         """The object without unknown fields and with the schema's defaults, and the unknown fields' paths.
 
-        Subtrees that are the same object in `old` (`is`), which was prepared before, may be skipped. Must cope
-        with wrong types anywhere (it leaves such parts alone for `validate` to refuse).
+        Subtrees that are the same object in `old` (`is`), which was prepared before, may be skipped. Must
+        cope with wrong types anywhere (it leaves such parts alone for `validate` to refuse).
         """
         ...
 

@@ -93,8 +93,10 @@ class Kind:
     unconditional_update: bool = True
     #: Whether PUT of a missing object creates it.
     create_on_update: bool = False
-    #: Whether a status given at creation is kept although status is a subresource (nodes register with theirs).
+    #: Whether a status given at creation is kept although it is a subresource (nodes register with theirs).
     keeps_status_at_create: bool = False
+    #: Whether DELETE answers the object rather than a Status, as for kinds with graceful deletion.
+    shows_deleted: bool = False
     #: What happens to dependents when a DELETE does not say.
     default_propagation: str = "Background"
     #: Whether types are checked as soon as the body is decoded, as for built-in kinds; custom ones are
@@ -102,6 +104,8 @@ class Kind:
     typed: bool = True
 
     columns: tuple[Column, ...] = (NAME_COLUMN, AGE_COLUMN)
+    #: Paths of wanted replicas, actual replicas and label selector text, for kinds with a scale subresource.
+    scale_paths: tuple[str, str, str] = (".spec.replicas", ".status.replicas", "")
     #: Selectable fields besides metadata.name and metadata.namespace: path to the function giving the text.
     field_selectors: Mapping[str, Callable[[Object], str]] = {}
 
@@ -167,6 +171,14 @@ class Kind:
     def grace_period(self, obj: Object, requested: int | None) -> int:
         """Seconds between a DELETE and the removal; 0 removes at once. `requested` is the client's wish."""
         return 0
+
+    def refuses_deletion(self, obj: Object) -> str:
+        """Why this object may never be deleted, or nothing."""
+        return ""
+
+    def holds_content(self, obj: Object) -> bool:
+        """Whether more than finalizers and grace keeps a deleting object, as content keeps a namespace."""
+        return False
 
     def mark_deleted(self, obj: Object, context: Context) -> Object:
         """Other changes that go with the first DELETE of an object that is not removed at once."""

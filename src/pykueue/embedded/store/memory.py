@@ -1,8 +1,8 @@
-"""The store itself: tables of records under one revision counter, their recent history, and its subscribers.
+"""The store itself: tables of records under one revision counter, their recent history, their subscribers.
 
-A write changes the table at once, so that the next writer sees it; it is *settled* when it is as durable as the
-store makes it, and only then published to subscribers and answered to the client. `MemoryStore` settles at once.
-Readers that must not see what could still be lost wait with `settled(revision)` before they answer.
+A write changes the table at once, so that the next writer sees it; it is *settled* when it is as durable as
+the store makes it, and only then published to subscribers and answered to the client. `MemoryStore` settles
+at once. Readers that must not see what could still be lost wait with `settled(revision)` before they answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StoreError(Exception):
 
 
 class HistoryGoneError(Exception):
-    """Events after the revision asked for are no longer remembered. `floor` is the oldest one that would do."""
+    """Events after the revision asked for are forgotten. `floor` is the oldest revision that would do."""
 
     def __init__(self, floor: int) -> None:
         super().__init__(f"history starts after revision {floor}")
@@ -45,8 +45,8 @@ class Table:
         self._next_subscriber = 0
         #: Number of objects.
         self.count = 0
-        #: Grows with every change: lets caches see that they are stale.
-        self.changes = 0
+        #: The revision of the last change: lets caches see that they are stale.
+        self.revision = floor
 
     def get(self, key: Key) -> Record | None:
         namespace = self._namespaces.get(key[0])
@@ -82,7 +82,6 @@ class Table:
             self.count += 1
             self._order.pop(namespace, None)
         records[name] = record
-        self.changes += 1
 
     def discard(self, key: Key) -> None:
         """Remove without telling anyone."""
@@ -92,14 +91,15 @@ class Table:
         if not records:
             del self._namespaces[key[0]]
         self.count -= 1
-        self.changes += 1
 
     def publish(self, events: list[Event]) -> None:
         """Remember settled events and hand them to the subscribers."""
         history = self._history
         overflow = len(history) + len(events) - (history.maxlen or 0)
         if overflow > 0:
-            dropped = history[overflow - 1] if overflow <= len(history) else events[overflow - len(history) - 1]
+            dropped = (
+                history[overflow - 1] if overflow <= len(history) else events[overflow - len(history) - 1]
+            )
             self._floor = dropped.record.revision
         history.extend(events)
         if self._subscribers:
@@ -188,6 +188,7 @@ class MemoryStore:
         return Record(key, self.revision, obj)
 
     def _changed(self, table: Table, event: Event) -> None:
+        table.revision = self.revision
         if not self._pending:
             asyncio.get_running_loop().call_soon(self._publish)
         self._pending.append((table, event))

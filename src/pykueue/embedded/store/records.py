@@ -1,7 +1,7 @@
 """Stored objects and the events of their lives.
 
-A `Record` is one version of one object, kept as a dict, as JSON bytes, or both; each form is made from the other
-when first asked for, so nothing is encoded that no client reads and cold objects cost only their bytes.
+A `Record` is one version of one object, kept as a dict, as JSON bytes, or both; each form is made from the
+other when first asked for, so nothing is encoded that no client reads and cold objects cost only their bytes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,277 @@
+"""Serving what CustomResourceDefinitions define: an endpoint per served version, and the end of a definition.
+
+A definition's endpoints are there from the moment its write is stored. A deleted definition's objects are
+deleted first; then its endpoints go. Source: reference/kubernetes-api-machinery.md, section 15.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pykueue.embedded.apiserver.call import Call, DeleteOptions, Target, User
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.core import Core
+from pykueue.embedded.apiserver.deletion import Deletion
+from pykueue.embedded.apiserver.registry import Convert, Endpoint
+from pykueue.embedded.apiserver.schema import custom_schema
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
+from pykueue.embedded.kinds.crd import CLEANUP_FINALIZER, is_established
+from pykueue.embedded.store.records import Batch, Record
+from pykueue.kube.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
+
+#: Converts an object to an API version of the same group.
+GroupConversion = Callable[[Object, str], Object]
+
+
+class CustomKind(Kind):
+    """One version of a custom kind, as its definition describes it."""
+
+    typed = False
+    unconditional_update = False
+
+    def __init__(self, crd: Object, version: Object) -> None:
+        spec = crd["spec"]
+        names = spec["names"]
+        self.group = spec["group"]
+        self.version = version["name"]
+        self.kind = names["kind"]
+        self.plural = names["plural"]
+        self.singular = names.get("singular") or self.kind.lower()
+        self.namespaced = spec["scope"] == "Namespaced"
+        self.short_names = tuple(names.get("shortNames") or ())
+        self.categories = tuple(names.get("categories") or ())
+        subresources = version.get("subresources") or {}
+        self.subresources = (
+            *((STATUS,) if "status" in subresources else ()),
+            *((SCALE,) if "scale" in subresources else ()),
+        )
+        scale = subresources.get("scale")
+        if scale:
+            self.scale_paths = (
+                scale["specReplicasPath"],
+                scale["statusReplicasPath"],
+                scale.get("labelSelectorPath") or "",
+            )
+        self._printed = list(version.get("additionalPrinterColumns") or ())
+        if self._printed:
+            self.columns = (
+                NAME_COLUMN,
+                *(
+                    Column(
+                        one["name"],
+                        one["type"],
+                        one.get("priority", 0),
+                        one.get("format", ""),
+                        one.get("description", ""),
+                    )
+                    for one in self._printed
+                ),
+            )
+        else:
+            self.columns = (NAME_COLUMN, AGE_COLUMN)
+        self._paths: list[tuple[str, Any]] | None = None
+        self.field_selectors = {
+            one["jsonPath"].lstrip("."): _selectable(one["jsonPath"])
+            for one in version.get("selectableFields") or ()
+        }
+
+    def prepare_status(self, new: Object, old: Object, context: Context) -> Object:
+        """Only the status changes (and, where tracked, its managers)."""
+        meta = old["metadata"]
+        managed = new["metadata"].get("managedFields")
+        if managed != meta.get("managedFields"):
+            meta = {**meta, "managedFields": managed}
+        kept = {**old, "metadata": meta}
+        kept.pop("status", None)
+        if "status" in new:
+            kept["status"] = new["status"]
+        return kept
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        if not self._printed:
+            return super().cells(obj, now)
+        from pykueue.embedded.apiserver.tables import custom_cell, json_path
+
+        if self._paths is None:
+            self._paths = [(one["type"], json_path(one["jsonPath"])) for one in self._printed]
+        return [obj["metadata"]["name"], *(custom_cell(kind, path, obj, now) for kind, path in self._paths)]
+
+
+def _selectable(path: str) -> Callable[[Object], str]:
+    steps = path.strip(".").split(".")
+
+    def get(obj: Object) -> str:
+        value: Any = obj
+        for step in steps:
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is True or value is False:
+            return "true" if value else "false"
+        return "" if value is None else str(value)
+
+    return get
+
+
+class CustomResources:
+    """Keeps the registry in step with the stored definitions."""
+
+    def __init__(self, core: Core, deletion: Deletion, spawn: Callable[..., object]) -> None:
+        self._core = core
+        self._deletion = deletion
+        self._spawn = spawn
+        self._served: dict[str, list[Endpoint]] = {}
+        self._conversions: dict[str, GroupConversion] = {}
+        self._ending: set[str] = set()
+        core.on_stored(f"{GROUP}/{PLURAL}", self._on_stored)
+
+    def register_conversion(self, group: str, conversion: GroupConversion) -> None:
+        """Convert objects of a group between versions with a function of this process."""
+        self._conversions[group] = conversion
+        for crd in self._core.all(GROUP, PLURAL):
+            if crd["spec"]["group"] == group:
+                self._serve(crd)
+
+    def load(self) -> None:
+        """Serve what the stored definitions define, and go on with ending those being deleted."""
+        for crd in self._core.all(GROUP, PLURAL):
+            self._on_definition(crd)
+
+    def _on_stored(self, _: Endpoint, new: Record | None, old: Record | None) -> None:
+        if new is None:
+            assert old is not None
+            self._withdraw(old.key[1])
+            return
+        self._on_definition(new.object, old.object if old is not None else None)
+
+    def _on_definition(self, crd: Object, old: Object | None = None) -> None:
+        if old is None or crd["spec"] != old["spec"] or is_established(crd) != is_established(old):
+            self._serve(crd)
+        name = crd["metadata"]["name"]
+        if crd["metadata"].get("deletionTimestamp") and name not in self._ending:
+            self._ending.add(name)
+            for endpoint in self._served.get(name, ()):
+                endpoint.ending = True
+            self._spawn(self._end(crd))
+
+    def _withdraw(self, name: str) -> None:
+        for endpoint in self._served.pop(name, ()):
+            self._core.registry.remove(endpoint)
+
+    def _serve(self, crd: Object) -> None:
+        name = crd["metadata"]["name"]
+        self._withdraw(name)
+        if not is_established(crd):
+            return
+        spec = crd["spec"]
+        versions = {one["name"]: one for one in spec["versions"]}
+        stored = next(one for one in versions.values() if one["storage"])
+        table = self._core.store.table(f"{spec['group']}/{spec['names']['plural']}")
+        storage = self._endpoint(crd, stored, table, None)
+        endpoints = [
+            storage if one is stored else self._endpoint(crd, one, table, storage)
+            for one in versions.values()
+            if one.get("served") or one is stored
+        ]
+        # The stored version is the form of the table even when it is not served itself.
+        served = [one for one in endpoints if versions[one.version].get("served")]
+        self._served[name] = served
+        for endpoint in served:
+            endpoint.ending = bool(crd["metadata"].get("deletionTimestamp"))
+            self._core.registry.add(endpoint)
+
+    def _endpoint(self, crd: Object, version: Object, table: Any, storage: Endpoint | None) -> Endpoint:
+        kind = CustomKind(crd, version)
+        openapi = (version.get("schema") or {}).get("openAPIV3Schema")
+        down: Convert | None = None
+        up: Convert | None = None
+        if storage is not None:
+            up, down = self._converters(crd, storage.api_version, kind.api_version)
+        warning = ""
+        if version.get("deprecated"):
+            warning = version.get("deprecationWarning") or (f"{kind.api_version} {kind.kind} is deprecated")
+        return Endpoint(
+            kind,
+            lambda: custom_schema(kind.group, kind.version, kind.kind, kind.namespaced, openapi),
+            table,
+            storage,
+            up,
+            down,
+            warning,
+            custom=True,
+        )
+
+    def _converters(self, crd: Object, stored: str, other: str) -> tuple[Convert, Convert]:
+        convert = self._conversions.get(crd["spec"]["group"])
+        strategy = (crd["spec"].get("conversion") or {}).get("strategy", "None")
+
+        def change(obj: Object, version: str) -> Object:
+            if convert is not None:
+                return convert(obj, version)
+            if strategy != "None":
+                raise ApiError(
+                    500,
+                    "InternalError",
+                    f"conversion of {crd['metadata']['name']} to {version}: strategy {strategy} needs a "
+                    "conversion registered in this process",
+                )
+            return {**obj, "apiVersion": version}
+
+        return (lambda obj: change(obj, stored)), (lambda obj: change(obj, other))
+
+    async def _end(self, crd: Object) -> None:
+        """Delete all objects of a definition, wait until they are gone, then let the definition go."""
+        core, name = self._core, crd["metadata"]["name"]
+        spec = crd["spec"]
+        endpoint = core.registry.storage(spec["group"], spec["names"]["plural"])
+        if endpoint is not None:
+            await self._delete_all(endpoint)
+        definitions = core.registry.storage(GROUP, PLURAL)
+        assert definitions is not None
+        while (record := definitions.table.get(("", name))) is not None:
+            meta = record.object["metadata"]
+            finalizers = [one for one in meta.get("finalizers") or () if one != CLEANUP_FINALIZER]
+            if finalizers == (meta.get("finalizers") or []):
+                break
+            if finalizers:
+                changed = {**record.object, "metadata": {**meta, "finalizers": finalizers}}
+                new = core.store.put(definitions.table, record.key, changed)
+                core.stored(definitions, new, record)
+            else:
+                core.store.remove(definitions.table, record.key)
+                core.stored(definitions, None, record)
+        self._ending.discard(name)
+
+    async def _delete_all(self, endpoint: Endpoint) -> None:
+        table = endpoint.table
+        changed = asyncio.Event()
+
+        def on_batch(_: Batch) -> None:
+            changed.set()
+
+        unsubscribe = table.subscribe(on_batch)
+        try:
+            while table.count:
+                changed.clear()
+                for record in table.records():
+                    if record.object["metadata"].get("deletionTimestamp"):
+                        continue
+                    namespace, name = record.key
+                    call = Call("DELETE", Target(endpoint, namespace, name, ""), {}, _CLEANER)
+                    try:
+                        await self._deletion.remove(call, _BACKGROUND, record)
+                    except ApiError as error:
+                        log.warning("deleting %s %s/%s: %s", endpoint.plural, namespace, name, error)
+                if table.count:
+                    await changed.wait()
+        finally:
+            unsubscribe()
+
+
+_CLEANER = User("system:apiserver", ("system:masters",))
+_BACKGROUND = DeleteOptions("Background", None, "", "", False)

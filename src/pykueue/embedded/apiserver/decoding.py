@@ -1,0 +1,104 @@
+"""From a request body to an object the server may store: envelope, unknown fields, types, defaults.
+
+Source: reference/kubernetes-api-machinery.md, sections 8 and 15.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from pykueue.embedded.apiserver import metadata
+from pykueue.embedded.apiserver.call import Call, WriteOptions
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.status import Cause, bad_request, invalid_object
+
+
+def own_copy(body: Any) -> Any:
+    """A copy that shares nothing with the caller's value. 400 when it is not a JSON value."""
+    try:
+        return orjson.loads(orjson.dumps(body))
+    except (TypeError, orjson.JSONDecodeError) as error:
+        raise bad_request(f"the body is not a JSON value: {error}") from error
+
+
+def check_envelope(endpoint: Endpoint, body: Any) -> Object:
+    """An object of the endpoint's kind and version, filled in for built-in kinds. 400 or 422 otherwise."""
+    if type(body) is not dict:
+        raise bad_request(f"the object provided is unrecognized (must be of type {endpoint.kind.kind})")
+    api_version, kind = body.get("apiVersion"), body.get("kind")
+    if api_version == endpoint.api_version and kind == endpoint.kind.kind:
+        return body
+    shown = orjson.dumps(body).decode()[:200]
+    if not kind and endpoint.custom:
+        raise bad_request(f"Object 'Kind' is missing in '{shown}'")
+    if not api_version and endpoint.custom:
+        raise bad_request(f"Object 'apiVersion' is missing in '{shown}'")
+    if api_version and api_version != endpoint.api_version:
+        raise bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version "
+            f"({endpoint.api_version})"
+        )
+    if kind and kind != endpoint.kind.kind:
+        if endpoint.custom:
+            name = (body.get("metadata") or {}).get("name") or ""
+            cause = Cause(
+                "kind", "FieldValueInvalid", f'Invalid value: "{kind}": must be {endpoint.kind.kind}'
+            )
+            raise invalid_object(endpoint.group, str(kind), str(name), [cause])
+        raise bad_request(
+            f'{kind} in version "{endpoint.version}" cannot be handled as a {endpoint.kind.kind}'
+        )
+    return {**body, "apiVersion": endpoint.api_version, "kind": endpoint.kind.kind}
+
+
+def report_unknown(faults: list[str], options: WriteOptions, warnings: list[str]) -> None:
+    """Refuse, warn about or ignore unknown and duplicate fields, as fieldValidation says."""
+    if not faults or options.field_validation == "Ignore":
+        return
+    if options.field_validation == "Strict":
+        raise bad_request("strict decoding error: " + ", ".join(faults))
+    warnings.extend(faults)
+
+
+def decode(
+    endpoint: Endpoint, body: Any, options: WriteOptions, call: Call | None, old: Object | None = None
+) -> Object:
+    """The body as an object in stored form: known fields only, types checked, defaults filled in.
+
+    `old` is the object the body was patched from, in the endpoint's version, if it was.
+    """
+    obj = check_envelope(endpoint, body)
+    found = obj.get("metadata")
+    if found is None:
+        obj = {**obj, "metadata": {}}
+    elif type(found) is not dict:
+        cause = metadata.type_invalid("metadata", found, "must be of type object")
+        raise invalid_object(endpoint.group, endpoint.kind.kind, "", [cause])
+    else:
+        causes = metadata.type_causes(found)
+        if causes:
+            raise invalid_object(endpoint.group, endpoint.kind.kind, str(found.get("name") or ""), causes)
+    schema, kind = endpoint.schema, endpoint.kind
+    obj, unknown = schema.prepare(obj, old)
+    if call is not None:
+        report_unknown([f'unknown field "{path}"' for path in unknown], options, call.warnings)
+    if kind.typed:
+        causes = schema.validate(obj, old)
+        if causes:
+            raise invalid_object(endpoint.group, kind.kind, str(obj["metadata"].get("name") or ""), causes)
+        obj = kind.default(obj)
+    if not endpoint.stored:
+        storage = endpoint.storage
+        if kind.typed and old is None:
+            causes = kind.validate(obj)
+            if causes:
+                raise invalid_object(
+                    endpoint.group, kind.kind, str(obj["metadata"].get("name") or ""), causes
+                )
+        obj = endpoint.to_storage(obj)
+        obj, _ = storage.schema.prepare(obj)
+        obj = storage.kind.default(obj)
+    return obj

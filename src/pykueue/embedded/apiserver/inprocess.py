@@ -1,0 +1,60 @@
+"""A client's way in from the same process: decoded, shared objects, nothing encoded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any
+
+from pykueue.embedded.apiserver.call import Answer, Call, User, resolve
+from pykueue.embedded.apiserver.decoding import own_copy
+from pykueue.embedded.apiserver.reads import Listing
+from pykueue.embedded.apiserver.watches import watch_objects
+from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import Request, WatchEvent
+
+if TYPE_CHECKING:
+    from pykueue.embedded.apiserver.server import Server
+
+
+class InProcessTransport:
+    """A `kube.transport.Transport` to a server in this process, as one user.
+
+    Bodies are copied, so callers may go on using theirs. Answers are the stored objects themselves: shared,
+    never to be changed.
+    """
+
+    def __init__(self, server: Server, user: User) -> None:
+        self._server = server
+        self._user = user
+        self._agent = user.name[:128]
+
+    def _call(self, request: Request) -> Call | None:
+        target = resolve(self._server.core.registry, request.path)
+        if target is None:
+            return None
+        body = own_copy(request.body) if request.body is not None else None
+        return Call(
+            request.method, target, request.query, self._user, body, request.content_type, self._agent
+        )
+
+    async def call(self, request: Request) -> Any:
+        call = self._call(request)
+        if call is None:
+            return self._server.document(request.path)
+        answer = await self._server.handle(call)
+        if isinstance(answer, Listing):
+            return answer.object(call.endpoint)
+        assert isinstance(answer, Answer)
+        return answer.object(call.endpoint)
+
+    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        query = {**request.query, "watch": "true"}
+        call = self._call(Request("GET", request.path, query))
+        if call is None:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        await self._server.authorize(call)
+        async for event in watch_objects(self._server.core, call):
+            yield event
+
+    async def close(self) -> None:
+        """Nothing to give back."""

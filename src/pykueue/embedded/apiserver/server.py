@@ -1,0 +1,214 @@
+"""The API server put together: kinds, store, request path, and the ways in.
+
+`Server(store, clock, rng)` runs on any event loop, in virtual time too (with a MemoryStore). `transport()` is
+the way in for clients of this process, `serve()` opens a TLS port for everyone else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+from pykueue.clock import Clock
+from pykueue.embedded.apiserver.call import Answer, Call, Target, User, delete_options
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.core import Core
+from pykueue.embedded.apiserver.custom import GROUP as CRD_GROUP
+from pykueue.embedded.apiserver.custom import PLURAL as CRD_PLURAL
+from pykueue.embedded.apiserver.custom import CustomResources, GroupConversion
+from pykueue.embedded.apiserver.deletion import Deletion
+from pykueue.embedded.apiserver.inprocess import InProcessTransport
+from pykueue.embedded.apiserver.reads import Listing, Reads, call_filter
+from pykueue.embedded.apiserver.registry import Endpoint, Registry
+from pykueue.embedded.apiserver.schema import builtin_schema
+from pykueue.embedded.apiserver.status import method_not_allowed
+from pykueue.embedded.apiserver.subresources import Subresources, scale_of
+from pykueue.embedded.apiserver.writes import Writes
+from pykueue.embedded.kinds.builtin import builtin_kinds
+from pykueue.embedded.kinds.events import from_core, to_core
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.kube.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+#: Namespaces every cluster starts with.
+_FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+#: The user the server itself acts as.
+SYSTEM = User("system:apiserver", ("system:masters", "system:authenticated"))
+
+
+class Server:
+    """An API server over one store."""
+
+    def __init__(
+        self,
+        store: MemoryStore | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.store = store or MemoryStore()
+        self.clock = clock or Clock()
+        self.core = Core(self.store, Registry(), self.clock, rng or random.Random())
+        self.admission = self.core.admission
+        self._reads = Reads(self.core)
+        self._writes = Writes(self.core)
+        self._deletion = Deletion(self.core)
+        self._subresources = Subresources(self.core, self._writes, self._deletion)
+        self._custom = CustomResources(self.core, self._deletion, self._spawn)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- life
+
+    async def start(self) -> None:
+        """Open the store and make everything in it available. Raises StoreError."""
+        await self.store.open()
+        self._add_builtin_kinds()
+        self._custom.load()
+        for name in _FIRST_NAMESPACES:
+            if self.core.find("", "namespaces", "", name) is None:
+                namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+                await self.handle(self._own_call("POST", "", "v1", "namespaces", body=namespace))
+
+    async def stop(self) -> None:
+        """End everything the server started and close the store."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.store.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a background task failed", exc_info=task.exception())
+
+    def _add_builtin_kinds(self) -> None:
+        registry = self.core.registry
+        kinds = builtin_kinds()
+        for kind in kinds:
+            if kind.group == "events.k8s.io":
+                continue
+            table = self.store.table(f"{kind.group}/{kind.plural}")
+            registry.add(Endpoint(kind, partial(builtin_schema, kind.group, kind.version, kind.kind), table))
+        events = registry.find("", "v1", "events")
+        assert events is not None
+        view = next(kind for kind in kinds if kind.group == "events.k8s.io")
+        schema = partial(builtin_schema, view.group, view.version, view.kind)
+        registry.add(Endpoint(view, schema, events.table, events, to_core, from_core))
+
+    # -- set-up by the embedding program
+
+    async def install_crds(self, definitions: Iterable[Object]) -> None:
+        """Create or update CustomResourceDefinitions, so that they are as given."""
+        for crd in definitions:
+            name = crd["metadata"]["name"]
+            try:
+                await self.handle(self._own_call("POST", CRD_GROUP, "v1", CRD_PLURAL, body=crd))
+            except ApiError as error:
+                if not error.already_exists:
+                    raise
+                call = self._own_call("PATCH", CRD_GROUP, "v1", CRD_PLURAL, name, {"spec": crd["spec"]})
+                call.content_type = "application/merge-patch+json"
+                await self.handle(call)
+
+    def register_conversion(self, group: str, conversion: GroupConversion) -> None:
+        """Convert custom objects of a group between versions with `conversion(obj, api_version)`."""
+        self._custom.register_conversion(group, conversion)
+
+    def transport(
+        self, user: str = "system:admin", groups: Iterable[str] = ("system:masters",)
+    ) -> InProcessTransport:
+        """A transport for a client in this process."""
+        return InProcessTransport(self, User(user, (*groups, "system:authenticated")))
+
+    def _own_call(
+        self, method: str, group: str, version: str, plural: str, name: str = "", body: Any = None
+    ) -> Call:
+        endpoint = self.core.registry.find(group, version, plural)
+        assert endpoint is not None, plural
+        return Call(method, Target(endpoint, "", name, ""), {}, SYSTEM, body)
+
+    # -- requests
+
+    async def authorize(self, call: Call) -> None:
+        """Refuse what the user may not do (403)."""
+
+    def document(self, path: str) -> Any:
+        """A document that is not an object: discovery, version, OpenAPI."""
+        raise ApiError(404, "NotFound", f"the server could not find the requested resource: {path}")
+
+    async def handle(self, call: Call) -> Answer | Listing:
+        """Carry out one request (anything but a watch)."""
+        await self.authorize(call)
+        endpoint, target = call.endpoint, call.target
+        if endpoint.deprecation:
+            call.warnings.append(endpoint.deprecation)
+        if target.subresource and target.subresource != "status":
+            return await self._handle_subresource(call)
+        verb = call.verb()
+        if verb not in (endpoint.subresources["status"].verbs if target.subresource else endpoint.kind.verbs):
+            raise method_not_allowed()
+        match verb:
+            case "get":
+                return await self._reads.get(call)
+            case "list":
+                return await self._reads.list(call)
+            case "create":
+                if target.name:
+                    raise method_not_allowed()
+                return await self._writes.create(call)
+            case "update":
+                return await self._writes.update(call)
+            case "patch":
+                if not target.name:
+                    raise method_not_allowed()
+                return await self._writes.patch(call)
+            case "delete":
+                return await self._deletion.delete(call)
+            case "deletecollection":
+                return await self._delete_collection(call)
+        raise method_not_allowed()
+
+    async def _handle_subresource(self, call: Call) -> Answer:
+        name, verb = call.target.subresource, call.verb()
+        if verb not in call.endpoint.subresources[name].verbs:
+            raise method_not_allowed()
+        match name, verb:
+            case "scale", "get":
+                answer = await self._reads.get(call)
+                return Answer(200, None, scale_of(call.endpoint, answer.object(call.endpoint)))
+            case "scale", _:
+                return await self._subresources.write_scale(call)
+            case "binding", "create":
+                return await self._subresources.bind(call)
+            case "eviction", "create":
+                return await self._subresources.evict(call)
+            case "finalize", "update":
+                return await self._subresources.finalize(call)
+        raise method_not_allowed()
+
+    async def _delete_collection(self, call: Call) -> Listing:
+        options = delete_options(call)
+        selection = call_filter(call)
+        endpoint = call.endpoint
+        deleted = []
+        for record in endpoint.table.records(selection.namespace):
+            if selection.selective and not selection.matches(endpoint.from_storage(record.object)):
+                continue
+            current = endpoint.table.get(record.key)
+            while current is not None:
+                if await self._deletion.remove(call, options, current) is not None:
+                    deleted.append(record)
+                    break
+                current = endpoint.table.get(record.key)
+        return Listing(deleted, str(self.store.settled_revision))

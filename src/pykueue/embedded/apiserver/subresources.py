@@ -1,0 +1,240 @@
+"""Subresources that are more than a part of their object: scale, binding, eviction, namespace finalize.
+
+Source: reference/kubernetes-api-machinery.md, section 14.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykueue.embedded.apiserver.call import Answer, Call, DeleteOptions, Target, delete_options, write_options
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.core import Core
+from pykueue.embedded.apiserver.deletion import Deletion
+from pykueue.embedded.apiserver.patches import json_patch, merge_patch
+from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.selectors import selector_matches
+from pykueue.embedded.apiserver.status import (
+    bad_request,
+    conflict,
+    invalid,
+    invalid_object,
+    not_found,
+    required,
+    success,
+    unsupported_media_type,
+)
+from pykueue.embedded.apiserver.writes import Writes
+from pykueue.embedded.kinds.printing import selector_cell
+from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+
+
+def _at(obj: Any, path: str) -> Any:
+    for step in path.strip(".").split("."):
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj
+
+
+def _with(obj: Object, steps: list[str], value: Any) -> Object:
+    head, *rest = steps
+    if not rest:
+        return {**obj, head: value}
+    child = obj.get(head)
+    return {**obj, head: _with(child if isinstance(child, dict) else {}, rest, value)}
+
+
+def scale_of(endpoint: Endpoint, obj: Object) -> Object:
+    """The autoscaling/v1 Scale view of an object."""
+    wanted, actual, selector = endpoint.kind.scale_paths
+    meta = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: Object = {"replicas": _at(obj, actual) or 0}
+    if selector:
+        text = _at(obj, selector)
+    else:
+        shown = selector_cell(_at(obj, ".spec.selector"))
+        text = "" if shown == "<none>" else shown
+    if text:
+        status["selector"] = text
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: meta[key] for key in kept if key in meta},
+        "spec": {"replicas": _at(obj, wanted) or 0},
+        "status": status,
+    }
+
+
+class Subresources:
+    """The actions behind the subresources."""
+
+    def __init__(self, core: Core, writes: Writes, deletion: Deletion) -> None:
+        self._core = core
+        self._writes = writes
+        self._deletion = deletion
+
+    # -- scale
+
+    async def write_scale(self, call: Call) -> Answer:
+        """PUT or PATCH of a scale: sets the wanted replicas."""
+        endpoint = call.endpoint
+        path = endpoint.kind.scale_paths[0]
+        steps = path.strip(".").split(".")
+
+        def make(obj: Object) -> Object:
+            scale = scale_of(endpoint, obj)
+            changed = self._changed_scale(call, scale)
+            replicas = (changed.get("spec") or {}).get("replicas", 0)
+            if type(replicas) is not int or replicas < 0:
+                cause = invalid("spec.replicas", replicas, "should be a non-negative integer")
+                raise invalid_object("autoscaling", "Scale", call.target.name, [cause])
+            version = (changed.get("metadata") or {}).get("resourceVersion")
+            if version and version != obj["metadata"]["resourceVersion"]:
+                raise conflict(endpoint.group, endpoint.plural, call.target.name)
+            return obj if replicas == _at(obj, path) else _with(obj, steps, replicas)
+
+        options = write_options(call, "UpdateOptions" if call.method == "PUT" else "PatchOptions")
+        main = Call(
+            "PATCH",
+            call.target._replace(subresource=""),
+            call.query,
+            call.user,
+            None,
+            MERGE_PATCH,
+            call.agent,
+            call.warnings,
+        )
+        answer = await self._writes.modify(main, options, make)
+        return Answer(answer.code, None, scale_of(endpoint, answer.object(endpoint)))
+
+    def _changed_scale(self, call: Call, scale: Object) -> Object:
+        if call.method == "PUT":
+            if not isinstance(call.body, dict):
+                raise bad_request("the body must be a Scale object")
+            return call.body
+        if call.content_type in (MERGE_PATCH, STRATEGIC_PATCH):
+            return merge_patch(scale, call.body)
+        if call.content_type == JSON_PATCH:
+            return json_patch(scale, call.body)
+        raise unsupported_media_type(f"{call.content_type} is not accepted for scale")
+
+    # -- pods
+
+    async def bind(self, call: Call) -> Answer:
+        """POST of a Binding: the pod gets its node, once."""
+        body = call.body
+        target = body.get("target") if isinstance(body, dict) else None
+        node = target.get("name") if isinstance(target, dict) else None
+        if not node:
+            raise invalid_object("", "Binding", call.target.name, [required("target.name")])
+        meta = body.get("metadata") or {}
+        now = self._core.now_text()
+        name = call.target.name
+
+        def make(pod: Object) -> Object:
+            spec = pod.get("spec") or {}
+            if meta.get("uid") and meta["uid"] != pod["metadata"]["uid"]:
+                raise conflict("", "pods/binding", name, "the pod has another UID")
+            if pod["metadata"].get("deletionTimestamp"):
+                raise conflict(
+                    "", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host"
+                )
+            if spec.get("nodeName"):
+                raise conflict(
+                    "", "pods/binding", name, f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+                )
+            if spec.get("schedulingGates"):
+                raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+            status = pod.get("status") or {}
+            conditions = [one for one in status.get("conditions") or () if one.get("type") != "PodScheduled"]
+            conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": now})
+            merged = {
+                key: {**(pod["metadata"].get(key) or {}), **meta[key]}
+                for key in ("labels", "annotations")
+                if meta.get(key)
+            }
+            return {
+                **pod,
+                "metadata": {**pod["metadata"], **merged},
+                "spec": {**spec, "nodeName": node},
+                "status": {**status, "conditions": conditions},
+            }
+
+        options = write_options(call, "CreateOptions")
+        await self._writes.modify(call, options, make, internal=True)
+        return Answer(201, None, success())
+
+    async def evict(self, call: Call) -> Answer:
+        """POST of an Eviction: a DELETE that respects disruption budgets."""
+        body = call.body if isinstance(call.body, dict) else {}
+        target = call.target
+        record = call.endpoint.table.get((target.namespace, target.name))
+        if record is None:
+            raise not_found("", "pods", target.name)
+        pod = record.object
+        phase = (pod.get("status") or {}).get("phase")
+        if phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp"):
+            self._check_budgets(pod)
+        inner = Call(
+            "DELETE",
+            Target(call.endpoint, target.namespace, target.name, ""),
+            {},
+            call.user,
+            body.get("deleteOptions") or {},
+            JSON,
+            call.agent,
+            call.warnings,
+        )
+        options: DeleteOptions = delete_options(inner)
+        if call.query.get("dryRun") == "All":
+            options = options._replace(dry_run=True)
+        while (record := call.endpoint.table.get((target.namespace, target.name))) is not None:
+            if await self._deletion.remove(inner, options, record) is not None:
+                break
+        return Answer(201, None, success())
+
+    def _check_budgets(self, pod: Object) -> None:
+        """429 when a PodDisruptionBudget allows no more disruptions now."""
+        meta = pod["metadata"]
+        labels = meta.get("labels") or {}
+        for budget in self._core.all("policy", "poddisruptionbudgets", meta["namespace"]):
+            if not selector_matches((budget.get("spec") or {}).get("selector"), labels):
+                continue
+            if (budget.get("status") or {}).get("disruptionsAllowed", 0) > 0:
+                continue
+            name = budget["metadata"]["name"]
+            raise ApiError(
+                429,
+                "TooManyRequests",
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+                {
+                    "causes": [
+                        {
+                            "reason": "DisruptionBudget",
+                            "message": f"The disruption budget {name} does not allow evicting pods currently",
+                        }
+                    ]
+                },
+                10,
+            )
+
+    # -- namespaces
+
+    async def finalize(self, call: Call) -> Answer:
+        """PUT of a namespace's finalize: only spec.finalizers changes."""
+        body = call.body
+        if not isinstance(body, dict):
+            raise bad_request("the body must be a Namespace object")
+        finalizers = (body.get("spec") or {}).get("finalizers") or []
+
+        def make(namespace: Object) -> Object:
+            version = (body.get("metadata") or {}).get("resourceVersion")
+            if version and version != namespace["metadata"]["resourceVersion"]:
+                raise conflict("", "namespaces", call.target.name)
+            spec = {key: value for key, value in (namespace.get("spec") or {}).items() if key != "finalizers"}
+            if finalizers:
+                spec["finalizers"] = finalizers
+            return {**namespace, "spec": spec}
+
+        return await self._writes.modify(call, write_options(call, "UpdateOptions"), make, internal=True)

@@ -1,0 +1,238 @@
+"""Watches: what a watcher sees of a table's batches, decoded for this process or encoded for a connection.
+
+Watchers of the same form share one encoding per batch. Selection, initial events and the end of history:
+reference/kubernetes-api-machinery.md, section 10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable
+
+from pykueue.embedded.apiserver.call import Call
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.core import Core
+from pykueue.embedded.apiserver.reads import call_filter, invalid_version
+from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.selectors import Filter
+from pykueue.embedded.apiserver.status import expired, forbidden, invalid_object
+from pykueue.embedded.store.memory import HistoryGoneError
+from pykueue.embedded.store.records import Batch, Event, Record
+from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import WatchEvent
+
+#: What one watcher is shown of an event: the type and the record, if its form is the stored one unchanged.
+Shown = tuple[str, Record]
+
+
+def _moved(record: Record, previous: Record) -> Record:
+    """The old state carrying the new version: how an object leaves a selection."""
+    old = previous.object
+    meta = {**old["metadata"], "resourceVersion": record.object["metadata"]["resourceVersion"]}
+    return Record(record.key, record.revision, {**old, "metadata": meta})
+
+
+class Selection:
+    """What one watch shows of a table: a namespace, a selection, in one version of the kind."""
+
+    def __init__(self, endpoint: Endpoint, selected: Filter) -> None:
+        self.endpoint = endpoint
+        self._filter = selected
+        self._namespace = selected.namespace
+
+    @property
+    def everything(self) -> bool:
+        """Whether every event of the table is shown as it is."""
+        return self._namespace is None and not self._filter.selective
+
+    def initial(self) -> list[Record]:
+        """All objects selected now."""
+        records = self.endpoint.table.records(self._namespace)
+        if not self._filter.selective:
+            return records
+        return [one for one in records if self._matches(one)]
+
+    def _matches(self, record: Record) -> bool:
+        return self._filter.matches(self.endpoint.from_storage(record.peek()))
+
+    def show(self, events: Iterable[Event]) -> list[Shown]:
+        """The events as this watch sees them."""
+        if self.everything:
+            return [(event.type, event.record) for event in events]
+        shown: list[Shown] = []
+        namespace, selective = self._namespace, self._filter.selective
+        for event in events:
+            kind, record, previous = event
+            if namespace is not None and record.key[0] != namespace:
+                continue
+            if not selective:
+                shown.append((kind, record))
+                continue
+            now = self._matches(record)
+            if kind != "MODIFIED":
+                if now:
+                    shown.append((kind, record))
+                continue
+            before = previous is not None and self._matches(previous)
+            if now:
+                shown.append(("MODIFIED" if before else "ADDED", record))
+            elif before and previous is not None:
+                shown.append(("DELETED", _moved(record, previous)))
+        return shown
+
+
+class WatchOptions:
+    """The query of a watch, checked."""
+
+    def __init__(self, call: Call) -> None:
+        query = call.query
+        self.bookmarks = call.flag("allowWatchBookmarks")
+        self.initial = query.get("sendInitialEvents", "")
+        match = query.get("resourceVersionMatch", "")
+        causes = []
+        if self.initial and match != "NotOlderThan":
+            causes.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                )
+            )
+        elif match and not self.initial:
+            causes.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                )
+            )
+        if causes:
+            raise invalid_object("meta.k8s.io", "ListOptions", "", causes)
+        version = query.get("resourceVersion", "")
+        if version and not (version.isascii() and version.isdigit()):
+            error = invalid_version(version)
+            raise ApiError(500, "", error.message)
+        #: The revision to continue from, or None to begin with everything there is.
+        self.after: int | None = int(version) if version not in ("", "0") else None
+        if self.initial == "true":
+            self.after = None
+        #: Seconds after which the server ends the watch, if the client said so.
+        self.timeout: float | None = None
+        text = query.get("timeoutSeconds", "")
+        if text.isdigit() and int(text) > 0:
+            self.timeout = float(text)
+
+    @property
+    def marks_end(self) -> bool:
+        """Whether a bookmark tells that the initial events are complete."""
+        return self.initial == "true" and self.bookmarks
+
+
+def bookmark(endpoint: Endpoint, revision: int, initial_end: bool = False) -> Object:
+    """A BOOKMARK's object: only a version, of the watched kind."""
+    meta: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_end:
+        meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+    return {"kind": endpoint.kind.kind, "apiVersion": endpoint.api_version, "metadata": meta}
+
+
+class Watch:
+    """One open watch: a start (a snapshot or a place in history), then every published batch.
+
+    `deliver` gets what is shown of each batch, in order, from within the publication; it must not block.
+    """
+
+    def __init__(self, core: Core, call: Call) -> None:
+        self.endpoint = call.endpoint
+        self.options = WatchOptions(call)
+        self.selection = Selection(call.endpoint, call_filter(call))
+        self._core = core
+        self._after = 0
+        self._unsubscribe: Callable[[], None] | None = None
+
+    async def start(self, deliver: Callable[[list[Shown], Batch | None], None]) -> None:
+        """Deliver the initial events and subscribe. 410 when the history asked for is gone."""
+        store, table = self._core.store, self.endpoint.table
+        await store.settled(store.revision)
+        if self.options.after is None:
+            # Nothing is awaited from here on: the snapshot and the subscription are of one moment.
+            self._after = store.revision
+            shown: list[Shown] = [("ADDED", record) for record in self.selection.initial()]
+        else:
+            self._after = max(self.options.after, 0)
+            try:
+                shown = self.selection.show(table.since(self._after))
+            except HistoryGoneError as error:
+                raise expired(f"too old resource version: {self._after} ({error.floor})") from None
+            self._after = max(self._after, store.settled_revision)
+        if shown:
+            deliver(shown, None)
+
+        def on_batch(batch: Batch) -> None:
+            if batch.first <= self._after:
+                if batch.last <= self._after:
+                    return
+                newer = [event for event in batch.events if event.revision > self._after]
+                shown = self.selection.show(newer)
+                if shown:
+                    deliver(shown, None)
+                return
+            shown = self.selection.show(batch.events)
+            if shown:
+                deliver(shown, batch if self.selection.everything else None)
+
+        self._unsubscribe = table.subscribe(on_batch)
+
+    def stop(self) -> None:
+        """Deliver no more."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    @property
+    def revision(self) -> int:
+        """A version at which this watch has seen everything."""
+        return max(self._core.store.settled_revision, self._after)
+
+
+#: Events an in-process watcher may fall behind before its watch is ended.
+_BACKLOG = 200_000
+
+
+async def watch_objects(core: Core, call: Call) -> AsyncGenerator[WatchEvent, None]:
+    """A watch for a client in this process: shared objects, nothing encoded."""
+    watch = Watch(core, call)
+    endpoint = watch.endpoint
+    waiting: deque[WatchEvent] = deque()
+    ready = asyncio.Event()
+    overrun = False
+
+    def deliver(shown: list[Shown], _batch: Batch | None) -> None:
+        nonlocal overrun
+        for kind, record in shown:
+            waiting.append(WatchEvent(kind, endpoint.from_storage(record.object)))
+        if len(waiting) > _BACKLOG and started:
+            overrun = True
+            watch.stop()
+        ready.set()
+
+    started = False
+    loop = asyncio.get_running_loop()
+    end = None if watch.options.timeout is None else loop.call_later(watch.options.timeout, ready.set)
+    deadline = None if watch.options.timeout is None else loop.time() + watch.options.timeout
+    try:
+        await watch.start(deliver)
+        started = True
+        if watch.options.marks_end:
+            waiting.append(WatchEvent("BOOKMARK", bookmark(endpoint, watch.revision, True)))
+            ready.set()
+        while True:
+            while waiting:
+                yield waiting.popleft()
+            if overrun or (deadline is not None and loop.time() >= deadline):
+                return
+            ready.clear()
+            await ready.wait()
+    finally:
+        watch.stop()
+        if end is not None:
+            end.cancel()

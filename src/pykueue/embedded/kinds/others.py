@@ -1,0 +1,453 @@
+"""Built-in kinds of the smaller groups: scheduling, leases, policy, storage, networks, RBAC, extensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pykueue.embedded.apiserver.status import Cause, forbidden, immutable, invalid
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind, Object
+from pykueue.embedded.kinds.printing import age_cell
+
+#: The highest priority a user's PriorityClass may have.
+HIGHEST_USER_PRIORITY = 1_000_000_000
+
+
+class PriorityClass(Kind):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    group = "scheduling.k8s.io"
+    kind = "PriorityClass"
+    plural = "priorityclasses"
+    namespaced = False
+    short_names = ("pc",)
+    columns = (
+        NAME_COLUMN,
+        Column("Value", "integer"),
+        Column("Global-Default", "boolean"),
+        AGE_COLUMN,
+        Column("PreemptionPolicy"),
+    )
+
+    def default(self, obj: Object) -> Object:
+        return obj if obj.get("preemptionPolicy") else {**obj, "preemptionPolicy": "PreemptLowerPriority"}
+
+    def validate(self, obj: Object) -> list[Cause]:
+        name, value = obj["metadata"].get("name") or "", obj.get("value", 0)
+        if name.startswith("system-"):
+            if name in ("system-cluster-critical", "system-node-critical"):
+                return []
+            return [forbidden("metadata.name", "priority class names with 'system-' prefix are reserved")]
+        if value > HIGHEST_USER_PRIORITY:
+            return [
+                forbidden(
+                    "value", f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+                )
+            ]
+        return []
+
+    def validate_update(self, new: Object, old: Object) -> list[Cause]:
+        return [
+            immutable(key, new.get(key))
+            for key in ("value", "preemptionPolicy")
+            if new.get(key) != old.get(key)
+        ]
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        return [
+            obj["metadata"]["name"],
+            obj.get("value", 0),
+            bool(obj.get("globalDefault")),
+            age_cell(obj, now),
+            obj.get("preemptionPolicy", ""),
+        ]
+
+
+class Lease(Kind):
+    """coordination.k8s.io/v1 Lease."""
+
+    group = "coordination.k8s.io"
+    kind = "Lease"
+    plural = "leases"
+    has_generation = False
+    unconditional_update = False
+    create_on_update = True
+    columns = (NAME_COLUMN, Column("Holder"), AGE_COLUMN)
+
+    def validate(self, obj: Object) -> list[Cause]:
+        spec = obj.get("spec") or {}
+        causes = []
+        if (spec.get("leaseDurationSeconds") or 1) <= 0:
+            value = spec["leaseDurationSeconds"]
+            causes.append(invalid("spec.leaseDurationSeconds", value, "must be greater than 0"))
+        if (spec.get("leaseTransitions") or 0) < 0:
+            causes.append(
+                invalid(
+                    "spec.leaseTransitions", spec["leaseTransitions"], "must be greater than or equal to 0"
+                )
+            )
+        return causes
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        holder = (obj.get("spec") or {}).get("holderIdentity") or ""
+        return [obj["metadata"]["name"], holder, age_cell(obj, now)]
+
+
+class RuntimeClass(Kind):
+    """node.k8s.io/v1 RuntimeClass."""
+
+    group = "node.k8s.io"
+    kind = "RuntimeClass"
+    plural = "runtimeclasses"
+    namespaced = False
+    has_generation = False
+    columns = (NAME_COLUMN, Column("Handler"), AGE_COLUMN)
+
+    def validate_update(self, new: Object, old: Object) -> list[Cause]:
+        if new.get("handler") != old.get("handler"):
+            return [immutable("handler", new.get("handler"))]
+        return []
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        return [obj["metadata"]["name"], obj.get("handler", ""), age_cell(obj, now)]
+
+
+class PodDisruptionBudget(Kind):
+    """policy/v1 PodDisruptionBudget."""
+
+    group = "policy"
+    kind = "PodDisruptionBudget"
+    plural = "poddisruptionbudgets"
+    short_names = ("pdb",)
+    subresources = (STATUS,)
+    columns = (
+        NAME_COLUMN,
+        Column("Min Available"),
+        Column("Max Unavailable"),
+        Column("Allowed Disruptions", "integer"),
+        AGE_COLUMN,
+    )
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        spec = obj.get("spec") or {}
+        shown = [spec.get(key) for key in ("minAvailable", "maxUnavailable")]
+        return [
+            obj["metadata"]["name"],
+            *("N/A" if one is None else str(one) for one in shown),
+            (obj.get("status") or {}).get("disruptionsAllowed", 0),
+            age_cell(obj, now),
+        ]
+
+
+class StorageClass(Kind):
+    """storage.k8s.io/v1 StorageClass."""
+
+    group = "storage.k8s.io"
+    kind = "StorageClass"
+    plural = "storageclasses"
+    namespaced = False
+    short_names = ("sc",)
+    has_generation = False
+    columns = (
+        NAME_COLUMN,
+        Column("Provisioner"),
+        Column("ReclaimPolicy"),
+        Column("VolumeBindingMode"),
+        Column("AllowVolumeExpansion", "boolean"),
+        AGE_COLUMN,
+    )
+
+    def default(self, obj: Object) -> Object:
+        defaults = {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
+        return obj if all(obj.get(key) for key in defaults) else {**defaults, **obj}
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        return [
+            obj["metadata"]["name"],
+            obj.get("provisioner", ""),
+            obj.get("reclaimPolicy", ""),
+            obj.get("volumeBindingMode", ""),
+            bool(obj.get("allowVolumeExpansion")),
+            age_cell(obj, now),
+        ]
+
+
+class Ingress(Kind):
+    """networking.k8s.io/v1 Ingress."""
+
+    group = "networking.k8s.io"
+    kind = "Ingress"
+    plural = "ingresses"
+    short_names = ("ing",)
+    subresources = (STATUS,)
+    columns = (
+        NAME_COLUMN,
+        Column("Class"),
+        Column("Hosts"),
+        Column("Address"),
+        Column("Ports"),
+        AGE_COLUMN,
+    )
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        spec = obj.get("spec") or {}
+        hosts = ",".join(one.get("host") or "*" for one in spec.get("rules") or ()) or "*"
+        points = ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+        return [
+            obj["metadata"]["name"],
+            spec.get("ingressClassName") or "<none>",
+            hosts,
+            ",".join(one.get("ip") or one.get("hostname") or "" for one in points),
+            "80, 443" if spec.get("tls") else "80",
+            age_cell(obj, now),
+        ]
+
+
+class EndpointSlice(Kind):
+    """discovery.k8s.io/v1 EndpointSlice."""
+
+    group = "discovery.k8s.io"
+    kind = "EndpointSlice"
+    plural = "endpointslices"
+
+
+class HorizontalPodAutoscaler(Kind):
+    """autoscaling/v2 HorizontalPodAutoscaler."""
+
+    group = "autoscaling"
+    version = "v2"
+    kind = "HorizontalPodAutoscaler"
+    plural = "horizontalpodautoscalers"
+    short_names = ("hpa",)
+    categories = ("all",)
+    has_generation = False
+    subresources = (STATUS,)
+    columns = (
+        NAME_COLUMN,
+        Column("Reference"),
+        Column("Targets"),
+        Column("MinPods"),
+        Column("MaxPods", "integer"),
+        Column("Replicas", "integer"),
+        AGE_COLUMN,
+    )
+
+    def default(self, obj: Object) -> Object:
+        spec = obj.get("spec") or {}
+        return obj if spec.get("minReplicas") is not None else {**obj, "spec": {**spec, "minReplicas": 1}}
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        target = spec.get("scaleTargetRef") or {}
+        return [
+            obj["metadata"]["name"],
+            f"{target.get('kind')}/{target.get('name')}",
+            "<unknown>",
+            str(spec.get("minReplicas", "<unset>")),
+            spec.get("maxReplicas", 0),
+            status.get("currentReplicas", 0),
+            age_cell(obj, now),
+        ]
+
+
+class DeviceClass(Kind):
+    """resource.k8s.io/v1 DeviceClass."""
+
+    group = "resource.k8s.io"
+    kind = "DeviceClass"
+    plural = "deviceclasses"
+    namespaced = False
+
+
+class ResourceSlice(Kind):
+    """resource.k8s.io/v1 ResourceSlice."""
+
+    group = "resource.k8s.io"
+    kind = "ResourceSlice"
+    plural = "resourceslices"
+    namespaced = False
+    columns = (NAME_COLUMN, Column("Node"), Column("Driver"), Column("Pool"), AGE_COLUMN)
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        spec = obj.get("spec") or {}
+        return [
+            obj["metadata"]["name"],
+            spec.get("nodeName") or "<unset>",
+            spec.get("driver", ""),
+            (spec.get("pool") or {}).get("name", ""),
+            age_cell(obj, now),
+        ]
+
+
+class ResourceClaim(Kind):
+    """resource.k8s.io/v1 ResourceClaim."""
+
+    group = "resource.k8s.io"
+    kind = "ResourceClaim"
+    plural = "resourceclaims"
+    subresources = (STATUS,)
+    columns = (NAME_COLUMN, Column("State"), AGE_COLUMN)
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        status = obj.get("status") or {}
+        states = ["allocated", "reserved"] if status.get("reservedFor") else ["allocated"]
+        shown = ",".join(states) if status.get("allocation") else "pending"
+        return [obj["metadata"]["name"], shown, age_cell(obj, now)]
+
+
+class ResourceClaimTemplate(Kind):
+    """resource.k8s.io/v1 ResourceClaimTemplate."""
+
+    group = "resource.k8s.io"
+    kind = "ResourceClaimTemplate"
+    plural = "resourceclaimtemplates"
+
+
+class Role(Kind):
+    """rbac.authorization.k8s.io/v1 Role."""
+
+    group = "rbac.authorization.k8s.io"
+    kind = "Role"
+    plural = "roles"
+    name_rule = "path"
+    has_generation = False
+    create_on_update = True
+    columns = (NAME_COLUMN, Column("Created At"))
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        return [obj["metadata"]["name"], obj["metadata"].get("creationTimestamp", "")]
+
+
+class ClusterRole(Role):
+    """rbac.authorization.k8s.io/v1 ClusterRole."""
+
+    kind = "ClusterRole"
+    plural = "clusterroles"
+    namespaced = False
+
+
+class RoleBinding(Kind):
+    """rbac.authorization.k8s.io/v1 RoleBinding."""
+
+    group = "rbac.authorization.k8s.io"
+    kind = "RoleBinding"
+    plural = "rolebindings"
+    name_rule = "path"
+    has_generation = False
+    create_on_update = True
+    columns = (
+        NAME_COLUMN,
+        Column("Role"),
+        AGE_COLUMN,
+        Column("Users", priority=1),
+        Column("Groups", priority=1),
+        Column("ServiceAccounts", priority=1),
+    )
+
+    def default(self, obj: Object) -> Object:
+        group = self.group
+        role = obj.get("roleRef") or {}
+        subjects = [
+            one if one.get("kind") == "ServiceAccount" or one.get("apiGroup") else {**one, "apiGroup": group}
+            for one in obj.get("subjects") or ()
+        ]
+        changed = dict(obj)
+        if role and not role.get("apiGroup"):
+            changed["roleRef"] = {**role, "apiGroup": group}
+        if subjects:
+            changed["subjects"] = subjects
+        return obj if changed == obj else changed
+
+    def validate_update(self, new: Object, old: Object) -> list[Cause]:
+        if new.get("roleRef") != old.get("roleRef"):
+            return [invalid("roleRef", new.get("roleRef"), "cannot change roleRef")]
+        return []
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        role = obj.get("roleRef") or {}
+        subjects: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
+        for one in obj.get("subjects") or ():
+            name = one.get("name", "")
+            if one.get("kind") == "ServiceAccount":
+                name = f"{one.get('namespace', '')}/{name}"
+            subjects.setdefault(one.get("kind", ""), []).append(name)
+        return [
+            obj["metadata"]["name"],
+            f"{role.get('kind')}/{role.get('name')}",
+            age_cell(obj, now),
+            ", ".join(subjects["User"]),
+            ", ".join(subjects["Group"]),
+            ", ".join(subjects["ServiceAccount"]),
+        ]
+
+
+class ClusterRoleBinding(RoleBinding):
+    """rbac.authorization.k8s.io/v1 ClusterRoleBinding."""
+
+    kind = "ClusterRoleBinding"
+    plural = "clusterrolebindings"
+    namespaced = False
+
+
+class _WebhookConfiguration(Kind):
+    group = "admissionregistration.k8s.io"
+    namespaced = False
+    categories = ("api-extensions",)
+    columns = (NAME_COLUMN, Column("Webhooks", "integer"), AGE_COLUMN)
+
+    def default(self, obj: Object) -> Object:
+        hooks = obj.get("webhooks") or []
+        filled = [
+            {
+                "failurePolicy": "Fail",
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {},
+                "objectSelector": {},
+                "timeoutSeconds": 10,
+                **({"reinvocationPolicy": "Never"} if self.kind.startswith("Mutating") else {}),
+                **one,
+            }
+            for one in hooks
+        ]
+        return obj if filled == hooks else {**obj, "webhooks": filled}
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        return [obj["metadata"]["name"], len(obj.get("webhooks") or ()), age_cell(obj, now)]
+
+
+class MutatingWebhookConfiguration(_WebhookConfiguration):
+    """admissionregistration.k8s.io/v1 MutatingWebhookConfiguration."""
+
+    kind = "MutatingWebhookConfiguration"
+    plural = "mutatingwebhookconfigurations"
+
+
+class ValidatingWebhookConfiguration(_WebhookConfiguration):
+    """admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration."""
+
+    kind = "ValidatingWebhookConfiguration"
+    plural = "validatingwebhookconfigurations"
+
+
+class APIService(Kind):
+    """apiregistration.k8s.io/v1 APIService."""
+
+    group = "apiregistration.k8s.io"
+    kind = "APIService"
+    plural = "apiservices"
+    namespaced = False
+    categories = ("api-extensions",)
+    has_generation = False
+    subresources = (STATUS,)
+    columns = (NAME_COLUMN, Column("Service"), Column("Available"), AGE_COLUMN)
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        service = (obj.get("spec") or {}).get("service")
+        conditions = (obj.get("status") or {}).get("conditions") or ()
+        available = next((one for one in conditions if one.get("type") == "Available"), None)
+        shown = "Unknown"
+        if available is not None:
+            shown = available["status"]
+            if shown != "True":
+                shown = f"{shown} ({available.get('reason', '')})"
+        where = f"{service.get('namespace')}/{service.get('name')}" if service else "Local"
+        return [obj["metadata"]["name"], where, shown, age_cell(obj, now)]
