@@ -84,12 +84,12 @@ class Quantity:
         return Quantity(value * 1_000_000)
 
     def value(self) -> int:
-        """The amount in base units, rounded up, saturated at the limits of a signed 64-bit integer."""
-        return _saturated(-(-self.nanos // _NANO))
+        """The amount in base units, rounded away from zero, saturated at the limits of 64 bits."""
+        return _rounded(self.nanos, _NANO)
 
     def milli(self) -> int:
-        """The amount in thousandths, rounded up, saturated at the limits of a signed 64-bit integer."""
-        return _saturated(-(-self.nanos // 1_000_000))
+        """The amount in thousandths, rounded away from zero, saturated at the limits of 64 bits."""
+        return _rounded(self.nanos, 1_000_000)
 
     def is_zero(self) -> bool:
         return self.nanos == 0
@@ -193,10 +193,10 @@ def _format_of(suffix: str | None) -> Format:
     return "BinarySI" if suffix in _BINARY else "DecimalExponent"
 
 
-def _saturated(value: int) -> int:
-    if value > MAX_INT64:
-        return MAX_INT64
-    return value if value >= MIN_INT64 else MIN_INT64
+def _rounded(nanos: int, unit: int) -> int:
+    if nanos >= 0:
+        return min(-(-nanos // unit), MAX_INT64)
+    return max(nanos // unit, MIN_INT64)
 
 
 def _canonical(nanos: int, format: Format) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any
 
 import yaml as _yaml
@@ -20,13 +22,45 @@ class _ManifestLoader(_Loader):
     """YAML as Kubernetes reads it: times stay text and keys are unique text."""
 
 
+_REPLACED = {f"tag:yaml.org,2002:{name}" for name in ("timestamp", "value", "int", "float")}
 _ManifestLoader.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern)
-        for tag, pattern in resolvers
-        if tag not in ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
-    ]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
     for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+# Numbers without YAML 1.1's base 60, which would make 3725 of 1:02:05.
+_ManifestLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int",
+    re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)\Z", re.ASCII),
+    list("-+0123456789"),
+)
+_ManifestLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z", re.ASCII),
+    list("-+.0123456789"),
+)
+
+
+def _float(loader: _ManifestLoader, node: _yaml.ScalarNode) -> float | int:
+    """JSON, which every server speaks, does not tell 1.0 from 1."""
+    value = float(node.value)
+    if not math.isfinite(value):
+        raise _yaml.constructor.ConstructorError(None, None, f"{node.value} is too large", node.start_mark)
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def _text(loader: _ManifestLoader, node: _yaml.ScalarNode) -> str:
+    return str(node.value)
+
+
+_ManifestLoader.add_constructor("tag:yaml.org,2002:float", _float)
+# `<<` merges as a key; as a value it is text.
+_ManifestLoader.add_constructor("tag:yaml.org,2002:merge", _text)
+_ManifestLoader.add_constructor("tag:yaml.org,2002:timestamp", _text)
+# What JSON has no word for is refused as an unknown tag.
+_ManifestLoader.yaml_constructors = {
+    tag: construct
+    for tag, construct in _ManifestLoader.yaml_constructors.items()
+    if tag not in {f"tag:yaml.org,2002:{name}" for name in ("binary", "set", "omap", "pairs")}
 }
 
 
@@ -34,6 +68,8 @@ def _mapping(loader: _ManifestLoader, node: _yaml.MappingNode) -> dict[Any, Any]
     loader.flatten_mapping(node)
     result: dict[Any, Any] = {}
     for key_node, value_node in node.value:
+        if not isinstance(key_node, _yaml.ScalarNode):
+            raise _yaml.constructor.ConstructorError(None, None, "a key must be text", key_node.start_mark)
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
             # JSON knows only text as keys; a bare number or yes/no is taken as it was written.

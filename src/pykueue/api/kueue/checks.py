@@ -15,7 +15,7 @@ class AdmissionCheckParameters(Model):
 
     api_group: Annotated[str, Rule(minLength=1, maxLength=253, pattern=SUBDOMAIN)]
     """API group of the object."""
-    kind: Annotated[str, Rule(minLength=1, maxLength=63, pattern=r"^(?i)[a-z]([-a-z0-9]*[a-z0-9])?$")]
+    kind: Annotated[str, Rule(minLength=1, maxLength=63, pattern=r"^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$")]
     """Kind of the object."""
     name: Annotated[str, Rule(minLength=1, maxLength=63, pattern=LABEL)]
     """Name of the object."""
