@@ -1,1 +1,5 @@
-"""Places pods on nodes, one at a time, as the default scheduler does."""
+"""The pod scheduler: one pod at a time, by priority and time, to the node that suits it best."""
+
+from pykueue.embedded.podscheduler.scheduler import PodScheduler
+
+__all__ = ["PodScheduler"]

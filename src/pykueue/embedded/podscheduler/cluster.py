@@ -1,0 +1,281 @@
+"""The nodes and what runs on them, kept up to date pod by pod.
+
+A log of changed nodes lets whoever remembers something about every node look again at just those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pykueue.api.quantity import QuantityError
+from pykueue.embedded.kinds.podspec import Amounts, amounts_of
+from pykueue.embedded.podscheduler.podinfo import PodInfo, Port
+from pykueue.embedded.podscheduler.terms import PodTerm, Relations, Taint, taints
+
+Object = dict[str, Any]
+Labels = Mapping[str, str]
+
+#: Pods of a term per node.
+NodeCounts = dict[str, int]
+
+
+class NodeInfo:
+    """One node: what it can give, and what is taken."""
+
+    __slots__ = (
+        "allocatable",
+        "index",
+        "labels",
+        "name",
+        "pods",
+        "ports",
+        "present",
+        "scored_cpu",
+        "scored_memory",
+        "taints",
+        "unschedulable",
+        "used",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: Place in `Cluster.nodes`, -1 while the Node object is not there.
+        self.index = -1
+        self.present = False
+        self.labels: Labels = {}
+        self.taints: tuple[Taint, ...] = ()
+        self.unschedulable = False
+        self.allocatable: Amounts = {}
+        self.used: Amounts = {}
+        #: Use for scoring, where containers without requests count too.
+        self.scored_cpu = 0
+        self.scored_memory = 0
+        self.pods: dict[str, PodInfo] = {}
+        self.ports: Counter[Port] = Counter()
+
+    def describe(self, manifest: Object) -> bool:
+        """Take over what the Node object says; whether any of it matters to scheduling and is new."""
+        metadata, spec, status = (
+            manifest["metadata"],
+            manifest.get("spec") or {},
+            manifest.get("status") or {},
+        )
+        before = (self.labels, self.taints, self.unschedulable, self.allocatable)
+        self.labels = metadata.get("labels") or {}
+        self.taints = taints(spec.get("taints") or ())
+        self.unschedulable = bool(spec.get("unschedulable"))
+        try:
+            self.allocatable = amounts_of(status.get("allocatable") or status.get("capacity"))
+        except QuantityError:
+            self.allocatable = {}
+        return before != (self.labels, self.taints, self.unschedulable, self.allocatable)
+
+
+class Cluster:
+    """All nodes and all pods that use them."""
+
+    def __init__(self) -> None:
+        #: The nodes whose Node object is there, in order of arrival.
+        self.nodes: list[NodeInfo] = []
+        #: Changes whenever `nodes` gets another order, and indexes mean something else.
+        self.layout = 0
+        #: Labels of the namespaces, by name.
+        self.namespaces: dict[str, Labels] = {}
+        #: Pods with a node, by uid.
+        self.pods: dict[str, PodInfo] = {}
+        #: How many pods with a node there are of each priority.
+        self.priorities: Counter[int] = Counter()
+        #: Pods that hold each required anti-affinity term, per node.
+        self.repelling: dict[PodTerm, NodeCounts] = {}
+        #: Pods that hold each weighted term, per node; a required affinity counts with weight 1.
+        self.attracting: dict[tuple[int, PodTerm], NodeCounts] = {}
+        self._infos: dict[str, NodeInfo] = {}
+        self._counts: dict[tuple[tuple[PodTerm, ...], bool], NodeCounts] = {}
+        self._log: list[int] = []
+        self._log_start = 0
+        #: Nodes with PreferNoSchedule taints.
+        self.soft_tainted: set[str] = set()
+
+    # Nodes
+
+    def node(self, name: str) -> NodeInfo | None:
+        """The node, if its Node object is there."""
+        info = self._infos.get(name)
+        return info if info is not None and info.present else None
+
+    def set_node(self, manifest: Object) -> bool:
+        """A Node object appeared or changed; whether that matters to scheduling."""
+        name = manifest["metadata"]["name"]
+        info = self._info(name)
+        news = info.describe(manifest)
+        if any(taint.effect == "PreferNoSchedule" for taint in info.taints):
+            self.soft_tainted.add(name)
+        else:
+            self.soft_tainted.discard(name)
+        if not info.present:
+            info.present = True
+            info.index = len(self.nodes)
+            self.nodes.append(info)
+            self.layout += 1
+            return True
+        if news:
+            self._log_change(info)
+        return news
+
+    def remove_node(self, name: str) -> None:
+        """A Node object went; pods that name it stay known."""
+        info = self._infos.get(name)
+        if info is None or not info.present:
+            return
+        info.present = False
+        self.soft_tainted.discard(name)
+        self.nodes.remove(info)
+        for index, other in enumerate(self.nodes):
+            other.index = index
+        info.index = -1
+        self.layout += 1
+        if not info.pods:
+            del self._infos[name]
+
+    def _info(self, name: str) -> NodeInfo:
+        info = self._infos.get(name)
+        if info is None:
+            info = self._infos[name] = NodeInfo(name)
+        return info
+
+    # Pods
+
+    def add_pod(self, pod: PodInfo) -> bool:
+        """A pod takes its place on `pod.node`; whether it brings an anti-affinity nobody had before."""
+        self.pods[pod.uid] = pod
+        self.priorities[pod.priority] += 1
+        info = self._info(pod.node)
+        info.pods[pod.uid] = pod
+        self._use(info, pod, 1)
+        return self._relate(pod, 1)
+
+    def remove_pod(self, uid: str) -> PodInfo | None:
+        """The pod's place is free again."""
+        pod = self.pods.pop(uid, None)
+        if pod is None:
+            return None
+        self.priorities[pod.priority] -= 1
+        if not self.priorities[pod.priority]:
+            del self.priorities[pod.priority]
+        info = self._infos[pod.node]
+        del info.pods[uid]
+        self._use(info, pod, -1)
+        self._relate(pod, -1)
+        if not info.pods and not info.present:
+            del self._infos[pod.node]
+        return pod
+
+    def _use(self, info: NodeInfo, pod: PodInfo, sign: int) -> None:
+        used, shape = info.used, pod.shape
+        for name, value in shape.requests:
+            used[name] = used.get(name, 0) + sign * value
+        info.scored_cpu += sign * shape.scored_cpu
+        info.scored_memory += sign * shape.scored_memory
+        for port in shape.ports:
+            info.ports[port] += sign
+            if not info.ports[port]:
+                del info.ports[port]
+        if info.present:
+            self._log_change(info)
+
+    def _relate(self, pod: PodInfo, sign: int) -> bool:
+        new_term = False
+        for (terms, living), counts in self._counts.items():
+            if not (living and pod.terminating) and self.selected(terms, pod):
+                _count(counts, pod.node, sign)
+        if pod.related is None:
+            return False
+        for term in pod.relations.anti_affinity:
+            new_term = new_term or term not in self.repelling
+            _count_in(self.repelling, term, pod.node, sign)
+        for weighted in _weighted(pod.relations):
+            _count_in(self.attracting, weighted, pod.node, sign)
+        return new_term
+
+    def selected(self, terms: tuple[PodTerm, ...], pod: PodInfo) -> bool:
+        """Whether all terms mean this pod."""
+        return all(term.selects(pod.namespace, pod.labels, self.namespaces) for term in terms)
+
+    def counts(self, *terms: PodTerm, living: bool = False) -> NodeCounts:
+        """How many pods all terms mean, per node; `living` leaves out those that are terminating.
+
+        Kept up to date from the first question on; the topology keys of the terms play no part.
+        """
+        key = (terms, living)
+        found = self._counts.pop(key, None)
+        if found is None:
+            found = {}
+            for pod in self.pods.values():
+                if not (living and pod.terminating) and self.selected(terms, pod):
+                    _count(found, pod.node, 1)
+            if len(self._counts) >= 256:
+                del self._counts[next(iter(self._counts))]
+        self._counts[key] = found
+        return found
+
+    def set_namespace(self, name: str, labels: Labels | None) -> None:
+        """A namespace's labels changed, or it went (None)."""
+        if labels is None:
+            self.namespaces.pop(name, None)
+        else:
+            self.namespaces[name] = labels
+        # Which pods the terms mean may have changed: count anew when asked.
+        self._counts.clear()
+
+    def domains(self, counts: NodeCounts, topology_key: str) -> dict[str, int]:
+        """Counts per node summed up over the domains of a topology key; nodes without it do not count."""
+        found: dict[str, int] = {}
+        for name, count in counts.items():
+            info = self._infos.get(name)
+            value = info.labels.get(topology_key) if info is not None else None
+            if value is not None:
+                found[value] = found.get(value, 0) + count
+        return found
+
+    # Changes
+
+    def _log_change(self, info: NodeInfo) -> None:
+        if len(self._log) > 4096:
+            drop = len(self._log) // 2
+            del self._log[:drop]
+            self._log_start += drop
+        self._log.append(info.index)
+
+    @property
+    def position(self) -> int:
+        """Where the log of changes ends now."""
+        return self._log_start + len(self._log)
+
+    def changes(self, position: int) -> Iterable[int] | None:
+        """Indexes of the nodes changed since `position`; None when the log does not go back that far."""
+        if position < self._log_start:
+            return None
+        return self._log[position - self._log_start :]
+
+
+def _count(counts: NodeCounts, node: str, sign: int) -> None:
+    value = counts.get(node, 0) + sign
+    if value:
+        counts[node] = value
+    else:
+        del counts[node]
+
+
+def _count_in(terms: dict[Any, NodeCounts], key: Any, node: str, sign: int) -> None:
+    counts = terms.setdefault(key, {})
+    _count(counts, node, sign)
+    if not counts:
+        del terms[key]
+
+
+def _weighted(held: Relations) -> Iterator[tuple[int, PodTerm]]:
+    yield from held.preferred
+    for term in held.affinity:
+        yield 1, term

@@ -1,0 +1,266 @@
+"""One scheduling cycle: the best node for a pod, or why there is none and what could be done about it.
+
+Pure: no clock, no requests. Pods of equal shape share what was found out about each node; only nodes that
+changed since are looked at again.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pykueue.embedded.podscheduler import preemption
+from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
+from pykueue.embedded.podscheduler.filters import Refusal, refusal, score, wishes
+from pykueue.embedded.podscheduler.podinfo import PodInfo, Shape
+from pykueue.embedded.podscheduler.relations import RelationCheck, company_scores, repelling, spread_scores
+from pykueue.embedded.podscheduler.terms import PodTerm, Spread
+
+#: Up to this many nodes all are looked at, and at least this many that fit are enough.
+MIN_SAMPLE = 100
+#: Shapes of which every node's answer is remembered.
+REMEMBERED_SHAPES = 512
+NO_NODES = "no nodes available to schedule pods"
+_NEVER_PREEMPTS = "not eligible due to preemptionPolicy=Never."
+_AWAITS_VICTIMS = "not eligible due to a terminating pod on the nominated node."
+
+_UNKNOWN = -2
+_REFUSED = -1
+
+
+class Placed(NamedTuple):
+    """The pod fits, and this node is the best."""
+
+    node: str
+
+
+class Unplaced(NamedTuple):
+    """No node takes the pod now. With `nominated`, one will when the victims are gone."""
+
+    message: str
+    #: Pods with equal keys meet with the same refusals: what helps one may help all.
+    alike: object
+    nominated: str = ""
+    victims: tuple[PodInfo, ...] = ()
+
+
+class _View:
+    """The answers of all nodes to one shape, as of some position in the log of changes."""
+
+    __slots__ = ("layout", "position", "refusals", "scores")
+
+    def __init__(self) -> None:
+        self.layout = -1
+        self.position = 0
+        self.scores: list[int] = []
+        self.refusals: list[Refusal | None] = []
+
+    def catch_up(self, cluster: Cluster) -> None:
+        changes: Iterable[int] | None = None
+        if self.layout == cluster.layout:
+            changes = cluster.changes(self.position)
+        if changes is None:
+            self.scores = [_UNKNOWN] * len(cluster.nodes)
+            self.refusals = [None] * len(cluster.nodes)
+            self.layout = cluster.layout
+        else:
+            for index in changes:
+                self.scores[index] = _UNKNOWN
+        self.position = cluster.position
+
+
+def sample_size(nodes: int) -> int:
+    """How many nodes that fit are enough to choose from (reference/cluster-workloads.md, 4.7)."""
+    if nodes <= MIN_SAMPLE:
+        return nodes
+    return max(MIN_SAMPLE, nodes * max(5, 50 - nodes // 125) // 100)
+
+
+class Placer:
+    """Chooses nodes; remembers answers, nominations, and where the last search ended."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random) -> None:
+        self._cluster = cluster
+        self._rng = rng
+        self._views: OrderedDict[Shape, _View] = OrderedDict()
+        self._start = 0
+        #: Pods that wait for room made for them, per node.
+        self._nominated: dict[str, dict[str, PodInfo]] = {}
+
+    # Nominations
+
+    def nominate(self, pod: PodInfo, node: str) -> None:
+        """Keep room on `node` for the pod; less important pods lose theirs there."""
+        self.forget(pod.uid)
+        waiting = self._nominated.setdefault(node, {})
+        for uid in [uid for uid, other in waiting.items() if other.priority < pod.priority]:
+            del waiting[uid]
+        waiting[pod.uid] = pod
+
+    def forget(self, uid: str) -> str:
+        """The pod no longer waits for a nominated node; the node's name if it did."""
+        for name, waiting in self._nominated.items():
+            if waiting.pop(uid, None) is not None:
+                if not waiting:
+                    del self._nominated[name]
+                return name
+        return ""
+
+    def _nominated_to(self, uid: str) -> str:
+        return next((name for name, waiting in self._nominated.items() if uid in waiting), "")
+
+    # The cycle
+
+    def place(self, pod: PodInfo, default_spread: tuple[Spread, ...] = ()) -> Placed | Unplaced:
+        """Look for a node. `default_spread` applies to pods that say nothing about spreading."""
+        cluster = self._cluster
+        repelled_by = repelling(cluster, pod) if cluster.repelling else ()
+        alike = (pod.shape, pod.related, pod.priority, pod.preempts, repelled_by)
+        if not cluster.nodes:
+            return Unplaced(NO_NODES, alike)
+        check = self._relation_check(pod, repelled_by)
+        promised = self._nominated_to(pod.uid)
+        if promised:
+            node = cluster.node(promised)
+            if node is not None and self._refusal(pod, node, check) is None:
+                return Placed(promised)
+        view = self._view(pod.shape)
+        feasible = self._search(pod, view, check)
+        if feasible:
+            return Placed(self._best(pod, view, feasible, default_spread))
+        refusals = self._refusals(pod, view, check)
+        message = fit_message(refusals)
+        outcome = self._preempt(pod, refusals, promised)
+        if isinstance(outcome, str):
+            awaited = promised if outcome is _AWAITS_VICTIMS else ""
+            return Unplaced(f"{message} preemption: {outcome}", alike, awaited)
+        return Unplaced(message, alike, outcome.node, outcome.victims)
+
+    def could_help(self, pod: PodInfo, node: NodeInfo) -> bool:
+        """Whether a node that changed may now take the pod, other pods' demands aside."""
+        return refusal(pod.shape, node) is None
+
+    def _relation_check(self, pod: PodInfo, repelled_by: tuple[PodTerm, ...]) -> RelationCheck | None:
+        if not repelled_by and not pod.relations.demands:
+            return None
+        return RelationCheck(self._cluster, pod, repelled_by)
+
+    def _view(self, shape: Shape) -> _View:
+        view = self._views.get(shape)
+        if view is None:
+            view = self._views[shape] = _View()
+            if len(self._views) > REMEMBERED_SHAPES:
+                self._views.popitem(last=False)
+        else:
+            self._views.move_to_end(shape)
+        view.catch_up(self._cluster)
+        return view
+
+    def _search(self, pod: PodInfo, view: _View, check: RelationCheck | None) -> list[int]:
+        """Indexes of nodes that fit, from where the last search ended, until there are enough."""
+        nodes = self._cluster.nodes
+        wanted = sample_size(len(nodes))
+        start = self._start % len(nodes)
+        scores, shape = view.scores, pod.shape
+        guarded = check is not None or bool(self._nominated)
+        feasible: list[int] = []
+        looked_at = 0
+        for index in (*range(start, len(nodes)), *range(start)):
+            looked_at += 1
+            value = scores[index]
+            if value == _UNKNOWN:
+                node = nodes[index]
+                found = view.refusals[index] = refusal(shape, node)
+                value = scores[index] = _REFUSED if found is not None else score(shape, node)
+            if value < 0 or (guarded and self._refusal(pod, nodes[index], check) is not None):
+                continue
+            feasible.append(index)
+            if len(feasible) == wanted:
+                break
+        self._start = start + looked_at
+        return feasible
+
+    def _refusals(self, pod: PodInfo, view: _View, check: RelationCheck | None) -> list[Refusal]:
+        """Every node's reason, after a search that found none that fits."""
+        found = [
+            self._refusal(pod, node, check) if said is None else said
+            for node, said in zip(self._cluster.nodes, view.refusals, strict=True)
+        ]
+        return [one for one in found if one is not None]
+
+    def _refusal(self, pod: PodInfo, node: NodeInfo, check: RelationCheck | None) -> Refusal | None:
+        """Why the node cannot take the pod, the room kept for others included."""
+        found = refusal(pod.shape, node)
+        if found is None and check is not None:
+            found = check.refusal(node)
+        if found is not None:
+            return found
+        waiting = self._nominated.get(node.name)
+        if not waiting:
+            return None
+        ahead = [one for one in waiting.values() if one.priority >= pod.priority and one.uid != pod.uid]
+        if not ahead:
+            return None
+        guests = [placed_at(one, node.name) for one in ahead]
+        for guest in guests:
+            self._cluster.add_pod(guest)
+        try:
+            return preemption.full_refusal(self._cluster, pod, node)
+        finally:
+            for guest in guests:
+                self._cluster.remove_pod(guest.uid)
+
+    def _best(
+        self, pod: PodInfo, view: _View, feasible: list[int], default_spread: tuple[Spread, ...]
+    ) -> str:
+        cluster = self._cluster
+        nodes = cluster.nodes
+        if len(feasible) == 1:
+            return nodes[feasible[0]].name
+        totals = [view.scores[index] for index in feasible]
+        candidates = [nodes[index] for index in feasible]
+        own = pod.relations.soft_spread
+        by_default = not own and not pod.relations.hard_spread
+        for extra in (
+            wishes(cluster, pod.shape, candidates),
+            company_scores(cluster, pod, candidates)
+            if pod.relations.preferred or cluster.attracting
+            else None,
+            spread_scores(
+                cluster, pod, default_spread if by_default else own, candidates, by_default=by_default
+            ),
+        ):
+            if extra is not None:
+                totals = [total + more for total, more in zip(totals, extra, strict=True)]
+        best = max(totals)
+        return self._rng.choice(
+            [node for node, total in zip(candidates, totals, strict=True) if total == best]
+        ).name
+
+    def _preempt(self, pod: PodInfo, refusals: list[Refusal], promised: str) -> preemption.Plan | str:
+        if not pod.preempts:
+            return _NEVER_PREEMPTS
+        node = self._cluster.node(promised) if promised else None
+        if node is not None and any(
+            other.terminating and other.priority < pod.priority for other in node.pods.values()
+        ):
+            return _AWAITS_VICTIMS
+        plan = preemption.plan(self._cluster, pod, refusals, self._rng)
+        return plan if isinstance(plan, preemption.Plan) else fit_message(plan)
+
+
+def placed_at(pod: PodInfo, node: str) -> PodInfo:
+    """The pod as it will be on the node."""
+    placed = copy.copy(pod)
+    placed.node = node
+    return placed
+
+
+def fit_message(refusals: list[Refusal]) -> str:
+    """`0/3 nodes are available: 1 Too many pods, 2 Insufficient cpu.`"""
+    counts = Counter(reason for one in refusals for reason in one.reasons)
+    reasons = sorted(f"{count} {reason}" for reason, count in counts.items())
+    return f"0/{len(refusals)} nodes are available: {', '.join(reasons)}."

@@ -1,0 +1,102 @@
+"""Making room: which less important pods must go so that a pod fits.
+
+Rules: reference/cluster-workloads.md, 4.7, "Preemption". Disruption budgets play no part.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from pykueue.api.times import parse_time
+from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
+from pykueue.embedded.podscheduler.filters import Refusal, refusal
+from pykueue.embedded.podscheduler.podinfo import PodInfo
+from pykueue.embedded.podscheduler.relations import RelationCheck, repelling
+
+NOT_HELPFUL = Refusal(("Preemption is not helpful for scheduling",), True)
+NO_VICTIMS = Refusal(("No preemption victims found for incoming pod",), False)
+
+#: At least this many nodes, or a tenth of those in question, are tried.
+MIN_CANDIDATES = 100
+#: Makes every priority count as positive, so that more victims never weigh less than fewer.
+_PRIORITY_SHIFT = 2**31
+
+
+class Plan(NamedTuple):
+    """The node to use, and who has to leave it."""
+
+    node: str
+    victims: tuple[PodInfo, ...]
+
+
+def full_refusal(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> Refusal | None:
+    """Why the node cannot take the pod as things are now, other pods' demands included."""
+    found = refusal(pod.shape, node)
+    if found is not None:
+        return found
+    repelled_by = repelling(cluster, pod) if cluster.repelling else ()
+    if not repelled_by and not pod.relations.demands:
+        return None
+    return RelationCheck(cluster, pod, repelled_by).refusal(node)
+
+
+def plan(cluster: Cluster, pod: PodInfo, refusals: list[Refusal], rng: random.Random) -> Plan | list[Refusal]:
+    """The cheapest way to make room; `refusals` are the nodes' answers so far, in order of the nodes.
+
+    Without any way, why each node cannot be cleared.
+    """
+    answers = [NOT_HELPFUL if one.final else NO_VICTIMS for one in refusals]
+    if not any(priority < pod.priority for priority in cluster.priorities):
+        return answers
+    open_to = [index for index, one in enumerate(refusals) if not one.final]
+    if not open_to:
+        return answers
+    wanted = max(MIN_CANDIDATES, len(open_to) // 10)
+    offset = rng.randrange(len(open_to))
+    found: list[Plan] = []
+    for index in (*open_to[offset:], *open_to[:offset]):
+        node = cluster.nodes[index]
+        outcome = _clear(cluster, pod, node)
+        if isinstance(outcome, Refusal):
+            answers[index] = outcome
+            continue
+        found.append(Plan(node.name, outcome))
+        if len(found) == wanted:
+            break
+    return min(found, key=_cost) if found else answers
+
+
+def _clear(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> tuple[PodInfo, ...] | Refusal:
+    """The fewest important pods that must leave the node, tried out on the books and undone again."""
+    lower = [one for one in node.pods.values() if one.priority < pod.priority]
+    if not lower:
+        return NO_VICTIMS
+    gone = {one.uid: one for one in lower}
+    for one in lower:
+        cluster.remove_pod(one.uid)
+    try:
+        found = full_refusal(cluster, pod, node)
+        if found is not None:
+            return found
+        for one in sorted(lower, key=lambda other: (-other.priority, other.started, other.key)):
+            cluster.add_pod(one)
+            if full_refusal(cluster, pod, node) is None:
+                del gone[one.uid]
+            else:
+                cluster.remove_pod(one.uid)
+    finally:
+        for one in gone.values():
+            cluster.add_pod(one)
+    return tuple(gone.values())
+
+
+def _cost(found: Plan) -> tuple[int, int, int, float]:
+    highest = max(one.priority for one in found.victims)
+    started = min(one.started for one in found.victims if one.priority == highest)
+    return (
+        highest,
+        sum(one.priority + _PRIORITY_SHIFT for one in found.victims),
+        len(found.victims),
+        -parse_time(started) if started else 0.0,
+    )

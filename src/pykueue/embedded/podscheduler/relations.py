@@ -1,0 +1,190 @@
+"""What the pods already placed mean for a pod: affinity, anti-affinity, spreading.
+
+Rules and formulas: reference/cluster-workloads.md, 4.7, and the Kubernetes documentation of inter-pod
+affinity and of topology spread constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import log
+from typing import NamedTuple
+
+from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
+from pykueue.embedded.podscheduler.filters import MAX_SCORE, Refusal
+from pykueue.embedded.podscheduler.podinfo import PodInfo
+from pykueue.embedded.podscheduler.terms import HOSTNAME, PodTerm, Spread
+
+SPREAD = Refusal(("node(s) didn't match pod topology spread constraints",), False)
+SPREAD_LABEL = Refusal(
+    ("node(s) didn't match pod topology spread constraints (missing required label)",), True
+)
+AFFINITY = Refusal(("node(s) didn't match pod affinity rules",), True)
+ANTI_AFFINITY = Refusal(("node(s) didn't match pod anti-affinity rules",), False)
+REPELLED = Refusal(("node(s) didn't satisfy existing pods anti-affinity rules",), False)
+
+SPREAD_WEIGHT = 2
+INTER_POD_WEIGHT = 2
+
+
+def repelling(cluster: Cluster, pod: PodInfo) -> tuple[PodTerm, ...]:
+    """The anti-affinity terms of placed pods that mean this pod."""
+    return tuple(
+        term for term in cluster.repelling if term.selects(pod.namespace, pod.labels, cluster.namespaces)
+    )
+
+
+class _Skew(NamedTuple):
+    """A hard spread constraint, counted out."""
+
+    topology_key: str
+    #: Pods per domain above which another one may not be added.
+    ceiling: int
+    counts: dict[str, int]
+
+
+class RelationCheck:
+    """The demands between one pod and all others, as they are now."""
+
+    def __init__(self, cluster: Cluster, pod: PodInfo, repelled_by: Iterable[PodTerm]) -> None:
+        said = pod.relations
+        self._repelled = [
+            (term.topology_key, set(cluster.domains(cluster.repelling[term], term.topology_key)))
+            for term in repelled_by
+        ]
+        self._avoided = [
+            (term.topology_key, set(cluster.domains(cluster.counts(term), term.topology_key)))
+            for term in said.anti_affinity
+        ]
+        self._sought: list[tuple[str, set[str] | None]] = []
+        if said.affinity:
+            counts = cluster.counts(*said.affinity)
+            domains = [set(cluster.domains(counts, term.topology_key)) for term in said.affinity]
+            if not any(domains) and cluster.selected(said.affinity, pod):
+                # The first of a group that wants to be together may start it anywhere.
+                self._sought = [(term.topology_key, None) for term in said.affinity]
+            else:
+                self._sought = [
+                    (term.topology_key, found) for term, found in zip(said.affinity, domains, strict=True)
+                ]
+        self._skews = [self._skew(cluster, pod, one) for one in said.hard_spread]
+
+    @staticmethod
+    def _skew(cluster: Cluster, pod: PodInfo, spread: Spread) -> _Skew:
+        counts = cluster.counts(spread.term, living=True)
+        keys = [one.term.topology_key for one in pod.relations.hard_spread]
+        domains: dict[str, int] = {}
+        for node in cluster.nodes:
+            if _eligible(pod, node, spread, keys):
+                value = node.labels[spread.term.topology_key]
+                domains[value] = domains.get(value, 0) + counts.get(node.name, 0)
+        least = min(domains.values()) if len(domains) >= spread.min_domains and domains else 0
+        itself = cluster.selected((spread.term,), pod)
+        return _Skew(spread.term.topology_key, spread.max_skew + least - itself, domains)
+
+    def refusal(self, node: NodeInfo) -> Refusal | None:
+        """The first demand that keeps the pod off the node."""
+        labels = node.labels
+        for key, ceiling, counts in self._skews:
+            value = labels.get(key)
+            if value is None:
+                return SPREAD_LABEL
+            if counts.get(value, 0) > ceiling:
+                return SPREAD
+        for key, allowed in self._sought:
+            value = labels.get(key)
+            if value is None or (allowed is not None and value not in allowed):
+                return AFFINITY
+        for key, taken in self._avoided:
+            if labels.get(key) in taken:
+                return ANTI_AFFINITY
+        for key, taken in self._repelled:
+            if labels.get(key) in taken:
+                return REPELLED
+        return None
+
+
+def _eligible(pod: PodInfo, node: NodeInfo, spread: Spread, keys: Iterable[str]) -> bool:
+    """Whether a node's domain takes part in the count of a spread constraint."""
+    if any(key not in node.labels for key in keys):
+        return False
+    shape = pod.shape
+    if (
+        spread.honor_affinity
+        and shape.choice is not None
+        and not shape.choice.matches(node.labels, node.name)
+    ):
+        return False
+    return not spread.honor_taints or all(
+        taint.effect == "PreferNoSchedule" or shape.tolerates(taint) for taint in node.taints
+    )
+
+
+def company_scores(cluster: Cluster, pod: PodInfo, nodes: list[NodeInfo]) -> list[int] | None:
+    """Weighted scores for wished-for and unwanted company; None when no node differs from another."""
+    weights: dict[str, dict[str, int]] = {}
+
+    def add(term: PodTerm, weight: int, counts: dict[str, int]) -> None:
+        into = weights.setdefault(term.topology_key, {})
+        for value, count in cluster.domains(counts, term.topology_key).items():
+            into[value] = into.get(value, 0) + weight * count
+
+    for weight, term in pod.relations.preferred:
+        add(term, weight, cluster.counts(term))
+    for (weight, term), counts in cluster.attracting.items():
+        if term.selects(pod.namespace, pod.labels, cluster.namespaces):
+            add(term, weight, counts)
+    if not weights:
+        return None
+    raw = [
+        sum(values.get(node.labels[key], 0) for key, values in weights.items() if key in node.labels)
+        for node in nodes
+    ]
+    low, high = min(raw, default=0), max(raw, default=0)
+    if low == high:
+        return None
+    return [INTER_POD_WEIGHT * (MAX_SCORE * (one - low) // (high - low)) for one in raw]
+
+
+def spread_scores(
+    cluster: Cluster, pod: PodInfo, spreads: tuple[Spread, ...], nodes: list[NodeInfo], *, by_default: bool
+) -> list[int] | None:
+    """Weighted scores for few pods of the same kind per domain; None when no node differs from another.
+
+    `by_default` spreads of the system do without nodes' labels; a pod's own ones give nodes that lack a
+    label nothing.
+    """
+    if not spreads:
+        return None
+    keys = [one.term.topology_key for one in spreads]
+    counted = [by_default or all(key in node.labels for key in keys) for node in nodes]
+    raw = [0.0] * len(nodes)
+    for spread in spreads:
+        key = spread.term.topology_key
+        counts = cluster.counts(spread.term, living=True)
+        if key == HOSTNAME:
+            per_node = [counts.get(node.name, 0) for node in nodes]
+            size = sum(counted)
+        else:
+            domains: dict[str, int] = {}
+            for node in cluster.nodes:
+                if key in node.labels and _eligible(pod, node, spread, () if by_default else keys):
+                    value = node.labels[key]
+                    domains[value] = domains.get(value, 0) + counts.get(node.name, 0)
+            per_node = [domains.get(node.labels.get(key, ""), 0) for node in nodes]
+            size = len({node.labels[key] for node in nodes if key in node.labels})
+        weight = log(size + 2)
+        for place, node in enumerate(nodes):
+            if counted[place] and key in node.labels:
+                raw[place] += per_node[place] * weight + (spread.max_skew - 1)
+    rounded = [round(one) for one in raw]
+    seen = [one for one, counts_here in zip(rounded, counted, strict=True) if counts_here]
+    low, high = min(seen, default=0), max(seen, default=0)
+    if low == high and len(seen) == len(nodes):
+        return None
+    if high == 0:
+        return [SPREAD_WEIGHT * MAX_SCORE * here for here in counted]
+    return [
+        SPREAD_WEIGHT * (MAX_SCORE * (high + low - one) // high) if here else 0
+        for one, here in zip(rounded, counted, strict=True)
+    ]
