@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykueue.embedded.apiserver.jsonpath import field_path
-from pykueue.embedded.apiserver.tables import PrinterColumns, check_printer_columns, json_path, table
+from pykueue.embedded.apiserver.tables import check_printer_columns, custom_cell, json_path, table
 from pykueue.embedded.kinds.base import Kind
 
 OBJ: dict[str, Any] = {
@@ -102,14 +102,7 @@ def test_paths_of_fields() -> None:
     ],
 )
 def test_cells_of_printer_columns(kind: str, path: str, cell: Any) -> None:
-    columns = PrinterColumns([{"name": "C", "type": kind, "jsonPath": path, "priority": 1}])
-    assert columns.cells(OBJ, NOW) == ["w", cell]
-    assert [(column.name, column.priority) for column in columns.columns] == [("Name", 0), ("C", 1)]
-
-
-def test_without_columns_the_age_is_printed() -> None:
-    assert PrinterColumns(None).cells(OBJ, NOW) == ["w", "2m5s"]
-    assert [column.name for column in PrinterColumns([]).columns] == ["Name", "Age"]
+    assert custom_cell(kind, json_path(path), OBJ, NOW) == cell
 
 
 def test_columns_that_are_refused() -> None:

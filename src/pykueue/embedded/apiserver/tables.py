@@ -5,7 +5,7 @@ Source: reference/kubernetes-api-machinery.md, sections 15 and 21.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -13,8 +13,8 @@ import orjson
 from pykueue.embedded.apiserver.jsonpath import Evaluator
 from pykueue.embedded.apiserver.jsonpath import json_path as json_path
 from pykueue.embedded.apiserver.status import Cause, invalid, not_supported, required
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, Column, Kind
-from pykueue.embedded.kinds.printing import age_cell, since
+from pykueue.embedded.kinds.base import Column, Kind
+from pykueue.embedded.kinds.printing import since
 
 Object = dict[str, Any]
 
@@ -76,38 +76,10 @@ def column_definitions(columns: Iterable[Column]) -> list[Object]:
     ]
 
 
-class PrinterColumns:
-    """`additionalPrinterColumns` of one version of a custom kind; without any, the age is printed."""
-
-    def __init__(self, declared: Sequence[Object] | None) -> None:
-        self._cells: list[tuple[str, Evaluator]] = []
-        if not declared:
-            self.columns: tuple[Column, ...] = (NAME_COLUMN, AGE_COLUMN)
-            return
-        columns = [NAME_COLUMN]
-        for one in declared:
-            columns.append(
-                Column(
-                    one["name"],
-                    one["type"],
-                    one.get("priority") or 0,
-                    one.get("format") or "",
-                    one.get("description")
-                    or f"Custom resource definition column (in JSONPath format): {one['jsonPath']}",
-                )
-            )
-            self._cells.append((one["type"], json_path(one["jsonPath"])))
-        self.columns = tuple(columns)
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        """The row of one object."""
-        if not self._cells:
-            return [obj["metadata"]["name"], age_cell(obj, now)]
-        row: list[Any] = [obj["metadata"]["name"]]
-        for kind, evaluate in self._cells:
-            found = evaluate(obj)
-            row.append(_cell(kind, found[0], now) if found else None)
-        return row
+def custom_cell(kind: str, path: Evaluator, obj: Object, now: float) -> Any:
+    """The cell of a custom kind's printer column of type `kind`: the first value its path finds."""
+    found = path(obj)
+    return _cell(kind, found[0], now) if found else None
 
 
 def _cell(kind: str, value: Any, now: float) -> Any:
