@@ -14,6 +14,10 @@ except ImportError:  # PyYAML was built without libyaml
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 
+#: Most values a document may have when its aliases are written out.
+_MAX_NODES = 1_000_000
+
+
 class YamlError(ValueError):
     """A file cannot be read as manifests. The text names the source, the document and the line."""
 
@@ -65,21 +69,17 @@ _ManifestLoader.yaml_constructors = {
 
 
 def _mapping(loader: _ManifestLoader, node: _yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    result: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
+    written: set[str] = set()
+    for key_node, _ in node.value:
         if not isinstance(key_node, _yaml.ScalarNode):
             raise _yaml.constructor.ConstructorError(None, None, "a key must be text", key_node.start_mark)
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str):
-            # JSON knows only text as keys; a bare number or yes/no is taken as it was written.
-            key = str(key_node.value)
-        if key in result:
-            raise _yaml.constructor.ConstructorError(
-                None, None, f"duplicate key {key!r}", key_node.start_mark
-            )
-        result[key] = loader.construct_object(value_node, deep=True)
-    return result
+        if key_node.value in written:
+            problem = f"duplicate key {key_node.value!r}"
+            raise _yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+        written.add(key_node.value)
+    loader.flatten_mapping(node)
+    # JSON knows only text as keys: a bare number or yes is taken as it was written.
+    return {key.value: loader.construct_object(value, deep=True) for key, value in node.value}
 
 
 _ManifestLoader.add_constructor(_yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
@@ -98,6 +98,8 @@ def load_documents(text: str, source: str = "<input>") -> list[dict[str, Any]]:
             number += 1
             node = loader.get_node()
             line = node.start_mark.line + 1 if node else 0
+            if "*" in text and _size(node, {}) > _MAX_NODES:
+                raise YamlError(f"{source}: document {number} (line {line}): aliases make it too large")
             document = loader.construct_document(node)
             if document is None:
                 continue
@@ -115,6 +117,19 @@ def load_documents(text: str, source: str = "<input>") -> list[dict[str, Any]]:
     finally:
         loader.dispose()
     return objects
+
+
+def _size(node: _yaml.Node | None, known: dict[int, int]) -> int:
+    """Number of values below a node when its aliases are written out."""
+    if not isinstance(node, _yaml.CollectionNode):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = 0  # what contains itself is refused when it is constructed
+        children = node.value
+        if isinstance(node, _yaml.MappingNode):
+            children = [value for _, value in children]
+        known[id(node)] = 1 + sum(_size(child, known) for child in children)
+    return known[id(node)]
 
 
 def _collect(document: Any, objects: list[dict[str, Any]], where: str) -> None:
