@@ -60,14 +60,16 @@ class Cell:
         "pair",
         "parent",
         "potential",
+        "resource",
         "subtree",
         "usage",
         "withheld",
     )
 
-    def __init__(self, node: Node, pair: int) -> None:
+    def __init__(self, node: Node, pair: int, resource: str) -> None:
         self.node = node
         self.pair = pair
+        self.resource = resource
         self.nominal = 0
         self.borrowing_limit: int | None = None
         self.lending_limit: int | None = None

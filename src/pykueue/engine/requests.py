@@ -36,6 +36,7 @@ class PodShape:
         "per_pod",
         "tolerations",
         "total",
+        "wants_topology",
     )
 
     def __init__(self, pod_set: PodSet, count: int, spec: PodSpec, per_pod: dict[str, int]) -> None:
@@ -48,6 +49,9 @@ class PodShape:
         topology = pod_set.topology_request
         #: Pod sets of one group get the same flavors.
         self.group = topology.pod_set_group_name if topology is not None else None
+        self.wants_topology = topology is not None and bool(
+            topology.required or topology.preferred or topology.unconstrained or topology.pod_set_slice_size
+        )
         self.per_pod = per_pod
         self.total = {resource: amount * count for resource, amount in per_pod.items()}
         self.node_selector: Mapping[str, str] = spec.node_selector
@@ -208,24 +212,17 @@ class Shapes:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._runtime_classes: dict[str, RuntimeClass] = {}
-        self._environment = 0
+        #: By name; `environment` must change with them.
+        self.runtime_classes: dict[str, RuntimeClass] = {}
+        self.environment = 0
         self._by_text: WeakValueDictionary[Any, Shape] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, Shape] = WeakValueDictionary()
-
-    def set_runtime_class(self, name: str, obj: RuntimeClass | None) -> None:
-        """A RuntimeClass changed: shapes computed from now on see it."""
-        self._environment += 1
-        if obj is None:
-            self._runtime_classes.pop(name, None)
-        else:
-            self._runtime_classes[name] = obj
 
     def of(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> Shape:
         """The shape of these pod sets, of which `counts` pods need quota."""
         # What the templates say about requests and nodes, as text: cheap, and equal text means equal shape.
         text = (
-            self._environment,
+            self.environment,
             limits.number,
             tuple(
                 (pods.name, count, pods.count, pods.min_count, _topology(pods), _text(pods.template))
@@ -239,7 +236,7 @@ class Shapes:
 
     def _make(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> Shape:
         shapes: list[PodShape] = []
-        contents: list[Any] = [self._environment, limits.number]
+        contents: list[Any] = [self.environment, limits.number]
         problem = ""
         for pods, count in zip(pod_sets, counts, strict=True):
             try:
@@ -274,7 +271,7 @@ class Shapes:
         requests = _pod_requests(containers, inits, whole)
         overhead: Mapping[str, Quantity] = spec.overhead
         if not overhead and spec.runtime_class_name:
-            runtime = self._runtime_classes.get(spec.runtime_class_name)
+            runtime = self.runtime_classes.get(spec.runtime_class_name)
             if runtime is not None and runtime.overhead is not None:
                 overhead = runtime.overhead.pod_fixed
         _sum(requests, {resource: quantity.nanos for resource, quantity in overhead.items()})

@@ -190,7 +190,7 @@ class Forest:
                 seen.add(queue)
                 tree = Tree(queue, cyclic=True)
                 tree.queues.append(queue)
-                cells = {number: Cell(queue, number) for number in queue.held_pairs()}
+                cells = {number: self._cell(queue, number) for number in queue.held_pairs()}
                 for number, cell in cells.items():
                     cell.usage = queue.held_amount(number)
                 self._adopt(queue, tree, (cohort.name, queue.name), cells)
@@ -217,7 +217,7 @@ class Forest:
                 for number, part in self._fill(child, tree, path, seen).items():
                     cell = cells.get(number)
                     if cell is None:
-                        cell = cells[number] = Cell(node, number)
+                        cell = cells[number] = self._cell(node, number)
                     part.parent = cell
                     cell.subtree += part.subtree - part.local
                     cell.withheld += part.local
@@ -231,13 +231,16 @@ class Forest:
             self._quotas(node, cells, queue.resource_groups(), *queue.quota_percents())
             for number in queue.held_pairs():
                 if number not in cells:
-                    cells[number] = Cell(node, number)
+                    cells[number] = self._cell(node, number)
                 cells[number].usage = queue.held_amount(number)
         for cell in cells.values():
             cell.finish()
         self.journal.set(node, "height", height)
         self._adopt(node, tree, path, cells)
         return cells
+
+    def _cell(self, node: Node, pair: int) -> Cell:
+        return Cell(node, pair, self.pairs.resource(pair))
 
     def _quotas(
         self,
@@ -253,7 +256,7 @@ class Forest:
                     number = self.pairs.number(flavor.name, quota.name)
                     cell = cells.get(number)
                     if cell is None:
-                        cell = cells[number] = Cell(node, number)
+                        cell = cells[number] = self._cell(node, number)
                     nominal = cell.nominal = quota_units(quota.name, quota.nominal_quota)
                     cell.subtree += nominal
                     if node.parent is None:

@@ -63,6 +63,7 @@ class Record:
         "scan_generation",
         "seat",
         "shape",
+        "superseded",
         "timestamp",
         "uid",
         "usage",
@@ -117,9 +118,24 @@ class Record:
         self.evicted = False
         #: To be evicted by a decision that the API does not show yet.
         self.eviction_assumed = False
+        #: Another slice took its place: it counts for nothing while it waits to be finished (11.9).
+        self.superseded = False
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """What `restore` brings back: everything but the place in a queue, which moves have inverses for."""
+        return tuple([getattr(self, name, None) for name in _MEMENTO])
+
+    def restore(self, values: tuple[Any, ...]) -> None:
+        for name, value in zip(_MEMENTO, values, strict=True):
+            setattr(self, name, value)
 
     def __repr__(self) -> str:
         return f"<Record {self.key} {self.place}>"
+
+
+_MEMENTO: Final = tuple(
+    name for name in Record.__slots__ if name not in ("bucket", "entry", "place", "seat", "key", "namespace")
+)
 
 
 class Facts:

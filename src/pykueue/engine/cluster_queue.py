@@ -1,0 +1,233 @@
+"""A ClusterQueue as the engine sees it: its rules compiled, who waits, who holds quota.
+
+A queue that workloads or LocalQueues name but that has no object yet is kept as well, without quota and inactive.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from pykueue.api import kueue
+from pykueue.api.selectors import Selector, SelectorError
+from pykueue.engine.journal import Journal
+from pykueue.engine.names import Pairs
+from pykueue.engine.pending import Pending
+from pykueue.engine.tree import Node, fair_weight
+from pykueue.engine.workload import Record
+
+#: Resource counted in pods (2.6).
+PODS: Final = "pods"
+
+
+class Tally:
+    """What workloads hold together: how many they are and how much of each pair, reserved and admitted."""
+
+    __slots__ = ("admitted", "reserved", "reserving", "used")
+
+    def __init__(self) -> None:
+        self.reserving = 0
+        self.admitted = 0
+        self.reserved: dict[int, int] = {}
+        self.used: dict[int, int] = {}
+
+    def reserve(self, usage: Iterable[tuple[int, int]], sign: int) -> None:
+        self.reserving += sign
+        _shift(self.reserved, usage, sign)
+
+    def admit(self, usage: Iterable[tuple[int, int]], sign: int) -> None:
+        self.admitted += sign
+        _shift(self.used, usage, sign)
+
+
+def _shift(amounts: dict[int, int], usage: Iterable[tuple[int, int]], sign: int) -> None:
+    for pair, amount in usage:
+        amounts[pair] = amounts.get(pair, 0) + sign * amount
+
+
+class Group:
+    """A resource group: resources that get the same flavor, and the flavors in order of preference."""
+
+    __slots__ = ("flavors", "resources")
+
+    def __init__(self, resources: list[str], flavors: list[tuple[str, dict[str, int]]]) -> None:
+        self.resources = resources
+        #: (name, pair by resource).
+        self.flavors = flavors
+
+
+class ClusterQueue(Node):
+    """One ClusterQueue."""
+
+    __slots__ = (
+        "_journal",
+        "_pairs",
+        "all_flavors",
+        "borrow_threshold",
+        "borrow_try_next",
+        "borrow_within",
+        "check_rules",
+        "evicted",
+        "fair_by_usage",
+        "generation",
+        "group_of",
+        "groups",
+        "holding",
+        "inactive",
+        "obj",
+        "pending",
+        "prefer_preemption",
+        "preempt_try_next",
+        "reclaim",
+        "seats",
+        "selector",
+        "strict",
+        "tally",
+        "within",
+    )
+
+    is_queue = True
+
+    def __init__(self, name: str, pairs: Pairs, journal: Journal) -> None:
+        super().__init__(name)
+        self._pairs = pairs
+        self._journal = journal
+        self.obj: kueue.ClusterQueue | None = None
+        self.pending = Pending(journal)
+        #: Workloads that hold quota, by key.
+        self.holding: dict[str, Record] = {}
+        #: (priority, -reserved_at, uid, key, record): the order in which they are preempted (8.4).
+        self.seats: list[Any] = []
+        #: Those of them that are on their way out.
+        self.evicted: dict[str, Record] = {}
+        self.tally = Tally()
+        #: Advances when a workload of this queue goes or the quota of its tree changes (3.7).
+        self.generation = 0
+        #: (reason, text) of everything that keeps the queue from admitting (3.9).
+        self.inactive: tuple[tuple[str, str], ...] = (("NotFound", "the ClusterQueue does not exist"),)
+        self.groups: list[Group] = []
+        self.group_of: dict[str, Group] = {}
+        self.all_flavors: frozenset[str] = frozenset()
+        self.selector: Selector | None = None
+        self.strict = False
+        self.borrow_try_next = False
+        self.preempt_try_next = True
+        self.prefer_preemption = False
+        self.within = "Never"
+        self.reclaim = "Never"
+        self.borrow_within = False
+        self.borrow_threshold: int | None = None
+        #: (check, flavors it applies to; empty: all).
+        self.check_rules: list[tuple[str, frozenset[str]]] = []
+        #: LocalQueues compete by what they used (10).
+        self.fair_by_usage = False
+
+    # --- configuration ----------------------------------------------------------------------------------------
+
+    def configure(self, obj: kueue.ClusterQueue | None) -> None:
+        """Takes the rules from the object; without one the queue has no quota."""
+        put = self._journal.set
+        put(self, "obj", obj)
+        spec = obj.spec if obj is not None else kueue.ClusterQueueSpec()
+        groups = []
+        group_of = {}
+        flavors: set[str] = set()
+        for group in spec.resource_groups:
+            compiled = Group(
+                list(group.covered_resources),
+                [
+                    (
+                        flavor.name,
+                        {
+                            quota.name: self._pairs.number(flavor.name, quota.name)
+                            for quota in flavor.resources
+                        },
+                    )
+                    for flavor in group.flavors
+                ],
+            )
+            groups.append(compiled)
+            flavors.update(name for name, _ in compiled.flavors)
+            for resource in compiled.resources:
+                group_of[resource] = compiled
+        put(self, "groups", groups)
+        put(self, "group_of", group_of)
+        put(self, "all_flavors", frozenset(flavors))
+        try:
+            selector = spec.namespace_selector.selector() if spec.namespace_selector is not None else None
+        except SelectorError:
+            selector = None  # admission refuses it; a queue that got past it matches no namespace
+        put(self, "selector", selector)
+        put(self, "strict", spec.queueing_strategy == "StrictFIFO")
+        fungibility = spec.flavor_fungibility
+        put(self, "borrow_try_next", fungibility.when_can_borrow == "TryNextFlavor")
+        put(self, "preempt_try_next", fungibility.when_can_preempt == "TryNextFlavor")
+        put(self, "prefer_preemption", fungibility.preference == "PreemptionOverBorrowing")
+        preemption = spec.preemption
+        put(self, "within", preemption.within_cluster_queue)
+        put(self, "reclaim", preemption.reclaim_within_cohort)
+        put(self, "borrow_within", preemption.borrow_within_cohort.policy != "Never")
+        put(self, "borrow_threshold", preemption.borrow_within_cohort.max_priority_threshold)
+        strategy = spec.admission_checks_strategy
+        rules = strategy.admission_checks if strategy is not None else []
+        put(self, "check_rules", [(rule.name, frozenset(rule.on_flavors)) for rule in rules])
+        put(self, "weight", fair_weight(spec.fair_sharing))
+        scope = spec.admission_scope
+        put(
+            self,
+            "fair_by_usage",
+            scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing",
+        )
+
+    def resource_groups(self) -> list[kueue.ResourceGroup]:
+        """Quotas as the object says them."""
+        return self.obj.spec.resource_groups if self.obj is not None else []
+
+    def quota_percents(self) -> tuple[int | None, int | None]:
+        """borrowingLimitPercent and lendablePercent."""
+        if self.obj is None:
+            return None, None
+        return self.obj.spec.borrowing_limit_percent, self.obj.spec.lendable_percent
+
+    def rebuilt(self) -> None:
+        self.advance()
+
+    def advance(self) -> None:
+        """Makes what was remembered of earlier cycles older (3.7)."""
+        self._journal.set(self, "generation", self.generation + 1)
+
+    @property
+    def is_active(self) -> bool:
+        return not self.inactive
+
+    @property
+    def pair_names(self) -> list[tuple[str, str]]:
+        """(flavor, resource) by pair."""
+        return self._pairs.names
+
+    def required_checks(self, flavors: Iterable[str]) -> list[str]:
+        """Admission checks a workload with these flavors must pass (11.4)."""
+        chosen = set(flavors)
+        return [name for name, on in self.check_rules if not on or on & chosen]
+
+    # --- what is held -----------------------------------------------------------------------------------------
+
+    def held_pairs(self) -> Iterator[int]:
+        """Pairs that workloads of this queue use, whether or not the queue has quota for them."""
+        return (pair for pair, amount in self.tally.reserved.items() if amount)
+
+    def held_amount(self, pair: int) -> int:
+        return self.tally.reserved.get(pair, 0)
+
+    def seat(self, record: Record) -> None:
+        """Puts a workload that holds quota into the order of victims."""
+        record.seat = (record.priority, -record.reserved_at, record.uid, record.key, record)
+        insort(self.seats, record.seat)
+
+    def unseat(self, record: Record) -> None:
+        seats = self.seats
+        at = bisect_left(seats, record.seat)
+        assert seats[at] is record.seat
+        del seats[at]
+        record.seat = None
