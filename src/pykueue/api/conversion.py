@@ -11,6 +11,7 @@ from typing import Any, Final
 from pykueue.api.decoding import DecodeError, decode_as, describe, encode
 from pykueue.api.kueue.common import V1BETA1, V1BETA2
 from pykueue.api.kueue.workload import TopologyAssignment
+from pykueue.api.model import Model
 from pykueue.api.topologies import MAX_DOMAINS_PER_SLICE, Domain, compress, count_domains, expand
 
 Manifest = dict[str, Any]
@@ -67,8 +68,9 @@ def _cluster_queue_spec_up(spec: Manifest) -> Manifest:
     if isinstance(checks, list) and checks:
         strategy = spec.get("admissionChecksStrategy")
         strategy = dict(strategy) if isinstance(strategy, dict) else {}
-        rules = list(strategy.get("admissionChecks") or [])
-        named = {rule.get("name") for rule in rules if isinstance(rule, dict)}
+        given = strategy.get("admissionChecks")
+        rules = list(given) if isinstance(given, list) else []
+        named = [rule.get("name") for rule in rules if isinstance(rule, dict)]
         rules += [{"name": check} for check in checks if check not in named]
         spec["admissionChecksStrategy"] = {**strategy, "admissionChecks": rules}
     fungibility = spec.get("flavorFungibility")
@@ -169,21 +171,29 @@ def _with_assignments(status: Manifest, change: Callable[[Manifest], Manifest]) 
     return status
 
 
+class _LongDomain(Model):
+    values: list[str]
+    count: int
+
+
+class _LongAssignment(Model):
+    levels: list[str] = []  # noqa: RUF012 - a Struct copies it
+    domains: list[_LongDomain] = []  # noqa: RUF012
+
+
 def _topology_up(topology: Manifest) -> Manifest:
     if "domains" not in topology:
         return topology
-    levels = [str(level) for level in topology.get("levels") or []]
-    domains = []
-    for domain in topology.get("domains") or []:
-        values, count = domain.get("values") or [], domain.get("count")
-        if len(values) != len(levels) or not isinstance(count, int):
+    assignment = decode_as(_LongAssignment, topology)
+    for index, domain in enumerate(assignment.domains):
+        if len(domain.values) != len(assignment.levels):
             raise DecodeError(
                 "topologyAssignment",
-                f"admission.podSetAssignments: topologyAssignment.domains: {domain!r} needs a count and "
-                f"{len(levels)} values, one for each level",
+                f"admission.podSetAssignments: topologyAssignment.domains[{index}].values: {domain.values} "
+                f"needs {len(assignment.levels)} values, one for each level",
             )
-        domains.append(Domain(tuple(map(str, values)), count))
-    compressed: Manifest = encode(compress(levels, domains))
+    domains = [Domain(tuple(domain.values), domain.count) for domain in assignment.domains]
+    compressed: Manifest = encode(compress(assignment.levels, domains))
     return compressed
 
 

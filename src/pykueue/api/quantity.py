@@ -145,7 +145,7 @@ class Quantity:
         return f"Quantity({str(self)!r})"
 
 
-def parse(value: str | int | float) -> Quantity:
+def parse(value: str | int | float | Quantity) -> Quantity:
     """The quantity a manifest says: text, or a bare number. Raises QuantityError."""
     if type(value) is str:
         return _parse_text(value)
