@@ -17,7 +17,8 @@ from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.registry import Convert, Endpoint
 from pykueue.embedded.apiserver.schema import custom_schema
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
+from pykueue.embedded.apiserver.tables import custom_cell, json_path
+from pykueue.embedded.kinds.base import NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.crd import CLEANUP_FINALIZER, is_established
 from pykueue.embedded.store.records import Batch, Record
 from pykueue.kube.errors import ApiError
@@ -59,24 +60,23 @@ class CustomKind(Kind):
                 scale["statusReplicasPath"],
                 scale.get("labelSelectorPath") or "",
             )
-        self._printed = list(version.get("additionalPrinterColumns") or ())
-        if self._printed:
+        printed = version.get("additionalPrinterColumns") or ()
+        self._cells = [(one["type"], json_path(one["jsonPath"])) for one in printed]
+        if printed:
             self.columns = (
                 NAME_COLUMN,
                 *(
                     Column(
                         one["name"],
                         one["type"],
-                        one.get("priority", 0),
-                        one.get("format", ""),
-                        one.get("description", ""),
+                        one.get("priority") or 0,
+                        one.get("format") or "",
+                        one.get("description")
+                        or f"Custom resource definition column (in JSONPath format): {one['jsonPath']}",
                     )
-                    for one in self._printed
+                    for one in printed
                 ),
             )
-        else:
-            self.columns = (NAME_COLUMN, AGE_COLUMN)
-        self._paths: list[tuple[str, Any]] | None = None
         self.field_selectors = {
             one["jsonPath"].lstrip("."): _selectable(one["jsonPath"])
             for one in version.get("selectableFields") or ()
@@ -95,13 +95,9 @@ class CustomKind(Kind):
         return kept
 
     def cells(self, obj: Object, now: float) -> list[Any]:
-        if not self._printed:
+        if not self._cells:
             return super().cells(obj, now)
-        from pykueue.embedded.apiserver.tables import custom_cell, json_path
-
-        if self._paths is None:
-            self._paths = [(one["type"], json_path(one["jsonPath"])) for one in self._printed]
-        return [obj["metadata"]["name"], *(custom_cell(kind, path, obj, now) for kind, path in self._paths)]
+        return [obj["metadata"]["name"], *(custom_cell(kind, path, obj, now) for kind, path in self._cells)]
 
 
 def _selectable(path: str) -> Callable[[Object], str]:
@@ -204,6 +200,7 @@ class CustomResources:
             down,
             warning,
             custom=True,
+            fingerprint=f"{crd['metadata']['uid']}:{crd['metadata'].get('generation', 0)}",
         )
 
     def _converters(self, crd: Object, stored: str, other: str) -> tuple[Convert, Convert]:

@@ -5,7 +5,6 @@ Source: reference/kubernetes-api-machinery.md, section 9.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.registry import Endpoint
 from pykueue.embedded.apiserver.selectors import Filter, make_filter
 from pykueue.embedded.apiserver.status import (
+    ListExpiredError,
     bad_request,
     expired,
     forbidden,
@@ -147,7 +147,7 @@ class Reads:
                     },
                     1,
                 )
-            await asyncio.sleep(0.05)
+            await self._core.clock.sleep(0.05)
             waited += 0.05
 
     async def list(self, call: Call) -> Listing:
@@ -251,15 +251,14 @@ class Reads:
             return self._chunk(call, records, str(self._core.store.revision), limit, False)
         snapshot = self._snapshots.get(self._snapshot_key(call, token))
         if snapshot is None or snapshot.until < self._core.clock.time():
-            error = expired(
+            raise ListExpiredError(
                 "The provided continue parameter is too old to display a consistent list result. You can start "
                 "a new list without the continue parameter, or use the continue token in this response to "
                 "retrieve the remainder of the results. Continuing with the provided token results in an "
                 "inconsistent list - objects that were created, modified, or deleted between the time the "
-                "first chunk was returned and now may show up in the list."
+                "first chunk was returned and now may show up in the list.",
+                _encode_token(-1, start),
             )
-            error.list_metadata = {"continue": _encode_token(-1, start)}  # type: ignore[attr-defined]
-            raise error
         return self._chunk(call, snapshot.records, snapshot.revision, limit, snapshot.counted)
 
 

@@ -1,7 +1,7 @@
 """Which resources are served, and how each is stored.
 
-An `Endpoint` is one kind in one served version. All versions of a resource share one table, which holds objects
-in the form of the storage version; an endpoint of another version converts on the way in and out.
+An `Endpoint` is one kind in one served version. All versions of a resource share one table, which holds the
+objects in the form of the storage version; an endpoint of another version converts on the way in and out.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Endpoint:
         from_storage: Convert | None = None,
         deprecation: str = "",
         custom: bool = False,
+        fingerprint: str = "",
     ) -> None:
         self.kind = kind
         self.group = kind.group
@@ -45,6 +46,8 @@ class Endpoint:
         self.ending = False
         #: Whether it comes from a CustomResourceDefinition.
         self.custom = custom
+        #: Tells this definition of the kind from any other, for caches of documents about it.
+        self.fingerprint = fingerprint
         self._make_schema = schema
         self._schema: ObjectSchema | None = None
         self._to_storage = to_storage

@@ -9,21 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.call import Answer, Call, Target, User, delete_options
+from pykueue.embedded.apiserver.authentication import Authenticator
+from pykueue.embedded.apiserver.call import Answer, Call, Target, User, delete_options, write_options
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.custom import GROUP as CRD_GROUP
 from pykueue.embedded.apiserver.custom import PLURAL as CRD_PLURAL
 from pykueue.embedded.apiserver.custom import CustomResources, GroupConversion
+from pykueue.embedded.apiserver.decoding import decode
 from pykueue.embedded.apiserver.deletion import Deletion
+from pykueue.embedded.apiserver.discovery import Discovery
 from pykueue.embedded.apiserver.inprocess import InProcessTransport
+from pykueue.embedded.apiserver.listening import Address, Listener
+from pykueue.embedded.apiserver.logs import LogSource, no_lines, pod_logs
+from pykueue.embedded.apiserver.rbac import GROUP as RBAC_GROUP
+from pykueue.embedded.apiserver.rbac import Access, Authorizer, first_roles, forbidden
 from pykueue.embedded.apiserver.reads import Listing, Reads, call_filter
 from pykueue.embedded.apiserver.registry import Endpoint, Registry
+from pykueue.embedded.apiserver.reviews import Reviews
 from pykueue.embedded.apiserver.schema import builtin_schema
 from pykueue.embedded.apiserver.status import method_not_allowed
 from pykueue.embedded.apiserver.subresources import Subresources, scale_of
@@ -37,6 +46,9 @@ log = logging.getLogger(__name__)
 
 #: Namespaces every cluster starts with.
 _FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+#: Groups whose kinds are questions, answered and never stored.
+REVIEW_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
 
 #: The user the server itself acts as.
 SYSTEM = User("system:apiserver", ("system:masters", "system:authenticated"))
@@ -60,6 +72,13 @@ class Server:
         self._deletion = Deletion(self.core)
         self._subresources = Subresources(self.core, self._writes, self._deletion)
         self._custom = CustomResources(self.core, self._deletion, self._spawn)
+        self.authorizer = Authorizer(self.core)
+        self.discovery = Discovery(self.core.registry)
+        self._reviews = Reviews(self.authorizer)
+        self._authenticator: Authenticator | None = None
+        #: Where the logs of pods come from; whoever runs the pods sets it.
+        self.log_source: LogSource = no_lines
+        self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # -- life
@@ -73,9 +92,29 @@ class Server:
             if self.core.find("", "namespaces", "", name) is None:
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 await self.handle(self._own_call("POST", "", "v1", "namespaces", body=namespace))
+        for role in first_roles():
+            plural = f"{role['kind'].lower()}s"
+            if self.core.find(RBAC_GROUP, plural, "", role["metadata"]["name"]) is None:
+                await self.handle(self._own_call("POST", RBAC_GROUP, "v1", plural, body=role))
+
+    async def serve(self, host: str = "127.0.0.1", port: int = 0, directory: Path | None = None) -> Address:
+        """Open a TLS port. Keys, tokens and the kubeconfig are kept in `directory` (a temporary one if None).
+
+        Raises OSError when the address cannot be had.
+        """
+        listener = Listener(self, directory)
+        self._listeners.append(listener)
+        return await listener.open(host, port)
+
+    def use_authenticator(self, authenticator: Authenticator) -> None:
+        """Check and sign tokens with this one."""
+        self._authenticator = self._reviews.authenticator = authenticator
 
     async def stop(self) -> None:
         """End everything the server started and close the store."""
+        for listener in self._listeners:
+            await listener.close()
+        self._listeners.clear()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -142,10 +181,20 @@ class Server:
 
     async def authorize(self, call: Call) -> None:
         """Refuse what the user may not do (403)."""
+        self.authorizer.check(call)
+
+    def authorize_path(self, user: User, verb: str, path: str) -> None:
+        """Refuse a path that is not a resource to those who may not read it (403)."""
+        access = Access(verb, path=path)
+        if not self.authorizer.decide(user, access).allowed:
+            raise forbidden(user, access, "")
 
     def document(self, path: str) -> Any:
         """A document that is not an object: discovery, version, OpenAPI."""
-        raise ApiError(404, "NotFound", f"the server could not find the requested resource: {path}")
+        found = self.discovery.document(path)
+        if found is None:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        return found
 
     async def handle(self, call: Call) -> Answer | Listing:
         """Carry out one request (anything but a watch)."""
@@ -166,6 +215,9 @@ class Server:
             case "create":
                 if target.name:
                     raise method_not_allowed()
+                if endpoint.group in REVIEW_GROUPS:
+                    options = write_options(call, "CreateOptions")
+                    return self._reviews.answer(call, decode(endpoint, call.body, options, call))
                 return await self._writes.create(call)
             case "update":
                 return await self._writes.update(call)
@@ -195,7 +247,16 @@ class Server:
                 return await self._subresources.evict(call)
             case "finalize", "update":
                 return await self._subresources.finalize(call)
+            case "token", "create":
+                return await self._issue_token(call)
         raise method_not_allowed()
+
+    async def _issue_token(self, call: Call) -> Answer:
+        if self._authenticator is None:
+            raise method_not_allowed("the server signs no tokens before it listens")
+        account = (await self._reads.get(call)).object(call.endpoint)
+        request = call.body if isinstance(call.body, dict) else {}
+        return Answer(201, None, self._authenticator.issue(account, request))
 
     async def _delete_collection(self, call: Call) -> Listing:
         options = delete_options(call)
@@ -212,3 +273,24 @@ class Server:
                     break
                 current = endpoint.table.get(record.key)
         return Listing(deleted, str(self.store.settled_revision))
+
+    # -- what is not an object
+
+    async def logs(self, call: Call) -> AsyncIterator[bytes]:
+        """The lines of a container's log. 400 when the query names no container that has one."""
+        answer = await self._reads.get(call)
+        return pod_logs(answer.object(call.endpoint), call.query, self.log_source)
+
+    def metrics_text(self) -> str:
+        """Counts of stored objects and the revision, in Prometheus' text format."""
+        lines = ["# TYPE apiserver_storage_objects gauge"]
+        lines += [
+            f'apiserver_storage_objects{{resource="{one.qualified}"}} {one.table.count}'
+            for one in sorted(self.core.registry, key=lambda one: one.qualified)
+            if one.stored
+        ]
+        lines += [
+            "# TYPE apiserver_storage_revision counter",
+            f"apiserver_storage_revision {self.store.revision}",
+        ]
+        return "\n".join(lines) + "\n"

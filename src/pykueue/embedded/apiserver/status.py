@@ -163,6 +163,14 @@ def expired(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
+class ListExpiredError(ApiError):
+    """410 for a chunked list that went on too late; it can go on inconsistently with `token`."""
+
+    def __init__(self, message: str, token: str) -> None:
+        super().__init__(410, "Expired", message)
+        self.token = token
+
+
 def unsupported_media_type(message: str) -> ApiError:
     """415: the body's type is not accepted here."""
     return ApiError(415, "UnsupportedMediaType", message)
@@ -207,6 +215,8 @@ def to_status(error: ApiError) -> dict[str, Any]:
     if details:
         status["details"] = details
     status["code"] = error.code
+    if isinstance(error, ListExpiredError):
+        status["metadata"] = {"continue": error.token}
     return status
 
 

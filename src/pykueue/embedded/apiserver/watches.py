@@ -149,44 +149,50 @@ class Watch:
         self._after = 0
         self._unsubscribe: Callable[[], None] | None = None
 
-    async def start(self, deliver: Callable[[list[Shown], Batch | None], None]) -> None:
-        """Deliver the initial events and subscribe. 410 when the history asked for is gone."""
+    async def start(self, deliver: Callable[[list[Shown], Batch | None], None]) -> list[Shown]:
+        """Subscribe, and return the events that come before the first delivered one.
+
+        410 when the history asked for is gone.
+        """
         store, table = self._core.store, self.endpoint.table
         await store.settled(store.revision)
+        # Nothing is awaited from here on: the start and the subscription are of one moment.
         if self.options.after is None:
-            # Nothing is awaited from here on: the snapshot and the subscription are of one moment.
             self._after = store.revision
             shown: list[Shown] = [("ADDED", record) for record in self.selection.initial()]
         else:
-            self._after = max(self.options.after, 0)
+            self._after = self.options.after
             try:
                 shown = self.selection.show(table.since(self._after))
             except HistoryGoneError as error:
                 raise expired(f"too old resource version: {self._after} ({error.floor})") from None
             self._after = max(self._after, store.settled_revision)
-        if shown:
-            deliver(shown, None)
 
         def on_batch(batch: Batch) -> None:
             if batch.first <= self._after:
                 if batch.last <= self._after:
                     return
-                newer = [event for event in batch.events if event.revision > self._after]
-                shown = self.selection.show(newer)
-                if shown:
-                    deliver(shown, None)
+                newer = self.selection.show(one for one in batch.events if one.revision > self._after)
+                if newer:
+                    deliver(newer, None)
                 return
-            shown = self.selection.show(batch.events)
-            if shown:
-                deliver(shown, batch if self.selection.everything else None)
+            news = self.selection.show(batch.events)
+            if news:
+                deliver(news, batch if self.selection.everything else None)
 
         self._unsubscribe = table.subscribe(on_batch)
+        return shown
 
     def stop(self) -> None:
         """Deliver no more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
+
+    @property
+    def start_revision(self) -> int:
+        """The version the initial events are of."""
+        return self._after
 
     @property
     def revision(self) -> int:
@@ -210,21 +216,21 @@ async def watch_objects(core: Core, call: Call) -> AsyncGenerator[WatchEvent, No
         nonlocal overrun
         for kind, record in shown:
             waiting.append(WatchEvent(kind, endpoint.from_storage(record.object)))
-        if len(waiting) > _BACKLOG and started:
+        if len(waiting) > _BACKLOG:
             overrun = True
             watch.stop()
         ready.set()
 
-    started = False
     loop = asyncio.get_running_loop()
-    end = None if watch.options.timeout is None else loop.call_later(watch.options.timeout, ready.set)
-    deadline = None if watch.options.timeout is None else loop.time() + watch.options.timeout
+    timer, deadline = None, None
+    if watch.options.timeout is not None:
+        deadline = loop.time() + watch.options.timeout
+        timer = loop.call_at(deadline, ready.set)
     try:
-        await watch.start(deliver)
-        started = True
+        for kind, record in await watch.start(deliver):
+            yield WatchEvent(kind, endpoint.from_storage(record.object))
         if watch.options.marks_end:
-            waiting.append(WatchEvent("BOOKMARK", bookmark(endpoint, watch.revision, True)))
-            ready.set()
+            yield WatchEvent("BOOKMARK", bookmark(endpoint, watch.start_revision, True))
         while True:
             while waiting:
                 yield waiting.popleft()
@@ -234,5 +240,5 @@ async def watch_objects(core: Core, call: Call) -> AsyncGenerator[WatchEvent, No
             await ready.wait()
     finally:
         watch.stop()
-        if end is not None:
-            end.cancel()
+        if timer is not None:
+            timer.cancel()

@@ -28,6 +28,7 @@ from pykueue.embedded.apiserver.status import (
     required,
     unsupported_media_type,
 )
+from pykueue.embedded.apiserver.strategic import strategic_patch
 from pykueue.embedded.apiserver.values import same
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
@@ -209,8 +210,6 @@ class Writes:
             case "application/json-patch+json":
                 return await self.modify(call, options, lambda old: json_patch(old, body))
             case "application/strategic-merge-patch+json" if not endpoint.custom:
-                from pykueue.embedded.apiserver.strategic import strategic_patch
-
                 return await self.modify(
                     call, options, lambda old: strategic_patch(old, body, endpoint.schema)
                 )

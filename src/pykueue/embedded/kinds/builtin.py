@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from pykueue.embedded.kinds.base import Kind
 
-_MODULES = ("core", "events", "pod", "node", "apps", "job", "others", "crd")
+_MODULES = ("core", "events", "pod", "node", "apps", "job", "others", "reviews", "crd")
 
 
 def builtin_kinds() -> list[Kind]:

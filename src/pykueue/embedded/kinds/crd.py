@@ -11,6 +11,7 @@ from typing import Any
 from pykueue.api.times import format_time
 from pykueue.embedded.apiserver.schema import check_custom_schema
 from pykueue.embedded.apiserver.status import Cause, immutable, invalid, not_supported, required
+from pykueue.embedded.apiserver.tables import check_printer_columns
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind, Object
 
 #: Holds a definition until all its objects are gone.
@@ -184,7 +185,10 @@ def _version_causes(version: Object, path: str) -> list[Cause]:
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
         return [required(f"{path}.schema.openAPIV3Schema", "schemas are required")]
-    return check_custom_schema(schema, f"{path}.schema.openAPIV3Schema")
+    return [
+        *check_custom_schema(schema, f"{path}.schema.openAPIV3Schema"),
+        *check_printer_columns(version.get("additionalPrinterColumns"), f"{path}.additionalPrinterColumns"),
+    ]
 
 
 def _taken_names(obj: Object, context: Context) -> str:

@@ -1,0 +1,211 @@
+"""Answers as bytes. Stored objects are encoded once, by their record; lists and watches only join them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import yaml
+
+from pykueue.embedded.apiserver.call import Answer, Call
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.negotiation import YAML, Form
+from pykueue.embedded.apiserver.reads import Listing
+from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.status import not_acceptable
+from pykueue.embedded.apiserver.tables import table
+from pykueue.embedded.apiserver.watches import Shown
+from pykueue.embedded.kinds.base import Column, Kind
+from pykueue.embedded.store.records import Batch, Record
+
+#: Views an object's answer, a list's answer and a watch can have.
+OBJECT_VIEWS = ("Table", "PartialObjectMetadata")
+LIST_VIEWS = ("Table", "PartialObjectMetadataList")
+
+
+class _StatusKind(Kind):
+    """How a Status is printed."""
+
+    kind = "Status"
+    columns = (Column("Status"), Column("Reason"), Column("Message"))
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        return [obj.get("status"), obj.get("reason"), obj.get("message")]
+
+
+class _ScaleKind(Kind):
+    """How a Scale is printed."""
+
+    kind = "Scale"
+    columns = (
+        Column("Name", format="name"),
+        Column("Desired", "integer"),
+        Column("Available", "integer"),
+        Column("Age"),
+    )
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        name, age = super().cells(obj, now)
+        return [name, obj["spec"].get("replicas"), obj["status"].get("replicas"), age]
+
+
+_FOREIGN = {"Status": _StatusKind(), "Scale": _ScaleKind()}
+
+
+def dump(value: Any, media: str, pretty: bool = False) -> bytes:
+    """A JSON-able value in a media type."""
+    if media == YAML:
+        return yaml.dump(orjson.loads(orjson.dumps(value)), Dumper=yaml.CSafeDumper, sort_keys=False).encode()
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 if pretty else 0)
+
+
+def _partial(obj: Object, version: str) -> Object:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj["metadata"],
+    }
+
+
+def encode_answer(call: Call, answer: Answer, form: Form, now: float) -> bytes:
+    """One object's (or Status') answer."""
+    endpoint, pretty = call.endpoint, call.flag("pretty")
+    record = answer.record
+    if record is not None and not form.view and form.media != YAML and endpoint.stored and not pretty:
+        return record.data
+    value = answer.object(endpoint)
+    foreign = isinstance(value, dict) and value.get("kind") != endpoint.kind.kind
+    if not form.view or (foreign and value.get("kind") not in _FOREIGN):
+        return dump(value, form.media, pretty)
+    if form.view == "Table":
+        kind = _FOREIGN[value["kind"]] if foreign else endpoint.kind
+        meta = {"resourceVersion": value["metadata"].get("resourceVersion", "")}
+        include = call.query.get("includeObject", "Metadata")
+        return dump(table(kind, [value], meta, now, include, True, form.version), form.media, pretty)
+    return dump(_partial(value, form.version), form.media, pretty)
+
+
+def encode_listing(call: Call, listing: Listing, form: Form, now: float) -> bytes:
+    """A list's answer."""
+    endpoint = call.endpoint
+    pretty = call.flag("pretty")
+    if not form.view and form.media != YAML and not pretty:
+        head = {
+            "kind": endpoint.kind.list_kind,
+            "apiVersion": endpoint.api_version,
+            "metadata": listing.metadata(),
+        }
+        if endpoint.stored:
+            items = [record.data for record in listing.records]
+        else:
+            items = [orjson.dumps(endpoint.from_storage(record.peek())) for record in listing.records]
+        return b"".join((orjson.dumps(head)[:-1], b',"items":[', b",".join(items), b"]}"))
+    objects = (endpoint.from_storage(record.peek()) for record in listing.records)
+    if not form.view:
+        return dump(
+            {
+                "kind": endpoint.kind.list_kind,
+                "apiVersion": endpoint.api_version,
+                "metadata": listing.metadata(),
+                "items": list(objects),
+            },
+            form.media,
+            pretty,
+        )
+    if form.view == "Table":
+        include = call.query.get("includeObject", "Metadata")
+        shown = table(endpoint.kind, objects, listing.metadata(), now, include, True, form.version)
+        return dump(shown, form.media, pretty)
+    if form.view != "PartialObjectMetadataList":
+        raise not_acceptable("the list was not requested as a PartialObjectMetadataList")
+    return dump(
+        {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": f"meta.k8s.io/{form.version}",
+            "metadata": listing.metadata(),
+            "items": [_partial(obj, form.version) for obj in objects],
+        },
+        form.media,
+        pretty,
+    )
+
+
+class FrameEncoder:
+    """Frames of one watch, in the form its client wants."""
+
+    def __init__(self, call: Call, form: Form) -> None:
+        self._endpoint: Endpoint = call.endpoint
+        self._form = form
+        self._include = call.query.get("includeObject", "Metadata")
+        self._columns_sent = False
+        self._plain = form.view == "" and self._endpoint.stored
+
+    def chunk(self, shown: Sequence[Shown], batch: Batch | None, now: float) -> bytes:
+        """The frames as one chunk of an HTTP body, shared by watches that see a batch in the same form."""
+        if batch is None or self._form.view == "Table":
+            return _chunk(self.frames(shown, now))
+        key = ("chunk", self._endpoint, self._form)
+        found = batch.cache.get(key)
+        if found is None:
+            found = batch.cache[key] = _chunk(self.frames(shown, now))
+        chunk: bytes = found
+        return chunk
+
+    def frames(self, shown: Sequence[Shown], now: float) -> bytes:
+        """The frames of some events."""
+        if self._plain:
+            parts: list[bytes] = []
+            for kind, record in shown:
+                parts += (_HEADS[kind], record.data, b"}\n")
+            return b"".join(parts)
+        return b"".join(self.frame(kind, self._view(record, now)) for kind, record in shown)
+
+    def _view(self, record: Record, now: float) -> Object:
+        return self.in_form(self._endpoint.from_storage(record.peek()), now)
+
+    def in_form(self, obj: Object, now: float) -> Object:
+        """An object as the client wants it."""
+        form = self._form
+        if form.view == "Table":
+            meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+            first = not self._columns_sent
+            self._columns_sent = True
+            shown = table(self._endpoint.kind, [obj], meta, now, self._include, first, form.version)
+            if not first:
+                shown["columnDefinitions"] = None
+            return shown
+        if form.view:
+            return _partial(obj, form.version)
+        return obj
+
+    def bookmark(self, obj: Object) -> bytes:
+        """The frame of a BOOKMARK."""
+        form = self._form
+        if form.view == "Table":
+            row = {"cells": [], "object": _partial(obj, form.version)}
+            shown: Object = {
+                "kind": "Table",
+                "apiVersion": f"meta.k8s.io/{form.version}",
+                "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
+                "columnDefinitions": None,
+                "rows": [row],
+            }
+        elif form.view:
+            shown = _partial(obj, form.version)
+        else:
+            shown = obj
+        return self.frame("BOOKMARK", shown)
+
+    def frame(self, kind: str, obj: Object) -> bytes:
+        """One frame."""
+        return orjson.dumps({"type": kind, "object": obj}) + b"\n"
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+_HEADS = {
+    kind: f'{{"type":"{kind}","object":'.encode() for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+}

@@ -1,0 +1,48 @@
+"""Logs of pods: choosing the container, and asking whoever runs it for the lines.
+
+Source: reference/kubernetes-api-machinery.md, section 14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.status import bad_request
+
+#: Gives the log of a container: pod, container name, the query (follow, tailLines, previous, ...).
+LogSource = Callable[[Object, str, Mapping[str, str]], AsyncIterator[bytes]]
+
+
+async def no_lines(_pod: Object, _container: str, _query: Mapping[str, str]) -> AsyncIterator[bytes]:
+    """The log of a container that says nothing."""
+    for line in ():
+        yield line
+
+
+def pod_logs(pod: Object, query: Mapping[str, str], source: LogSource) -> AsyncIterator[bytes]:
+    """The log lines asked for. 400 when the container is not named, not there or not started."""
+    name = pod["metadata"]["name"]
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    containers = [one["name"] for one in spec.get("containers") or ()]
+    everything = containers + [one["name"] for one in spec.get("initContainers") or ()]
+    container = query.get("container", "")
+    if not container:
+        if len(everything) > 1:
+            raise bad_request(
+                f"a container name must be specified for pod {name}, choose one of: [{' '.join(everything)}]"
+            )
+        container = containers[0] if containers else ""
+    elif container not in everything:
+        raise bad_request(f"container {container} is not valid for pod {name}")
+    statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    state = next((one.get("state") or {} for one in statuses if one.get("name") == container), {})
+    previous = query.get("previous", "").lower() in ("1", "true")
+    if previous:
+        last = next((one.get("lastState") or {} for one in statuses if one.get("name") == container), {})
+        if not last.get("terminated"):
+            raise bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
+    elif not state.get("running") and not state.get("terminated"):
+        reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
+        raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
+    return source(pod, container, query)
