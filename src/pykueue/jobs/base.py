@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pykueue.api.validation import FieldError
 from pykueue.kube.resources import Resource
 
 from .objects import Object
@@ -33,15 +34,6 @@ class Write:
 
     desired: Object
     subresource: str = ""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One reason to refuse a job. `reason` is the cause of a Kubernetes Status, such as FieldValueInvalid."""
-
-    field: str
-    message: str
-    reason: str = "FieldValueInvalid"
 
 
 class JobIntegration(Protocol):
@@ -100,8 +92,8 @@ class JobIntegration(Protocol):
         """Kind-specific defaults of a job that is managed here."""
         ...
 
-    def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[Fault]:
-        """Kind-specific faults of a managed job; `old` is None on creation."""
+    def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
+        """What else is wrong with a managed job of this kind; `old` is None on creation."""
         ...
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pykueue.api.kueue import names
+from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError, not_supported
 from pykueue.kube.resources import JOBS
 
-from . import names
-from .base import Fault, Outcome, Write
+from .base import Outcome, Write
 from .objects import Object, annotations_of, get, replaced, section
 from .podsets import PodSetInfo, injected, pod_set, restored
 
@@ -40,7 +41,7 @@ def pod_count(job: Mapping[str, Any]) -> int:
 
 def min_parallelism(job: Mapping[str, Any]) -> int | None:
     """The smallest parallelism it accepts; None where it wants all of it."""
-    text = annotations_of(job).get(names.MIN_PARALLELISM)
+    text = annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION)
     if text is None:
         return None
     try:
@@ -51,7 +52,7 @@ def min_parallelism(job: Mapping[str, Any]) -> int | None:
 
 
 def _syncs_completions(job: Mapping[str, Any]) -> bool:
-    return annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM) == "true"
+    return annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION) == "true"
 
 
 class BatchJob:
@@ -62,7 +63,9 @@ class BatchJob:
     prebuilt = True
 
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
-        return bool(get(job, "spec", "suspend")) and annotations_of(job).get(names.STOPPING) != "true"
+        return (
+            bool(get(job, "spec", "suspend")) and annotations_of(job).get(names.STOPPING_ANNOTATION) != "true"
+        )
 
     def suspended(self, job: Mapping[str, Any]) -> Object:
         return replaced(job, ("spec", "suspend"), True)
@@ -100,21 +103,21 @@ class BatchJob:
         if not get(job, "spec", "suspend"):
             desired = self.suspended(job)
             if originals is not None and self._restored(job, originals) != job:
-                desired = replaced(desired, ("metadata", "annotations", names.STOPPING), "true")
+                desired = replaced(desired, ("metadata", "annotations", names.STOPPING_ANNOTATION), "true")
             return Write(desired)
         if self.is_active(job):
             return None
         if get(job, "status", "startTime") is not None:
             return Write(replaced(job, ("status", "startTime"), None), "status")
         desired = dict(job) if originals is None else self._restored(job, originals)
-        desired = replaced(desired, ("metadata", "annotations", names.STOPPING), None)
+        desired = replaced(desired, ("metadata", "annotations", names.STOPPING_ANNOTATION), None)
         return None if desired == job else Write(desired)
 
     def _restored(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
         original = originals[0]
         template = restored(section(job, *_TEMPLATE), section(original, "template"), CONTROLLER_LABELS)
         result = replaced(job, _TEMPLATE, template)
-        if annotations_of(job).get(names.MIN_PARALLELISM) is not None:
+        if annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION) is not None:
             count = original.get("count")
             if count is not None and get(job, "spec", "parallelism") is not None:
                 result = replaced(result, ("spec", "parallelism"), count)
@@ -166,45 +169,37 @@ class BatchJob:
     def default(self, job: Mapping[str, Any]) -> Object:
         return dict(job)
 
-    def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[Fault]:
-        yield from _partial_admission_faults(job)
-        if old is not None and not get(job, "spec", "suspend"):
-            if min_parallelism(old) is not None and _parallelism(job) != _parallelism(old):
-                was_suspended = bool(get(old, "spec", "suspend"))
-                if not was_suspended:
-                    yield Fault(
-                        "spec.parallelism", "cannot change when partial admission is enabled and the job runs"
-                    )
-            if _syncs_completions(job) != _syncs_completions(old):
-                yield Fault(
-                    f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM}]",
-                    "cannot change while the job runs",
-                )
+    def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
+        yield from _partial_admission_errors(job)
+        if old is None or get(job, "spec", "suspend") or get(old, "spec", "suspend"):
+            return
+        if min_parallelism(old) is not None and _parallelism(job) != _parallelism(old):
+            text = "cannot change while a job with partial admission runs"
+            yield FieldError("spec.parallelism", FORBIDDEN, detail=text)
+        if _syncs_completions(job) != _syncs_completions(old):
+            yield FieldError(_SYNC_PATH, FORBIDDEN, detail="cannot change while the job runs")
 
 
-def _partial_admission_faults(job: Mapping[str, Any]) -> Iterable[Fault]:
-    text = annotations_of(job).get(names.MIN_PARALLELISM)
-    path = f"metadata.annotations[{names.MIN_PARALLELISM}]"
+_MINIMUM_PATH = f"metadata.annotations[{names.MIN_PARALLELISM_ANNOTATION}]"
+_SYNC_PATH = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION}]"
+
+
+def _partial_admission_errors(job: Mapping[str, Any]) -> Iterable[FieldError]:
+    text = annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION)
     if text is not None:
-        try:
-            value = int(text)
-        except ValueError:
-            yield Fault(path, f'Invalid value: "{text}": must be a whole number')
-        else:
-            count = pod_count(job)
-            running_below = not get(job, "spec", "suspend") and value == count
-            if not 0 < value < count and not running_below:
-                yield Fault(path, f"Invalid value: {value}: must be between 0 and {count - 1}")
-    text = annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM)
-    path = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM}]"
+        # A job that runs with fewer pods than it asked for has its parallelism lowered to what it got.
+        most = pod_count(job) - (1 if get(job, "spec", "suspend") else 0)
+        if not text.isdecimal() or not 0 < int(text) <= most:
+            yield FieldError(_MINIMUM_PATH, INVALID, text, f"must be a whole number from 1 to {most}")
+    text = annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)
     if text is not None and text not in ("true", "false"):
-        yield Fault(path, f'Invalid value: "{text}": must be true or false')
+        yield not_supported(_SYNC_PATH, text, ("true", "false"))
     if text == "true":
         if get(job, "spec", "completionMode") != "Indexed":
-            yield Fault(path, 'Invalid value: "true": needs completionMode Indexed')
+            yield FieldError(_SYNC_PATH, INVALID, text, "needs spec.completionMode Indexed")
         if get(job, "spec", "completions") != _parallelism(job):
-            found = get(job, "spec", "completions")
-            yield Fault("spec.completions", f"Invalid value: {found}: must be equal to parallelism")
+            completions = get(job, "spec", "completions")
+            yield FieldError("spec.completions", INVALID, completions, "must be equal to parallelism")
 
 
 def _indexes(text: str | None) -> set[int]:

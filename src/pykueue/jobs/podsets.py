@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import names
+from pykueue.api.kueue import names
+
 from .objects import Object, get, replaced, section
 
 

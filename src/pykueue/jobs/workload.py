@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import names
+from pykueue.api.kueue import V1BETA2, names
+
 from .base import JobIntegration
 from .objects import Object, annotations_of, get, labels_of
 from .podsets import count_of
 
-API_VERSION = f"{names.DOMAIN}/v1beta2"
+#: Most pod sets of a Workload.
+MAX_POD_SETS = 18
 _HASH_DIGITS = 5
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -37,24 +39,26 @@ def workload_name(kind: str, group: str, name: str, uid: str, limit: int = 253, 
 
 def queue_name(job: Mapping[str, Any]) -> str:
     """The LocalQueue asked for, by label or by the deprecated annotation of the same name; empty: none."""
-    return labels_of(job).get(names.QUEUE_NAME) or annotations_of(job).get(names.QUEUE_NAME) or ""
+    return labels_of(job).get(names.QUEUE_LABEL) or annotations_of(job).get(names.QUEUE_LABEL) or ""
 
 
 def queue_name_by_annotation(job: Mapping[str, Any]) -> bool:
     """Whether only the deprecated annotation names the queue."""
-    return not labels_of(job).get(names.QUEUE_NAME) and bool(annotations_of(job).get(names.QUEUE_NAME))
+    return not labels_of(job).get(names.QUEUE_LABEL) and bool(annotations_of(job).get(names.QUEUE_LABEL))
 
 
 def prebuilt_name(job: Mapping[str, Any]) -> str:
     """The existing Workload the job asks to be bound to; empty: it gets one of its own."""
     return (
-        annotations_of(job).get(names.PREBUILT_WORKLOAD) or labels_of(job).get(names.PREBUILT_WORKLOAD) or ""
+        annotations_of(job).get(names.PREBUILT_WORKLOAD_LABEL)
+        or labels_of(job).get(names.PREBUILT_WORKLOAD_LABEL)
+        or ""
     )
 
 
 def max_execution_time(job: Mapping[str, Any]) -> int | None:
     """Seconds the job may be admitted in all; None: no limit. An invalid label means none."""
-    text = labels_of(job).get(names.MAX_EXEC_TIME, "")
+    text = labels_of(job).get(names.MAX_EXEC_TIME_LABEL, "")
     return int(text) if re.fullmatch(r"[0-9]+", text) and 0 < int(text) < 2**31 else None
 
 
@@ -83,11 +87,11 @@ def build(
     job_labels = labels_of(job)
     own_labels = {key: job_labels[key] for key in label_keys if key in job_labels}
     if is_label_value(uid):
-        own_labels[names.JOB_UID] = uid
+        own_labels[names.JOB_UID_LABEL] = uid
     own_annotations = {
         key: value
         for key, value in annotations_of(job).items()
-        if key.startswith(names.PROVISIONING_PREFIX) or key == names.ADMISSION_GATED_BY
+        if key.startswith(names.PROVISIONING_PARAMETER_PREFIX) or key == names.ADMISSION_GATED_BY_ANNOTATION
     }
     spec: Object = {
         "queueName": queue_name(job),
@@ -110,12 +114,12 @@ def build(
         ),
         "namespace": get(job, "metadata", "namespace"),
         "labels": own_labels,
-        "finalizers": [names.RESOURCE_IN_USE],
+        "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
         "ownerReferences": [owner_reference(job, integration)],
     }
     if own_annotations:
         metadata["annotations"] = own_annotations
-    return {"apiVersion": API_VERSION, "kind": "Workload", "metadata": metadata, "spec": spec}
+    return {"apiVersion": V1BETA2, "kind": "Workload", "metadata": metadata, "spec": spec}
 
 
 def equivalent(

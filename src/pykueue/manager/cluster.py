@@ -9,10 +9,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api.decoding import decode_as
+from pykueue.api.kueue.names import DEFAULT_LOCAL_QUEUE, DEFAULT_PRIORITY_CLASS, PRIORITY_CLASS_LABEL
 from pykueue.api.meta import LabelSelector, Selector
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration, Registry
-from pykueue.jobs.names import DEFAULT_NAME, PRIORITY_CLASS
 from pykueue.jobs.objects import Object, get, labels_of
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer, InformerFactory
@@ -82,7 +82,7 @@ class Cluster:
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)
         for jobs in self.jobs.values():
-            jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS, "")])
+            jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS_LABEL, "")])
             jobs.add_index("uid", lambda job: [job["metadata"].get("uid", "")])
 
     async def run(self) -> None:
@@ -140,11 +140,11 @@ class Cluster:
 
     def has_default_queue(self, namespace: str) -> bool:
         """Whether jobs of the namespace that name no queue go to the LocalQueue `default`."""
-        return self.local_queues.get(namespace, DEFAULT_NAME) is not None
+        return self.local_queues.get(namespace, DEFAULT_LOCAL_QUEUE) is not None
 
     def has_default_priority_class(self) -> bool:
         """Whether jobs that name no WorkloadPriorityClass get `default`."""
-        return self.workload_priority_classes.get("", DEFAULT_NAME) is not None
+        return self.workload_priority_classes.get("", DEFAULT_PRIORITY_CLASS) is not None
 
     def runs_elsewhere(self, namespace: str, queue: str) -> bool:
         """Whether jobs of this LocalQueue go to other clusters, by a MultiKueue check of its ClusterQueue."""
@@ -176,7 +176,7 @@ class Cluster:
 
         Raises MissingPriorityClassError.
         """
-        name = labels_of(job).get(PRIORITY_CLASS)
+        name = labels_of(job).get(PRIORITY_CLASS_LABEL)
         if name:
             found = self.workload_priority_classes.get("", name)
             if found is None:

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pykueue.api.kueue import names
 from pykueue.clock import Clock
-from pykueue.jobs import names
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.objects import Object, annotations_of, get, labels_of, replaced
@@ -135,7 +135,7 @@ class JobController:
         uid = str(job["metadata"].get("uid"))
         if construction.queue_name_by_annotation(job) and uid not in self._warned:
             self._warned.add(uid)
-            text = f"The annotation {names.QUEUE_NAME} is deprecated: use the label of the same name"
+            text = f"The annotation {names.QUEUE_LABEL} is deprecated: use the label of the same name"
             self._recorder.event(dict(job), WARNING, "DeprecatedQueueNameAnnotation", text)
 
     async def _release_leftovers(self, key: Key, job: Object | None) -> None:
@@ -226,8 +226,8 @@ class JobController:
             raise
         workload = self._built(job, priority, reference)
         sets = len(workload["spec"]["podSets"])
-        if sets > names.MAX_POD_SETS:
-            text = f"{sets} pod sets; a Workload holds at most {names.MAX_POD_SETS}"
+        if sets > construction.MAX_POD_SETS:
+            text = f"{sets} pod sets; a Workload holds at most {construction.MAX_POD_SETS}"
             self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
             return
         try:
@@ -297,9 +297,9 @@ class JobController:
 
     async def _drop_finalizer(self, workload: Object) -> None:
         finalizers = get(workload, "metadata", "finalizers") or []
-        if names.RESOURCE_IN_USE not in finalizers:
+        if names.RESOURCE_IN_USE_FINALIZER not in finalizers:
             return
-        rest = [name for name in finalizers if name != names.RESOURCE_IN_USE]
+        rest = [name for name in finalizers if name != names.RESOURCE_IN_USE_FINALIZER]
         try:
             await self._writer.change(
                 self._cluster.workloads,
@@ -408,16 +408,16 @@ class JobController:
         desired = workload
         if not reading.has_quota(workload):
             desired = replaced(desired, ("spec", "queueName"), construction.queue_name(job) or None)
-        gates = annotations_of(job).get(names.ADMISSION_GATED_BY)
-        if gates != annotations_of(workload).get(names.ADMISSION_GATED_BY):
-            path = ("metadata", "annotations", names.ADMISSION_GATED_BY)
+        gates = annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION)
+        if gates != annotations_of(workload).get(names.ADMISSION_GATED_BY_ANNOTATION):
+            path = ("metadata", "annotations", names.ADMISSION_GATED_BY_ANNOTATION)
             desired = replaced(desired, path, gates or None)
         desired = self._with_priority(job, desired)
         if desired != workload:
             await self._writer.change(self._cluster.workloads, workload, desired)
 
     def _with_priority(self, job: Object, workload: Object) -> Object:
-        name = labels_of(job).get(names.PRIORITY_CLASS)
+        name = labels_of(job).get(names.PRIORITY_CLASS_LABEL)
         if not name or get(workload, "spec", "priorityClassRef", "name") == name:
             return workload
         try:

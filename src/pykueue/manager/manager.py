@@ -22,7 +22,7 @@ from .cluster import Cluster
 from .configuration import Configuration
 from .engine_options import engine_options
 from .jobs_controller import JobController
-from .queues_controller import QueueController, Shares
+from .queues_controller import QueueController
 from .scheduler import Scheduler
 from .webhooks import Registration, webhooks
 from .workloads_controller import WorkloadController
@@ -68,7 +68,7 @@ class Manager:
         admission, workloads = recorder("kueue-admission"), recorder("kueue-workload-controller")
         # The scheduler's handlers come first: controllers then act on what the engine knows already.
         self.scheduler = Scheduler(self.engine, self.cluster, writer, admission, clock)
-        self.queues = QueueController(self.cluster, writer, clock, Shares())
+        self.queues = QueueController(self.cluster, writer, clock, self.engine)
         self.workloads = WorkloadController(
             self.cluster,
             writer,

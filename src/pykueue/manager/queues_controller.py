@@ -7,19 +7,19 @@ and dashboards, and a busy queue must not cost a write per job.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import set_condition
 from pykueue.clock import Clock
-from pykueue.jobs.names import RESOURCE_IN_USE
+from pykueue.engine import Amount, Engine
 from pykueue.jobs.objects import Object, get, replaced
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
 
 from .activity import Activity, cluster_queue_activity, local_queue_activity
 from .cluster import Cluster, check_names, flavor_names
-from .tally import Tally, covered_pairs, flavor_usage, nominal_quotas
 from .workloads import reading
 from .writes import Writer
 
@@ -38,12 +38,12 @@ class Item(NamedTuple):
 class QueueController:
     """Reconciles ClusterQueues, LocalQueues, ResourceFlavors and AdmissionChecks."""
 
-    def __init__(self, cluster: Cluster, writer: Writer, clock: Clock, shares: Shares) -> None:
+    def __init__(self, cluster: Cluster, writer: Writer, clock: Clock, engine: Engine) -> None:
         self._cluster = cluster
         self._writer = writer
         self._clock = clock
-        self._shares = shares
-        self.tally = Tally()
+        self._engine = engine
+        self._fair = cluster.configuration.fair_sharing is not None
         self._written: dict[Item, float] = {}
         self.controller: Controller[Item] = Controller(
             "queue controller", self.reconcile, clock=clock, workers=4, wait_for=[cluster.synced]
@@ -68,14 +68,15 @@ class QueueController:
         self.controller.queue.add_after(item, self._written.get(item, now - INTERVAL) + INTERVAL - now)
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
-        key = reading.key(old if new is None else new)
-        for share in self.tally.see(key, new):
-            self._add("LocalQueue", *share.local_queue)
-            name = share.cluster_queue
-            if not name:
-                local = self._cluster.local_queues.get(*share.local_queue)
-                name = str(get(local, "spec", "clusterQueue") or "") if local else ""
-            if name:
+        """Look at the queues a Workload was in and is in, when it counts differently in them now."""
+        before, after = _standing(old), _standing(new)
+        if before == after:
+            return
+        for standing in filter(None, (before, after)):
+            self._add("LocalQueue", standing.namespace, standing.queue)
+            local = self._cluster.local_queues.get(standing.namespace, standing.queue)
+            names = {standing.cluster_queue, str(get(local, "spec", "clusterQueue") or "") if local else ""}
+            for name in names - {""}:
                 self._add("ClusterQueue", "", name)
 
     def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:
@@ -114,7 +115,7 @@ class QueueController:
             self._add("ClusterQueue", "", queue["metadata"]["name"])
 
     def _cohort_changed(self, type_: str, old: Any, new: Any) -> None:
-        if self._shares.enabled:
+        if self._fair:
             self._add("Cohort", "", (old if new is None else new)["metadata"]["name"])
 
     # The work
@@ -152,37 +153,28 @@ class QueueController:
         if queue is None:
             self._written.pop(Item("ClusterQueue", "", name), None)
             return False
-        await self._keep(self._cluster.cluster_queues, name, self.tally.holds(name))
+        view = self._engine.cluster_queue(name)
+        await self._keep(self._cluster.cluster_queues, name, view is not None and view.reserving > 0)
         return await self._write_status(
             self._cluster.cluster_queues, ("", name), lambda current: self._cluster_queue_status(current)
         )
 
     def _cluster_queue_status(self, queue: Object) -> Object:
-        name = queue["metadata"]["name"]
-        totals = self.tally.cluster(name)
-        covered, nominal = covered_pairs(queue), nominal_quotas(queue)
-        if not get(queue, "spec", "cohortName"):
-            nominal = {pair: max(nominal.get(pair, 0), amount) for pair, amount in totals.reservation.items()}
         result = self._with_activity(queue, self.activity(queue))
+        view = self._engine.cluster_queue(queue["metadata"]["name"])
+        if view is None:
+            return result
         shown = {
-            "flavorsReservation": flavor_usage(totals.reservation, covered, nominal),
-            "flavorsUsage": flavor_usage(totals.usage, covered, nominal),
-            "pendingWorkloads": self._pending(name),
-            "reservingWorkloads": totals.reserving,
-            "admittedWorkloads": totals.admitted,
-            "fairSharing": self._shares.of_cluster_queue(name),
+            "flavorsReservation": _flavors(view.reservation, borrowed=True),
+            "flavorsUsage": _flavors(view.usage, borrowed=True),
+            "pendingWorkloads": view.pending,
+            "reservingWorkloads": view.reserving,
+            "admittedWorkloads": view.admitted,
+            "fairSharing": {"weightedShare": view.weighted_share} if self._fair else None,
         }
         for field, value in shown.items():
             result = replaced(result, ("status", field), value)
         return result
-
-    def _pending(self, cluster_queue: str) -> int:
-        pending = 0
-        for local in self._cluster.local_queues.by_index("clusterQueue", cluster_queue):
-            if (get(local, "spec", "stopPolicy") or "None") == "None":
-                key = (local["metadata"].get("namespace") or "", local["metadata"]["name"])
-                pending += self.tally.local(key).pending
-        return pending
 
     async def _local_queue(self, namespace: str, name: str) -> bool:
         if self._cluster.local_queues.get(namespace, name) is None:
@@ -193,18 +185,18 @@ class QueueController:
         )
 
     def _local_queue_status(self, queue: Object) -> Object:
-        key = (queue["metadata"].get("namespace") or "", queue["metadata"]["name"])
         target = self._cluster.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or ""))
-        totals = self.tally.local(key)
-        covered = [] if target is None else covered_pairs(target)
         active = local_queue_activity(queue, None if target is None else self.activity(target))
         result = self._with_activity(queue, active)
+        view = self._engine.local_queue(queue["metadata"].get("namespace") or "", queue["metadata"]["name"])
+        if view is None:
+            return result
         shown = {
-            "flavorsReservation": flavor_usage(totals.reservation, covered) or None,
-            "flavorsUsage": flavor_usage(totals.usage, covered) or None,
-            "pendingWorkloads": 0 if active.reason == "Stopped" else totals.pending,
-            "reservingWorkloads": 0 if target is None else totals.reserving,
-            "admittedWorkloads": 0 if target is None else totals.admitted,
+            "flavorsReservation": _flavors(view.reservation) if target is not None else None,
+            "flavorsUsage": _flavors(view.usage) if target is not None else None,
+            "pendingWorkloads": view.pending,
+            "reservingWorkloads": view.reserving if target is not None else 0,
+            "admittedWorkloads": view.admitted if target is not None else 0,
         }
         for field, value in shown.items():
             result = replaced(result, ("status", field), value)
@@ -214,7 +206,9 @@ class QueueController:
         return await self._write_status(
             self._cluster.cohorts,
             ("", name),
-            lambda current: replaced(current, ("status", "fairSharing"), self._shares.of_cohort(name)),
+            lambda current: replaced(
+                current, ("status", "fairSharing", "weightedShare"), self._engine.cohort_share(name)
+            ),
         )
 
     async def _write_status(
@@ -262,7 +256,7 @@ class QueueController:
             return
         deleting = bool(obj["metadata"].get("deletionTimestamp"))
         finalizers = obj["metadata"].get("finalizers") or []
-        has = RESOURCE_IN_USE in finalizers
+        has = RESOURCE_IN_USE_FINALIZER in finalizers
         only_while_used = informer is self._cluster.checks
         wanted = in_use if deleting or only_while_used else True
         if deleting and not has:
@@ -270,7 +264,9 @@ class QueueController:
         if has == wanted:
             return
         changed = (
-            [*finalizers, RESOURCE_IN_USE] if wanted else [f for f in finalizers if f != RESOURCE_IN_USE]
+            [*finalizers, RESOURCE_IN_USE_FINALIZER]
+            if wanted
+            else [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER]
         )
         await self._writer.update(
             informer,
@@ -280,13 +276,39 @@ class QueueController:
         )
 
 
-class Shares:
-    """Weighted shares of fair sharing, as queues and cohorts publish them; None where it is switched off."""
+class _Standing(NamedTuple):
+    """What of a Workload its queues count."""
 
-    enabled = False
+    namespace: str
+    queue: str
+    cluster_queue: str
+    state: tuple[bool, ...]
+    reclaimable: Any
 
-    def of_cluster_queue(self, name: str) -> Object | None:
+
+def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
+    if workload is None:
         return None
+    state = (
+        reading.is_finished(workload),
+        reading.is_active(workload),
+        reading.has_quota(workload),
+        reading.is_admitted(workload),
+        reading.is_gated(workload),
+        reading.is_on_hold(workload),
+    )
+    namespace, _ = reading.key(workload)
+    queue = str(get(workload, "spec", "queueName") or "")
+    reclaimable = get(workload, "status", "reclaimablePods")
+    return _Standing(namespace, queue, reading.cluster_queue(workload), state, reclaimable)
 
-    def of_cohort(self, name: str) -> Object | None:
-        return None
+
+def _flavors(amounts: Iterable[Amount], borrowed: bool = False) -> list[Object]:
+    """`status.flavorsReservation` or `flavorsUsage`, by flavor in the order in which the queue names them."""
+    flavors: dict[str, list[Object]] = {}
+    for amount in amounts:
+        entry: Object = {"name": amount.resource, "total": str(amount.total)}
+        if borrowed:
+            entry["borrowed"] = str(amount.borrowed)
+        flavors.setdefault(amount.flavor, []).append(entry)
+    return [{"name": name, "resources": resources} for name, resources in flavors.items()]

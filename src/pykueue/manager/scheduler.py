@@ -13,12 +13,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from pykueue.api import DecodeError, decode, encode
+from pykueue.api.kueue.names import JOB_UID_LABEL
 from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.engine.decisions import Admit, Pend, Preempt
 from pykueue.engine.events import Removed, Upsert
 from pykueue.engine.render import message
-from pykueue.jobs.names import JOB_UID
 from pykueue.jobs.objects import Object, get, labels_of
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
@@ -196,7 +196,7 @@ class Scheduler:
                 self._recorder.event(preemptor, NORMAL, "PreemptedWorkload", note)
 
     def _preemption_text(self, decision: Preempt, preemptor: Mapping[str, Any] | None) -> str:
-        job = labels_of(preemptor).get(JOB_UID) if preemptor is not None else None
+        job = labels_of(preemptor).get(JOB_UID_LABEL) if preemptor is not None else None
         causes = {
             "InClusterQueue": "prioritization in the ClusterQueue",
             "InCohortReclamation": "reclamation within the cohort",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykueue.jobs import names
+from pykueue.api.kueue import names
 from pykueue.jobs.objects import Object, get, section
 from pykueue.jobs.podsets import PodSetInfo
 from pykueue.jobs.workload import is_label_value
@@ -32,15 +32,15 @@ def pod_set_infos(
         local = str(get(workload, "spec", "queueName") or "")
         cluster = str(get(workload, "status", "admission", "clusterQueue") or "")
         if local and is_label_value(local):
-            labels[names.LOCAL_QUEUE_NAME] = local
+            labels[names.LOCAL_QUEUE_LABEL] = local
         if cluster and is_label_value(cluster):
-            labels[names.CLUSTER_QUEUE_NAME] = cluster
+            labels[names.CLUSTER_QUEUE_LABEL] = cluster
     infos = []
     for pod_set in get(workload, "spec", "podSets") or ():
         name = str(pod_set.get("name"))
         assignment = assignments.get(name, {})
         count = assignment.get("count", pod_set.get("count", 1))
-        info = PodSetInfo(name, int(count), {names.POD_SET: name, **labels})
+        info = PodSetInfo(name, int(count), {names.POD_SET_LABEL: name, **labels})
         for flavor_name in dict.fromkeys((assignment.get("flavors") or {}).values()):
             found = flavor(flavor_name)
             if found is None:

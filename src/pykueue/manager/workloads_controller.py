@@ -10,8 +10,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from pykueue.api.kueue import names
 from pykueue.clock import Clock
-from pykueue.jobs import names
 from pykueue.jobs.objects import Object, get, labels_of, replaced
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import NORMAL, EventRecorder
@@ -212,7 +212,7 @@ class WorkloadController:
             return False
         if workload["metadata"].get("deletionTimestamp"):
             return True
-        return self._gates["FinishOrphanedWorkloads"] and names.JOB_UID in labels_of(workload)
+        return self._gates["FinishOrphanedWorkloads"] and names.JOB_UID_LABEL in labels_of(workload)
 
     async def _let_go(self, workload: Object) -> None:
         key = reading.key(workload)
@@ -228,9 +228,9 @@ class WorkloadController:
     async def _drop_finalizer(self, key: Key) -> None:
         def step(workload: Object) -> Object | None:
             finalizers = get(workload, "metadata", "finalizers") or []
-            if names.RESOURCE_IN_USE not in finalizers:
+            if names.RESOURCE_IN_USE_FINALIZER not in finalizers:
                 return None
-            rest = [name for name in finalizers if name != names.RESOURCE_IN_USE]
+            rest = [name for name in finalizers if name != names.RESOURCE_IN_USE_FINALIZER]
             return replaced(workload, ("metadata", "finalizers"), rest or None)
 
         await self._writer.update(self._cluster.workloads, key, step, subresource="")

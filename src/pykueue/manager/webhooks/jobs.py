@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from pykueue.jobs import names
+from pykueue.api.kueue import names
+from pykueue.api.validation.fields import DUPLICATE, FORBIDDEN, INVALID, FieldError
+from pykueue.api.validation.syntax import subdomain
 from pykueue.jobs import workload as construction
-from pykueue.jobs.base import Fault, JobIntegration
+from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.manager.configuration import Configuration
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _GATE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _GATE_LENGTH = 63
 
@@ -53,9 +54,11 @@ class JobRules:
         owned = self._has_managed_owner(obj)
         job = obj
         if not owned and self._takes_default_queue(job, namespace):
-            job = replaced(job, ("metadata", "labels", names.QUEUE_NAME), names.DEFAULT_NAME)
+            job = replaced(job, ("metadata", "labels", names.QUEUE_LABEL), names.DEFAULT_LOCAL_QUEUE)
         if not owned and self._takes_default_priority(job):
-            job = replaced(job, ("metadata", "labels", names.PRIORITY_CLASS), names.DEFAULT_NAME)
+            job = replaced(
+                job, ("metadata", "labels", names.PRIORITY_CLASS_LABEL), names.DEFAULT_PRIORITY_CLASS
+            )
         if not self._is_managed(job, namespace, owned):
             return job
         job = self._integration.suspended(job)
@@ -64,7 +67,7 @@ class JobRules:
         if managed_by in (None, "", "kubernetes.io/job-controller") and self._lookups.runs_elsewhere(
             namespace, queue
         ):
-            job = replaced(job, ("spec", "managedBy"), names.MULTI_KUEUE)
+            job = replaced(job, ("spec", "managedBy"), names.MULTIKUEUE_CONTROLLER)
         return self._integration.default(job)
 
     def _has_managed_owner(self, obj: Mapping[str, Any]) -> bool:
@@ -88,7 +91,7 @@ class JobRules:
         return (
             self._configuration.gates["WorkloadPriorityClassDefaulting"]
             and bool(construction.queue_name(job))
-            and not labels_of(job).get(names.PRIORITY_CLASS)
+            and not labels_of(job).get(names.PRIORITY_CLASS_LABEL)
             and self._lookups.has_default_priority_class()
         )
 
@@ -101,85 +104,83 @@ class JobRules:
 
     # Refusing
 
-    def validate(self, obj: Object, old: Object | None) -> Iterable[Fault]:
+    def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
         queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
         if not queued and not self._manages_all():
             return
-        yield from self._common_faults(obj)
+        yield from self._common_errors(obj)
         if old is not None:
-            yield from self._update_faults(obj, old)
+            yield from self._update_errors(obj, old)
         yield from self._integration.validate(obj, old)
 
-    def _common_faults(self, job: Mapping[str, Any]) -> Iterable[Fault]:
-        queue, label = construction.queue_name(job), _label(names.QUEUE_NAME)
-        if queue and not _is_subdomain(queue):
-            yield Fault(label, _invalid(queue, "must be a lowercase RFC 1123 subdomain"))
-        prebuilt = construction.prebuilt_name(job)
-        if prebuilt and not _is_subdomain(prebuilt):
-            text = _invalid(prebuilt, "must be a lowercase RFC 1123 subdomain")
-            yield Fault(_label(names.PREBUILT_WORKLOAD), text)
-        if prebuilt and not self._integration.prebuilt:
-            yield Fault(_label(names.PREBUILT_WORKLOAD), "is not supported for this kind of job")
-        limit = labels_of(job).get(names.MAX_EXEC_TIME)
+    def _common_errors(self, job: Mapping[str, Any]) -> Iterable[FieldError]:
+        for label, name in (
+            (names.QUEUE_LABEL, construction.queue_name(job)),
+            (names.PREBUILT_WORKLOAD_LABEL, construction.prebuilt_name(job)),
+        ):
+            if name and (problem := subdomain(name)):
+                yield FieldError(_label(label), INVALID, name, problem)
+        if construction.prebuilt_name(job) and not self._integration.prebuilt:
+            text = "is not supported for this kind of job"
+            yield FieldError(_label(names.PREBUILT_WORKLOAD_LABEL), FORBIDDEN, detail=text)
+        limit = labels_of(job).get(names.MAX_EXEC_TIME_LABEL)
         if limit is not None and construction.max_execution_time(job) is None:
-            text = _invalid(limit, "must be a whole number of seconds greater than 0")
-            yield Fault(_label(names.MAX_EXEC_TIME), text)
-        yield from gate_faults(annotations_of(job).get(names.ADMISSION_GATED_BY))
+            text = "must be a whole number of seconds greater than 0"
+            yield FieldError(_label(names.MAX_EXEC_TIME_LABEL), INVALID, limit, text)
+        yield from gate_errors(annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION))
 
-    def _update_faults(self, job: Object, old: Object) -> Iterable[Fault]:
+    def _update_errors(self, job: Object, old: Object) -> Iterable[FieldError]:
         suspended = bool(get(job, "spec", "suspend"))
         was_suspended = bool(get(old, "spec", "suspend"))
-        queue, old_queue = construction.queue_name(job), construction.queue_name(old)
-        if queue != old_queue:
+        queue = construction.queue_name(job)
+        if queue != construction.queue_name(old):
             if not suspended:
-                yield _immutable(_label(names.QUEUE_NAME), queue, "the job is not suspended")
+                yield _immutable(names.QUEUE_LABEL, queue)
             elif not queue and self._lookups.has_default_queue(str(job["metadata"].get("namespace") or "")):
                 text = "cannot be removed in a namespace with a default LocalQueue"
-                yield Fault(_label(names.QUEUE_NAME), text)
+                yield FieldError(_label(names.QUEUE_LABEL), FORBIDDEN, detail=text)
         prebuilt = construction.prebuilt_name(job)
         if prebuilt != construction.prebuilt_name(old) and not suspended:
-            yield _immutable(_label(names.PREBUILT_WORKLOAD), prebuilt, "the job is not suspended")
-        limit = labels_of(job).get(names.MAX_EXEC_TIME)
-        if limit != labels_of(old).get(names.MAX_EXEC_TIME) and not (suspended and was_suspended):
-            yield _immutable(_label(names.MAX_EXEC_TIME), limit or "", "the job is not suspended")
-        name, old_name = labels_of(job).get(names.PRIORITY_CLASS), labels_of(old).get(names.PRIORITY_CLASS)
+            yield _immutable(names.PREBUILT_WORKLOAD_LABEL, prebuilt)
+        limit = labels_of(job).get(names.MAX_EXEC_TIME_LABEL)
+        if limit != labels_of(old).get(names.MAX_EXEC_TIME_LABEL) and not (suspended and was_suspended):
+            yield _immutable(names.MAX_EXEC_TIME_LABEL, limit or "")
+        name = labels_of(job).get(names.PRIORITY_CLASS_LABEL)
+        old_name = labels_of(old).get(names.PRIORITY_CLASS_LABEL)
         if old_name and not name:
-            yield Fault(_label(names.PRIORITY_CLASS), "cannot be removed")
+            yield FieldError(_label(names.PRIORITY_CLASS_LABEL), FORBIDDEN, detail="cannot be removed")
         if name and not old_name and not suspended:
-            yield _immutable(_label(names.PRIORITY_CLASS), name, "the job is not suspended")
-        gates, old_gates = gates_of(job), gates_of(old)
-        if added := sorted(gates - old_gates):
+            yield _immutable(names.PRIORITY_CLASS_LABEL, name)
+        if added := sorted(gates_of(job) - gates_of(old)):
             text = f"gates can only be removed, not added: {', '.join(added)}"
-            yield Fault(_annotation(names.ADMISSION_GATED_BY), text, "FieldValueForbidden")
-        elastic = annotations_of(job).get(names.ELASTIC_JOB)
-        if elastic != annotations_of(old).get(names.ELASTIC_JOB):
-            yield _immutable(_annotation(names.ELASTIC_JOB), elastic or "", "it never changes")
+            yield FieldError(_annotation(names.ADMISSION_GATED_BY_ANNOTATION), FORBIDDEN, detail=text)
+        elastic = annotations_of(job).get(names.ELASTIC_JOB_ANNOTATION)
+        if elastic != annotations_of(old).get(names.ELASTIC_JOB_ANNOTATION):
+            field = _annotation(names.ELASTIC_JOB_ANNOTATION)
+            yield FieldError(field, INVALID, elastic or "", "field is immutable")
 
     def warnings(self, obj: Object) -> Iterable[str]:
         if construction.queue_name_by_annotation(obj):
-            yield f"the annotation {names.QUEUE_NAME} is deprecated: use the label of the same name"
+            yield f"the annotation {names.QUEUE_LABEL} is deprecated: use the label of the same name"
 
 
 def gates_of(obj: Mapping[str, Any]) -> set[str]:
     """The admission gates an object names."""
-    return set(filter(None, (annotations_of(obj).get(names.ADMISSION_GATED_BY) or "").split(",")))
+    return set(filter(None, (annotations_of(obj).get(names.ADMISSION_GATED_BY_ANNOTATION) or "").split(",")))
 
 
-def gate_faults(text: str | None) -> Iterable[Fault]:
+def gate_errors(text: str | None) -> Iterable[FieldError]:
     """What is wrong with the form of an admission-gated-by annotation."""
     if not text:
         return
-    field = _annotation(names.ADMISSION_GATED_BY)
+    field = _annotation(names.ADMISSION_GATED_BY_ANNOTATION)
     gates = text.split(",")
     for gate in gates:
         if not _GATE.fullmatch(gate) or len(gate) > _GATE_LENGTH:
-            yield Fault(field, _invalid(gate, f"a gate is domain/path of at most {_GATE_LENGTH} characters"))
-    if len(set(gates)) != len(gates):
-        yield Fault(field, _invalid(text, "a gate is named twice"), "FieldValueDuplicate")
-
-
-def _is_subdomain(text: str) -> bool:
-    return len(text) <= 253 and _SUBDOMAIN.fullmatch(text) is not None
+            detail = f"a gate is domain/path of at most {_GATE_LENGTH} characters"
+            yield FieldError(field, INVALID, gate, detail)
+    for gate in sorted({gate for gate in gates if gates.count(gate) > 1}):
+        yield FieldError(field, DUPLICATE, gate)
 
 
 def _label(name: str) -> str:
@@ -190,9 +191,5 @@ def _annotation(name: str) -> str:
     return f"metadata.annotations[{name}]"
 
 
-def _invalid(value: str, why: str) -> str:
-    return f'Invalid value: "{value}": {why}'
-
-
-def _immutable(field: str, value: str, why: str) -> Fault:
-    return Fault(field, _invalid(value, f"field is immutable: {why}"))
+def _immutable(label: str, value: str) -> FieldError:
+    return FieldError(_label(label), INVALID, value, "field is immutable while the job is not suspended")

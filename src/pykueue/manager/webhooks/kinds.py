@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykueue.api.validation import validate
-from pykueue.jobs.base import Fault
-from pykueue.jobs.names import RESOURCE_IN_USE
-from pykueue.jobs.objects import Object, get, replaced
+from pykueue.api.defaults import default_on_create
+from pykueue.api.validation import FieldError, validate
+from pykueue.jobs.objects import Object
 from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.manager.configuration import Configuration
 
@@ -28,29 +27,13 @@ class KindRules:
         self._gates = configuration.gates
 
     def default(self, obj: Object) -> Object:
-        """Queues and flavors get the finalizer that keeps them while in use."""
-        if self.resource == WORKLOADS:
-            return obj if self._gates["PartialAdmission"] else _without_min_count(obj)
-        finalizers = get(obj, "metadata", "finalizers") or []
-        if RESOURCE_IN_USE in finalizers:
-            return obj
-        return replaced(obj, ("metadata", "finalizers"), [*finalizers, RESOURCE_IN_USE])
+        return default_on_create(obj, self._gates)
 
-    def validate(self, obj: Object, old: Object | None) -> Iterable[Fault]:
-        for error in validate(obj, old):
-            yield Fault(error.path, error.message, error.reason)
+    def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
+        return validate(obj, old, self._gates)
 
     def warnings(self, obj: Object) -> Iterable[str]:
         return ()
-
-
-def _without_min_count(workload: Object) -> Object:
-    pod_sets = get(workload, "spec", "podSets") or []
-    return replaced(
-        workload,
-        ("spec", "podSets"),
-        [{key: value for key, value in pod_set.items() if key != "minCount"} for pod_set in pod_sets],
-    )
 
 
 def kind_rules(configuration: Configuration) -> list[Rules]:

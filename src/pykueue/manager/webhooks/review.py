@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from pykueue.jobs.base import Fault
+from pykueue.api.validation import FieldError
 from pykueue.jobs.objects import Object
 from pykueue.kube.resources import Resource
 
@@ -31,7 +31,7 @@ class Rules(Protocol):
         """The object with what is missing filled in."""
         ...
 
-    def validate(self, obj: Object, old: Object | None) -> Iterable[Fault]:
+    def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
         """Why the object is refused; `old` is None on creation."""
         ...
 
@@ -107,21 +107,21 @@ def _validating(rules: Rules) -> Review:
     async def review(body: Object) -> Object:
         request = body["request"]
         obj, old = request["object"], request.get("oldObject")
-        faults = [] if obj["metadata"].get("deletionTimestamp") else list(rules.validate(obj, old))
-        response: Object = {"uid": request["uid"], "allowed": not faults}
+        errors = [] if obj["metadata"].get("deletionTimestamp") else list(rules.validate(obj, old))
+        response: Object = {"uid": request["uid"], "allowed": not errors}
         warnings = list(rules.warnings(obj)) if old is None else []
         if warnings:
             response["warnings"] = warnings
-        if faults:
-            response["status"] = _refusal(rules.resource, obj, faults)
+        if errors:
+            response["status"] = _refusal(rules.resource, obj, errors)
         return _answer(body, response)
 
     return review
 
 
-def _refusal(resource: Resource, obj: Object, faults: list[Fault]) -> Object:
+def _refusal(resource: Resource, obj: Object, errors: list[FieldError]) -> Object:
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
-    texts = [f"{fault.field}: {fault.message}" for fault in faults]
+    texts = [str(error) for error in errors]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     return {
         "status": "Failure",
@@ -132,9 +132,7 @@ def _refusal(resource: Resource, obj: Object, faults: list[Fault]) -> Object:
             "name": name,
             "group": resource.group,
             "kind": resource.kind,
-            "causes": [
-                {"reason": fault.reason, "message": fault.message, "field": fault.field} for fault in faults
-            ],
+            "causes": [error.cause() for error in errors],
         },
     }
 

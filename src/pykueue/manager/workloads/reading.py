@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykueue.api.kueue.names import ADMISSION_GATED_BY_ANNOTATION
+from pykueue.api.kueue.names import ADMITTED as ADMITTED
+from pykueue.api.kueue.names import DEACTIVATION_TARGET as DEACTIVATION_TARGET
+from pykueue.api.kueue.names import EVICTED as EVICTED
+from pykueue.api.kueue.names import FINISHED as FINISHED
+from pykueue.api.kueue.names import PODS_READY as PODS_READY
+from pykueue.api.kueue.names import PREEMPTED as PREEMPTED
+from pykueue.api.kueue.names import QUOTA_RESERVED as QUOTA_RESERVED
+from pykueue.api.kueue.names import REQUEUED as REQUEUED
 from pykueue.api.meta import parse_time
-from pykueue.jobs.names import ADMISSION_GATED_BY
 from pykueue.jobs.objects import annotations_of, get
 
-# Condition types.
-QUOTA_RESERVED: Final = "QuotaReserved"
-ADMITTED: Final = "Admitted"
-PODS_READY: Final = "PodsReady"
-FINISHED: Final = "Finished"
-EVICTED: Final = "Evicted"
-PREEMPTED: Final = "Preempted"
-REQUEUED: Final = "Requeued"
-DEACTIVATION_TARGET: Final = "DeactivationTarget"
+#: A condition type beside those of `api.kueue.names`.
 BLOCKED_ON_GATES: Final = "BlockedOnPreemptionGates"
 
 # Reasons, where programs test them.
@@ -102,7 +102,7 @@ def is_evicted(workload: Workload) -> bool:
 
 def is_gated(workload: Workload) -> bool:
     """Whether something outside keeps it out of its queue by annotation."""
-    return bool(annotations_of(workload).get(ADMISSION_GATED_BY))
+    return bool(annotations_of(workload).get(ADMISSION_GATED_BY_ANNOTATION))
 
 
 def is_on_hold(workload: Workload) -> bool:

@@ -1,0 +1,229 @@
+"""What is filled in and what is refused when jobs and queues are written."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+
+from pykueue.jobs.base import JobIntegration, Registry
+from pykueue.jobs.job import BatchJob
+from pykueue.manager.configuration import parse
+from pykueue.manager.webhooks import Registration, webhooks
+
+Object = dict[str, Any]
+PREFIX = "kueue.x-k8s.io/"
+
+
+@dataclass
+class Cluster:
+    """A cluster as the rules see it."""
+
+    managed: bool = True
+    default_queue: bool = False
+    default_priority: bool = False
+    elsewhere: bool = False
+    owner: Object | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def manages_namespace(self, namespace: str) -> bool:
+        self.asked.append(namespace)
+        return self.managed
+
+    def has_default_queue(self, namespace: str) -> bool:
+        return self.default_queue
+
+    def has_default_priority_class(self) -> bool:
+        return self.default_priority
+
+    def runs_elsewhere(self, namespace: str, queue: str) -> bool:
+        return self.elsewhere
+
+    def managed_owner(self, obj: Mapping[str, Any]) -> tuple[JobIntegration, Object | None] | None:
+        return None if self.owner is None else (BatchJob(), self.owner)
+
+
+def hook(name: str, cluster: Cluster | None = None, configuration: str = "") -> Registration:
+    text = f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{configuration}"
+    found = webhooks(parse(text), cluster or Cluster(), Registry([BatchJob()]))
+    return next(registration for registration in found if registration.name == name)
+
+
+def ask(registration: Registration, obj: Object, old: Object | None = None) -> Object:
+    request = {"uid": "r", "operation": "UPDATE" if old else "CREATE", "object": obj, "oldObject": old}
+    answer = asyncio.run(registration.review({"apiVersion": "admission.k8s.io/v1", "request": request}))
+    assert answer["response"]["uid"] == "r"
+    response: Object = answer["response"]
+    return response
+
+
+def filled(obj: Object, cluster: Cluster | None = None, configuration: str = "") -> Object:
+    response = ask(hook("mjob.kb.io", cluster, configuration), obj)
+    for operation in orjson.loads(base64.b64decode(response.get("patch", b"W10="))):
+        obj = {**obj, operation["path"].removeprefix("/"): operation["value"]}
+    return obj
+
+
+def refusals(obj: Object, old: Object | None = None, **cluster: Any) -> list[str]:
+    response = ask(hook("vjob.kb.io", Cluster(**cluster)), obj, old)
+    causes = response.get("status", {}).get("details", {}).get("causes", [])
+    assert response["allowed"] is not bool(causes)
+    return [f"{cause['field']}: {cause['message']}" for cause in causes]
+
+
+def job(
+    queue: str | None = "lq",
+    suspend: bool = False,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> Object:
+    own = {f"{PREFIX}queue-name": queue} if queue is not None else {}
+    return {
+        "metadata": {
+            "name": "j",
+            "namespace": "ns",
+            "labels": {**own, **{PREFIX + key: value for key, value in (labels or {}).items()}},
+            "annotations": {PREFIX + key: value for key, value in (annotations or {}).items()},
+        },
+        "spec": {"parallelism": 4, "suspend": suspend, "template": {"spec": {}}, **spec},
+    }
+
+
+class TestFillingIn:
+    def test_a_queued_job_is_suspended(self) -> None:
+        assert filled(job())["spec"]["suspend"] is True
+
+    def test_a_job_without_a_queue_is_left_alone(self) -> None:
+        assert filled(job(None)) == job(None)
+
+    def test_every_job_is_suspended_where_all_are_managed(self) -> None:
+        configuration = "manageJobsWithoutQueueName: true\n"
+        assert filled(job(None), configuration=configuration)["spec"]["suspend"] is True
+        unmanaged = Cluster(managed=False)
+        assert filled(job(None), unmanaged, configuration) == job(None)
+
+    def test_the_deprecated_annotation_counts_where_there_is_no_label(self) -> None:
+        assert filled(job(None, annotations={"queue-name": "lq"}))["spec"]["suspend"] is True
+
+    def test_the_default_queue_and_priority_are_taken_where_none_is_named(self) -> None:
+        labels = filled(job(None), Cluster(default_queue=True, default_priority=True))["metadata"]["labels"]
+        assert labels == {f"{PREFIX}queue-name": "default", f"{PREFIX}priority-class": "default"}
+        kept = filled(
+            job(labels={"priority-class": "high"}), Cluster(default_queue=True, default_priority=True)
+        )
+        assert kept["metadata"]["labels"][f"{PREFIX}queue-name"] == "lq"
+        assert kept["metadata"]["labels"][f"{PREFIX}priority-class"] == "high"
+
+    def test_a_job_inside_a_managed_job_is_left_to_it(self) -> None:
+        assert filled(job(), Cluster(owner=job())) == job()
+        assert filled(job(), Cluster(owner=job(None)))["spec"]["suspend"] is True
+
+    def test_a_job_that_runs_elsewhere_says_so(self) -> None:
+        assert filled(job(), Cluster(elsewhere=True))["spec"]["managedBy"] == f"{PREFIX}multikueue"
+        foreign = job(managedBy="example.com/other")
+        assert filled(foreign, Cluster(elsewhere=True))["spec"]["managedBy"] == "example.com/other"
+
+
+class TestRefusing:
+    @pytest.mark.parametrize(
+        ("obj", "field"),
+        [
+            (job("Not A Name"), "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value"),
+            (job(labels={"prebuilt-workload-name": "X_"}), "prebuilt-workload-name"),
+            (job(labels={"max-exec-time-seconds": "0"}), "max-exec-time-seconds"),
+            (job(labels={"max-exec-time-seconds": "1h"}), "max-exec-time-seconds"),
+            (job(annotations={"admission-gated-by": "nodomain"}), "admission-gated-by"),
+            (job(annotations={"admission-gated-by": "a.b/c,a.b/c"}), "Duplicate value"),
+            (job(suspend=True, annotations={"job-min-parallelism": "4"}), "a whole number from 1 to 3"),
+            (job(annotations={"job-min-parallelism": "x"}), "job-min-parallelism"),
+            (job(annotations={"job-completions-equal-parallelism": "yes"}), "Unsupported value"),
+            (
+                job(annotations={"job-completions-equal-parallelism": "true"}),
+                "needs spec.completionMode Indexed",
+            ),
+        ],
+    )
+    def test_a_new_job_with_a_wrong_field_is_named(self, obj: Object, field: str) -> None:
+        assert field in "\n".join(refusals(obj))
+
+    def test_a_job_that_is_not_managed_is_not_judged(self) -> None:
+        assert refusals(job(None, labels={"max-exec-time-seconds": "x"})) == []
+
+    @pytest.mark.parametrize(
+        ("new", "old", "refused"),
+        [
+            (job("b"), job("a"), True),
+            (job("b", suspend=True), job("a", suspend=True), False),
+            (job(None), job("a"), True),
+            (job(None, suspend=True), job("a", suspend=True), False),
+            (job(labels={"priority-class": "b"}), job(labels={"priority-class": "a"}), False),
+            (job(labels={"priority-class": "b"}), job(), True),
+            (job(suspend=True, labels={"priority-class": "b"}), job(suspend=True), False),
+            (job(suspend=True), job(suspend=True, labels={"priority-class": "a"}), True),
+            (job(labels={"max-exec-time-seconds": "5"}), job(), True),
+            (job(annotations={"admission-gated-by": "a.b/c"}), job(), True),
+            (job(), job(annotations={"admission-gated-by": "a.b/c"}), False),
+            (job(annotations={"elastic-job": "true"}, suspend=True), job(suspend=True), True),
+            (
+                job(annotations={"job-min-parallelism": "2"}, parallelism=3),
+                job(annotations={"job-min-parallelism": "2"}),
+                True,
+            ),
+        ],
+    )
+    def test_what_may_change_depends_on_whether_it_runs(
+        self, new: Object, old: Object, refused: bool
+    ) -> None:
+        assert bool(refusals(new, old)) is refused
+
+    def test_a_queue_cannot_be_dropped_where_another_would_be_filled_in(self) -> None:
+        found = refusals(job(None, suspend=True), job("a", suspend=True), default_queue=True)
+        assert "default LocalQueue" in found[0]
+
+    def test_a_job_that_is_being_deleted_is_let_go(self) -> None:
+        dying = job("Not A Name")
+        dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        assert refusals(dying) == []
+
+    def test_the_deprecated_annotation_is_warned_of(self) -> None:
+        response = ask(hook("vjob.kb.io"), job(None, annotations={"queue-name": "lq"}))
+        assert response["allowed"] is True
+        assert "deprecated" in response["warnings"][0]
+
+
+def test_queues_and_flavors_get_the_finalizer_that_keeps_them_in_use() -> None:
+    obj = {"apiVersion": f"{PREFIX}v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": {}}
+    response = ask(hook("mclusterqueue.kb.io"), obj)
+    (operation,) = [o for o in orjson.loads(base64.b64decode(response["patch"])) if o["path"] == "/metadata"]
+    assert operation["value"]["finalizers"] == [f"{PREFIX}resource-in-use"]
+
+
+def test_a_queue_that_breaks_a_rule_is_refused_with_the_field() -> None:
+    quota = {"name": "cpu", "nominalQuota": "1", "lendingLimit": "2"}
+    flavors = [{"name": "f", "resources": [quota]}]
+    obj = {
+        "apiVersion": f"{PREFIX}v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "cq"},
+        "spec": {"cohortName": "c", "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]},
+    }
+    response = ask(hook("vclusterqueue.kb.io"), obj)
+    assert response["allowed"] is False
+    assert response["status"]["code"] == 422
+    assert "lendingLimit" in response["status"]["message"]
+
+
+def test_system_namespaces_are_left_alone_and_rules_name_what_they_are_for() -> None:
+    registration = hook("vworkload.kb.io")
+    assert registration.rules[0]["resources"] == ["workloads", "workloads/status"]
+    assert registration.namespace_selector is None
+    assert registration.path == "/validate-kueue-x-k8s-io-v1beta2-workload"
+    selector = hook("mjob.kb.io").namespace_selector
+    assert selector is not None
+    assert selector["matchExpressions"][0]["values"] == ["kube-system", "kueue-system"]
