@@ -71,15 +71,11 @@ class Assignment:
         self.choices: list[dict[str, Choice]] = [{} for _ in counts]
         #: Amount by pair; amounts above what a replaced slice holds already.
         self.usage: dict[int, int] = {}
+        #: Index of the last flavor looked at, where that was not the last one: the next cycle goes on from there.
         self.scan: dict[tuple[int, str], int] = {}
         #: Index into REASONS.
         self.reason = 0
         self.attempts: list[Attempt] = []
-
-    @property
-    def has_untried_flavors(self) -> bool:
-        """Some flavor was not looked at yet: the next cycle goes on from there (6.8)."""
-        return any(index != -1 for index in self.scan.values())
 
 
 class Chooser:
@@ -155,7 +151,8 @@ class Chooser:
             for member in group.members:
                 if resource in shape.pod_sets[member].per_pod or (resource == PODS and counts_pods):
                     result.choices[member][resource] = choice
-                    result.scan[(member, resource)] = index
+                    if index != -1:
+                        result.scan[(member, resource)] = index
 
     def _search(
         self,
@@ -274,7 +271,7 @@ class Chooser:
                 explain_shortage(attempt, cell, value)
                 if cell.subtree < value and not in_larger_tree and not self.may_preempt_borrowing:
                     attempt.mode = "NoFit"
-                    return NO_FIT, 0, choices, WAITING
+                    return NO_FIT, 0, choices, self._worse(result, group, step, option, wanted)
                 mode, level = self.oracle(cell, value, level)
                 attempt.mode = MODES[mode]
             attempt.borrowing_level = level
@@ -285,6 +282,23 @@ class Chooser:
             elif self._better(worst_mode, worst_level, mode, level):
                 worst_mode, worst_level = mode, level
         return worst_mode, worst_level, choices, 0
+
+
+    def _worse(
+        self, result: Assignment, group: GroupPlan, step: Step, option: Option, wanted: Sequence[int]
+    ) -> int:
+        """Why a flavor fails that lacks room: if some resource could never fit, waiting for room is no use.
+
+        The reference reports whichever resource it happens to look at first; this does not depend on the order.
+        """
+        for resource, cell, requested in zip(step.resources, option.cells, wanted, strict=True):
+            assumed = result.usage.get(cell.pair, 0)
+            if requested + assumed > cell.potential:
+                attempt = Attempt(group.name, resource, option.flavor, "NoFit", 0, requested, assumed)
+                attempt.blocker, attempt.maximum = "ExceedsMaximum", cell.potential
+                result.attempts.append(attempt)
+                return EXCEEDS
+        return WAITING
 
 
 def _kind(mode: int) -> int:

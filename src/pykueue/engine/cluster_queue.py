@@ -150,7 +150,7 @@ class ClusterQueue(Node):
             groups.append(compiled)
             flavors.update(name for name, _ in compiled.flavors)
             for resource in compiled.resources:
-                group_of[resource] = compiled
+                group_of.setdefault(resource, compiled)
         put(self, "groups", groups)
         put(self, "group_of", group_of)
         put(self, "all_flavors", frozenset(flavors))

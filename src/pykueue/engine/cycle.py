@@ -222,7 +222,7 @@ class TreeCycle:
             return
         scan = found.assignment.scan
         if scan != record.scan:
-            self.progress = self.progress or found.assignment.has_untried_flavors
+            self.progress = True  # the next evaluation begins elsewhere
         self.state.journal.set(record, "scan", scan)
         record.scan_cycle = self.state.cycle
         record.scan_generation = entry.queue.generation
@@ -415,8 +415,7 @@ class TreeCycle:
         """Gives a head back to its queue, in line or parked (4.5)."""
         pending = queue.pending
         strict = queue.strict
-        untried = any(index != -1 for index in record.scan.values()) if record.scan else False
-        in_line = (requeue != "NamespaceMismatch" if strict else requeue in _IMMEDIATE) or untried
+        in_line = (requeue != "NamespaceMismatch" if strict else requeue in _IMMEDIATE) or bool(record.scan)
         if requeue == "PendingPreemption":
             self.state.journal.set(pending, "sticky", record)
         pending.add(record, parked=not in_line)

@@ -115,7 +115,8 @@ def _steps(
     requested = group_requests(members, [pods.count for pods in members], PODS in queue.group_of)
     steps: list[Step] = []
     assigned: set[str] = set()
-    for resource in sorted(requested, key=visiting_rank):
+    order = sorted(requested, key=visiting_rank)
+    for resource in order:
         if resource in assigned:
             continue
         group = queue.group_of.get(resource)
@@ -123,7 +124,7 @@ def _steps(
             if requested[resource] > 0 and not ignore_undeclared:
                 steps.append(Step(resource, [resource], [requested[resource]], []))
             continue
-        resources = [name for name in sorted(requested) if name in group.resources]
+        resources = [name for name in order if queue.group_of.get(name) is group]
         assigned.update(resources)
         options = []
         for name, pairs in group.flavors:

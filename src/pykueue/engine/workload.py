@@ -95,7 +95,7 @@ class Record:
         self.gated = False
         #: Key of the workload slice it replaces.
         self.replaces = ""
-        #: Last flavor tried, by (pod set, resource) (6.8); -1 when all were.
+        #: Index of the last flavor tried, by (pod set, resource), where others are left (6.8).
         self.scan: dict[tuple[int, str], int] = {}
         self.scan_cycle = 0
         self.scan_generation = 0
