@@ -38,8 +38,8 @@ class Webhook:
     """One registered webhook.
 
     `rules` as in webhook configurations (operations, apiGroups, apiVersions, resources, scope). `review`
-    takes and returns an AdmissionReview; a mutating one in this process may answer the changed object itself under
-    `response.object` instead of a patch.
+    takes and returns an AdmissionReview; a mutating one in this process may answer the changed object
+    itself under `response.object` instead of a patch.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The server's own certificate authority, its serving certificate, and client certificates.
 
-Made when the server first listens and kept in the data directory, readable by the owner only. A serving certificate
-is made anew at every start, so that it names the address in use; the authority stays.
+Made when the server first listens and kept in the data directory, readable by the owner only. A serving
+certificate is made anew at every start, so that it names the address in use; the authority stays.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Authority:
         return self._issue(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
     def server_context(self, hosts: Iterable[str]) -> ssl.SSLContext:
-        """A TLS context for a server reachable under `hosts`, asking clients for certificates of this authority."""
+        """A TLS context for a server reachable under `hosts`; clients may show certificates of this CA."""
         names: list[x509.GeneralName] = []
         for host in dict.fromkeys(hosts):
             try:

@@ -42,7 +42,6 @@ from pykueue.embedded.apiserver.rbac import Access, forbidden
 from pykueue.embedded.apiserver.reads import Listing
 from pykueue.embedded.apiserver.status import internal_error, method_not_allowed, to_status
 from pykueue.embedded.apiserver.watches import Shown, Watch, bookmark
-from pykueue.embedded.store.memory import StoreError
 from pykueue.embedded.store.records import Batch
 from pykueue.kube.errors import ApiError
 
@@ -93,9 +92,6 @@ class HttpFront:
             return await self._answer(request)
         except ApiError as error:
             return self._refuse(request, error)
-        except StoreError as error:
-            log.error("the store failed: %s", error)
-            return self._refuse(request, internal_error(str(error)))
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception:

@@ -252,9 +252,9 @@ class Reads:
         snapshot = self._snapshots.get(self._snapshot_key(call, token))
         if snapshot is None or snapshot.until < self._core.clock.time():
             raise ListExpiredError(
-                "The provided continue parameter is too old to display a consistent list result. You can start "
-                "a new list without the continue parameter, or use the continue token in this response to "
-                "retrieve the remainder of the results. Continuing with the provided token results in an "
+                "The provided continue parameter is too old to display a consistent list result. You can "
+                "start a new list without the continue parameter, or use the continue token in this response "
+                "to retrieve the remainder of the results. Continuing with the provided token results in an "
                 "inconsistent list - objects that were created, modified, or deleted between the time the "
                 "first chunk was returned and now may show up in the list.",
                 _encode_token(-1, start),

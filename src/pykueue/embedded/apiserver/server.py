@@ -34,12 +34,12 @@ from pykueue.embedded.apiserver.reads import Listing, Reads, call_filter
 from pykueue.embedded.apiserver.registry import Endpoint, Registry
 from pykueue.embedded.apiserver.reviews import Reviews
 from pykueue.embedded.apiserver.schema import builtin_schema
-from pykueue.embedded.apiserver.status import method_not_allowed
+from pykueue.embedded.apiserver.status import internal_error, method_not_allowed
 from pykueue.embedded.apiserver.subresources import Subresources, scale_of
 from pykueue.embedded.apiserver.writes import Writes
 from pykueue.embedded.kinds.builtin import builtin_kinds
 from pykueue.embedded.kinds.events import from_core, to_core
-from pykueue.embedded.store.memory import MemoryStore
+from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.kube.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -198,6 +198,12 @@ class Server:
 
     async def handle(self, call: Call) -> Answer | Listing:
         """Carry out one request (anything but a watch)."""
+        try:
+            return await self._handle(call)
+        except StoreError as error:
+            raise internal_error(str(error)) from error
+
+    async def _handle(self, call: Call) -> Answer | Listing:
         await self.authorize(call)
         endpoint, target = call.endpoint, call.target
         if endpoint.deprecation:
