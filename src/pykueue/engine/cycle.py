@@ -321,10 +321,8 @@ class TreeCycle:
         assert shape is not None
         holding = holding_of(shape, self.evaluator.plan(shape, queue), queue.name, assignment)
         required = queue.required_checks(assignment_flavors(entry)) if queue.check_rules else []
-        passed = True
-        if required:
-            states = {check.name: check.state for check in record.obj.status.admission_checks}
-            passed = all(states.get(name) == "Ready" for name in required)
+        listed = {check.name: check.state for check in record.obj.status.admission_checks}
+        passed = all(listed.get(name) == "Ready" for name in (*required, *listed))
         explanation = entry.explanation
         explanation.outcome = "Admitted"
         if assignment.shrunk:
