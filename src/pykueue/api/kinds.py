@@ -58,7 +58,7 @@ def decode(manifest: dict[str, Any]) -> Model:
     if version == kueue.V1BETA1:
         manifest = convert(manifest, kueue.V1BETA2)
         version = kueue.V1BETA2
-    type = KINDS.get((version, kind))  # type: ignore[arg-type]
+    type = KINDS.get((version, kind)) if isinstance(version, str) and isinstance(kind, str) else None
     if type is None:
         raise DecodeError(describe(manifest), f"no type for apiVersion {version!r}, kind {kind!r}")
     return decode_as(type, manifest)
