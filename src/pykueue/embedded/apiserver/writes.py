@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from pykueue.embedded.apiserver import metadata
 from pykueue.embedded.apiserver.admission import Attributes
+from pykueue.embedded.apiserver.apply import apply, track_update
 from pykueue.embedded.apiserver.call import Answer, Call, WriteOptions, write_options
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core, HookContext
@@ -245,8 +246,6 @@ class Writes:
             )
         config = {**body, "metadata": {**given, "name": target.name}}
         now = self._core.now_text()
-        from pykueue.embedded.apiserver.apply import apply
-
         def run(live: Object | None) -> Object:
             return apply(
                 live,
@@ -337,8 +336,6 @@ class Writes:
             if "managedFields" in sent:
                 meta["managedFields"] = sent["managedFields"]
         elif "managedFields" in meta:
-            from pykueue.embedded.apiserver.apply import track_update
-
             new = track_update(
                 old,
                 {**new, "metadata": meta},
