@@ -1,0 +1,213 @@
+"""Server-side apply: one user's configuration laid over an object that others write too.
+
+Everyone owns the fields they set. An apply takes over no field of another without `force`, and removes the
+fields that the same manager applied before and leaves out now, unless someone else owns them. Ordinary
+updates are tracked from the first apply on.
+
+Source: reference/kubernetes-api-machinery.md, section 12.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from pykueue.embedded.apiserver.fieldsets import (
+    LEAF,
+    SELF,
+    Fields,
+    difference,
+    intersection,
+    paths,
+    union,
+    without_below,
+)
+from pykueue.embedded.apiserver.managed_fields import APPLY, UNOWNED, UPDATE, Entry, Managers
+from pykueue.embedded.apiserver.schema_node import Node
+from pykueue.embedded.apiserver.schema_walk import clean
+from pykueue.embedded.apiserver.status import Cause
+from pykueue.embedded.apiserver.strategic import HasNode
+from pykueue.embedded.apiserver.typed import Changes, applied_fields, merge, present_fields, prune
+from pykueue.embedded.apiserver.values import check_depth
+from pykueue.kube.errors import ApiError
+
+Object = dict[str, Any]
+
+#: Who owns what was there when tracking began.
+_BEFORE: Final = "before-first-apply"
+#: The manager whose client-side applies may be taken over without force, and where it keeps them.
+_KUBECTL: Final = "kubectl"
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+_STATUS: Final[Fields] = {"f:status": LEAF}
+
+
+def apply(
+    live: Object | None,
+    config: Object,
+    manager: str,
+    force: bool,
+    subresource: str,
+    now: str,
+    schema: HasNode,
+    api_version: str,
+    status_apart: bool = True,
+) -> Object:
+    """The object after `manager` applied `config`: `live` itself when nothing changes.
+
+    `now` is RFC 3339 text. `status_apart` says whether the status is only written through its own endpoint.
+    409 with a cause for every field another manager owns with another value, unless `force`; 500 when the
+    configuration does not fit the schema.
+    """
+    check_depth(config)
+    node = schema.node
+    endpoint = subresource or ("main" if status_apart else "whole")
+    faults: list[str] = []
+    fields = _own(applied_fields(config, node, faults), endpoint)
+    if faults:
+        raise _untyped(config, api_version, faults)
+    config = _reduced(clean(config, node, None, []), endpoint)
+    entry = Entry(manager, APPLY, api_version, subresource, fields, now)
+    if live is None:
+        return _with_managers(config, Managers([entry]))
+    managers = Managers.of(live)
+    tracked = bool(managers)
+    if not tracked:
+        present = _own(present_fields(live, node), "whole")
+        managers = Managers([Entry(_BEFORE, UPDATE, live.get("apiVersion", api_version), "", present, now)])
+    others = managers.others(entry.identity)
+    previous = managers.find(entry.identity)
+    merged = merge(live, config, node)
+    if previous is not None:
+        kept = fields
+        for other in others:
+            kept = union(kept, other.fields)
+        merged = prune(merged, previous.fields, kept, node)
+    changes = Changes(_unmanaged(live), _unmanaged(merged), node)
+    changed = difference(changes.changed, UNOWNED)
+    conflicts = [(other, both) for other in others if (both := intersection(changed, other.fields))]
+    if conflicts and not force and not _taken_from_kubectl(manager, live, conflicts, node):
+        raise _conflict(conflicts)
+    if previous is not None and previous.fields == fields and not changes:
+        entry = previous
+    if tracked and entry is previous:
+        return live
+    managers = managers.after(entry.identity, changed, changes.removed).with_entry(entry)
+    return _with_managers(merged, managers)
+
+
+def track_update(
+    old: Object | None,
+    new: Object,
+    manager: str,
+    subresource: str,
+    now: str,
+    schema: HasNode,
+    api_version: str,
+) -> Object:
+    """`new` with the managers it has after `manager` wrote it in place of `old` by other means than apply.
+
+    Objects that have no entries stay without. A list that is empty, or holds one empty entry, ends tracking;
+    no list at all keeps the old one.
+    """
+    listed = new["metadata"].get("managedFields")
+    if old is None or (listed is not None and listed in ([], [{}])):
+        return _with_managers(new, Managers())
+    managers = Managers.of(new if listed is not None else old)
+    if not managers:
+        return _with_managers(new, managers)
+    changes = Changes(_unmanaged(old), _unmanaged(new), schema.node)
+    changed = difference(changes.changed, UNOWNED)
+    removed = difference(changes.removed, UNOWNED)
+    if not changed and not removed:
+        return new if listed is not None else _with_managers(new, managers)
+    entry = Entry(manager, UPDATE, api_version, subresource, LEAF, now)
+    managers = managers.after(entry.identity, changed, removed)
+    mine = managers.find(entry.identity)
+    fields = changed if mine is None else union(mine.fields, changed)
+    return _with_managers(
+        new, managers.with_entry(Entry(manager, UPDATE, api_version, subresource, fields, now))
+    )
+
+
+def _own(fields: Fields, endpoint: str) -> Fields:
+    """Without what no manager owns, or what is not written through this endpoint.
+
+    Endpoints are `main` (all but the status), `status`, and others, which write everything they are given.
+    """
+    fields = {key: below for key, below in difference(fields, UNOWNED).items() if key != SELF}
+    if endpoint == "status":
+        return {key: below for key, below in fields.items() if key == "f:status"}
+    return without_below(fields, _STATUS) if endpoint == "main" else fields
+
+
+def _reduced(config: Object, endpoint: str) -> Object:
+    """The part of a configuration that the endpoint writes, with what says which object is meant."""
+    if endpoint == "status":
+        meta = config.get("metadata") or {}
+        identity = {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in meta}
+        kept: Object = {key: config[key] for key in ("apiVersion", "kind", "status") if key in config}
+        return {**kept, "metadata": identity}
+    if endpoint == "main":
+        return {key: value for key, value in config.items() if key != "status"}
+    return config
+
+
+def _unmanaged(obj: Object) -> Object:
+    """Without the entries themselves, which no comparison is about."""
+    meta = obj.get("metadata") or {}
+    if "managedFields" not in meta:
+        return obj
+    return {**obj, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
+
+
+def _with_managers(obj: Object, managers: Managers) -> Object:
+    meta = obj.get("metadata") or {}
+    if not managers:
+        return _unmanaged(obj)
+    return {**obj, "metadata": {**meta, "managedFields": managers.to_json()}}
+
+
+def _taken_from_kubectl(
+    manager: str, live: Object, conflicts: list[tuple[Entry, Fields]], node: Node
+) -> bool:
+    """Whether all conflicts are about what kubectl itself applied from the client side before."""
+    if manager != _KUBECTL:
+        return False
+    text = ((live.get("metadata") or {}).get("annotations") or {}).get(_LAST_APPLIED)
+    try:
+        last = orjson.loads(text) if isinstance(text, str) else None
+        if not isinstance(last, dict):
+            return False
+        check_depth(last)
+    except (ValueError, ApiError):
+        return False
+    allowed = applied_fields(last, node, [])
+    return not any(difference(both, allowed) for _, both in conflicts)
+
+
+def _conflict(conflicts: list[tuple[Entry, Fields]]) -> ApiError:
+    listed = sorted(((entry.shown(), list(paths(fields))) for entry, fields in conflicts))
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path}
+        for who, found in listed
+        for path in found
+    ]
+    if len(causes) == 1:
+        text = f"Apply failed with 1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        lines = [f"conflicts with {who}:" + "".join(f"\n- {path}" for path in found) for who, found in listed]
+        text = f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines)
+    return ApiError(409, "Conflict", text, {"causes": causes})
+
+
+def _untyped(config: Object, api_version: str, faults: list[str]) -> ApiError:
+    meta = config.get("metadata")
+    name = meta.get("name", "") if isinstance(meta, dict) else ""
+    namespace = meta.get("namespace", "") if isinstance(meta, dict) else ""
+    where = f"{namespace}/{name}; {api_version}, Kind={config.get('kind', '')}"
+    text = f"failed to create typed patch object ({where}): " + (
+        faults[0] if len(faults) == 1 else "errors:\n" + "\n".join(f"  {fault}" for fault in faults)
+    )
+    return ApiError(500, "InternalError", text, {"causes": [Cause("", "InternalError", text)._asdict()]})
