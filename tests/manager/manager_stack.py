@@ -197,6 +197,8 @@ class Stack:
         objects = [manifests] if isinstance(manifests, dict) else load_documents(dedent(manifests))
         for obj in objects:
             resource = _RESOURCES[obj["kind"]]
+            group, _, version = obj["apiVersion"].rpartition("/")
+            resource = resource._replace(group=group, version=version)
             await self.client.create(resource, obj)
 
     async def patch(
@@ -284,6 +286,9 @@ class Stack:
     async def finish_job(self, name: str, failed: bool = False) -> None:
         """The Job ends."""
         obj = await self.job(name)
+        if not (obj.get("status") or {}).get("startTime"):
+            await self.run_job(name)
+            obj = await self.job(name)
         now = self.now()
         kinds = ("FailureTarget", "Failed") if failed else ("SuccessCriteriaMet", "Complete")
         reason = "BackoffLimitExceeded" if failed else "CompletionsReached"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from manager_stack import Stack, job, story
 
+from pykueue.api.meta import parse_time
 from pykueue.kube.resources import JOBS, WORKLOADS
 
 
@@ -162,19 +163,20 @@ def test_pods_that_are_not_ready_in_time_cost_the_job_its_place_for_a_while() ->
     async def life(s: Stack) -> None:
         await s.apply(job("a", 3))
         await s.settle()
-        waits = []
-        for count in (1, 2, 3):
+        for count, wait in ((1, 60), (2, 120), (3, 240)):
             await s.run_job("a", ready=1)
             await s.settle(601)
             await s.stop_pods("a")
             await s.settle()
-            workload = await s.workload("a")
-            assert (await s.conditions("a"))["Evicted"] == ("True", "PodsReadyTimeout")
-            assert workload["status"]["requeueState"]["count"] == count
-            waits.append(60 * 2 ** (count - 1))
-            await s.settle(waits[-1] - 10)
+            status = (await s.workload("a"))["status"]
+            evicted = next(c for c in status["conditions"] if c["type"] == "Evicted")
+            assert (evicted["status"], evicted["reason"]) == ("True", "PodsReadyTimeout")
+            assert status["requeueState"]["count"] == count
+            ends = parse_time(status["requeueState"]["requeueAt"])
+            assert ends - parse_time(evicted["lastTransitionTime"]) == wait
+            await s.settle(ends - s.clock.time() - 1)
             assert await s.suspended("a")
-            await s.settle(12)
+            await s.settle(2)
             assert not await s.suspended("a")
         await s.settle(601)
         await s.stop_pods("a")

@@ -94,7 +94,7 @@ def build(
         if key.startswith(names.PROVISIONING_PARAMETER_PREFIX) or key == names.ADMISSION_GATED_BY_ANNOTATION
     }
     spec: Object = {
-        "queueName": queue_name(job),
+        **({"queueName": queue_name(job)} if queue_name(job) else {}),
         "podSets": integration.pod_sets(job),
         "priority": priority,
         "active": True,

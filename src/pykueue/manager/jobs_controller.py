@@ -338,6 +338,7 @@ class JobController:
         return transitions.finished(workload, reason, message, self._clock.time())
 
     async def _synchronise(self, job: Object, workload: Object) -> None:
+        workload = await self._followed(job, workload)
         workload = await self._observed(job, workload) or workload
         if reading.is_evicted(workload) and reading.has_quota(workload):
             if await self._stop(job, get(workload, "spec", "podSets"), _eviction_text(workload)):
@@ -350,8 +351,6 @@ class JobController:
             return
         if not suspended:
             await self._stop(job, get(workload, "spec", "podSets"), "Not admitted by cluster queue")
-            return
-        await self._follow_job(job, workload)
 
     async def _observed(self, job: Object, workload: Object) -> Object | None:
         """What the job's pods tell: reclaimable pods and readiness, in one write."""
@@ -403,18 +402,17 @@ class JobController:
             self._recorder.event(job, NORMAL, "Stopped", why)
         return False
 
-    async def _follow_job(self, job: Object, workload: Object) -> None:
-        """A waiting Workload takes over what may still change: queue, admission gates, priority."""
+    async def _followed(self, job: Object, workload: Object) -> Object:
+        """The Workload with what may change on a job: queue (while it waits), gates, priority class."""
         desired = workload
-        if not reading.has_quota(workload):
+        if not reading.has_quota(workload) and self.integration.is_suspended(job):
             desired = replaced(desired, ("spec", "queueName"), construction.queue_name(job) or None)
         gates = annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION)
         if gates != annotations_of(workload).get(names.ADMISSION_GATED_BY_ANNOTATION):
             path = ("metadata", "annotations", names.ADMISSION_GATED_BY_ANNOTATION)
             desired = replaced(desired, path, gates or None)
         desired = self._with_priority(job, desired)
-        if desired != workload:
-            await self._writer.change(self._cluster.workloads, workload, desired)
+        return await self._writer.change(self._cluster.workloads, workload, desired)
 
     def _with_priority(self, job: Object, workload: Object) -> Object:
         name = labels_of(job).get(names.PRIORITY_CLASS_LABEL)
