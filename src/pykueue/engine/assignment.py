@@ -283,7 +283,6 @@ class Chooser:
                 worst_mode, worst_level = mode, level
         return worst_mode, worst_level, choices, 0
 
-
     def _worse(
         self, result: Assignment, group: GroupPlan, step: Step, option: Option, wanted: Sequence[int]
     ) -> int:

@@ -10,7 +10,6 @@ from pykueue.api.meta import parse_time
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
-    ELASTIC_JOB,
     HOLDING,
     PARKED,
     REPLACES_SLICE,
@@ -96,10 +95,9 @@ def _read(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> No
     again = obj.status.requeue_state
     record.requeue_at = parse_time(again.requeue_at) if again is not None and again.requeue_at else 0.0
     record.gated = has_closed_gate(obj)
-    annotations = metadata.annotations
     record.replaces = (
-        annotations.get(REPLACES_SLICE, "")
-        if annotations.get(ELASTIC_JOB) == "true" and options.enabled("ElasticJobsViaWorkloadSlices")
+        metadata.annotations.get(REPLACES_SLICE, "")
+        if options.enabled("ElasticJobsViaWorkloadSlices")
         else ""
     )
     name = obj.spec.queue_name

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
-ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
 REPLACES_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 #: Places a workload can be in.
