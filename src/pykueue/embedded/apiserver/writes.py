@@ -178,7 +178,8 @@ class Writes:
         kept = obj["metadata"]
         relaxed = options._replace(field_validation="Ignore")
         mutated = decode(call.endpoint.storage, mutated, relaxed, None, obj)
-        meta = metadata.for_update({**mutated["metadata"], "managedFields": None}, {"name": "", **kept})
+        stand_in = {"name": "", "resourceVersion": "", **kept}
+        meta = metadata.for_update({**mutated["metadata"], "managedFields": None}, stand_in)
         for field in ("name", "resourceVersion"):
             if field not in kept:
                 meta.pop(field, None)
