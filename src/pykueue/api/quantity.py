@@ -74,9 +74,9 @@ class Quantity:
         return (Quantity, (self.nanos, self.format))
 
     @staticmethod
-    def of(value: int) -> Quantity:
+    def of(value: int, format: Format = "DecimalSI") -> Quantity:
         """A whole amount in base units (cores, bytes, pieces)."""
-        return Quantity(value * _NANO)
+        return Quantity(value * _NANO, format)
 
     @staticmethod
     def of_milli(value: int) -> Quantity:

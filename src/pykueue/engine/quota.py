@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: Larger than any sum of 64-bit amounts, so that no bounded amount reaches it.
 UNLIMITED: Final = 1 << 100
 _BOUNDED: Final = 1 << 99
+#: Resources counted in bytes, besides huge pages.
+BYTES: Final = ("memory", "ephemeral-storage")
 
 
 def is_unlimited(amount: int) -> bool:
@@ -43,8 +45,12 @@ def quota_units(resource: str, quantity: Quantity) -> int:
 
 
 def to_quantity(resource: str, amount: int) -> Quantity:
-    """The amount as people and manifests write it."""
-    return Quantity.of_milli(amount) if resource == "cpu" else Quantity.of(amount)
+    """The amount as people and manifests write it: sizes in bytes with binary suffixes."""
+    if resource == "cpu":
+        return Quantity.of_milli(amount)
+    if resource in BYTES or resource.startswith("hugepages-"):
+        return Quantity.of(amount, "BinarySI")
+    return Quantity.of(amount)
 
 
 class Cell:
