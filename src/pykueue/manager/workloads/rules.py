@@ -6,6 +6,7 @@ many things happened at once. Sources: reference/kueue-api.md 5, reference/kueue
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -311,8 +312,8 @@ def _requeue(step: Step, around: Surroundings) -> None:
 
 #: Reasons this controller writes itself, and therefore takes back when their cause is gone.
 _OWN_REASONS = frozenset({"Misconfigured", "Suspended", DEACTIVATED, "AdmissionGated"})
-#: Texts of the engine's own Misconfigured say what is wrong with the workload, not with its queue.
-_QUEUE_KINDS = ("LocalQueue ", "ClusterQueue ")
+#: What this controller says of queues with the reason Misconfigured; the scheduler says other things with it.
+_OWN_MISCONFIGURED = re.compile(r"(Local|Cluster)Queue \S* (doesn't exist|is terminating)")
 
 
 def _waiting_reason(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
@@ -327,6 +328,6 @@ def _waiting_reason(workload: Workload, around: Surroundings) -> tuple[str, str]
     known = reading.condition(workload, QUOTA_RESERVED)
     if known is None or known.get("status") != "False" or known.get("reason") not in _OWN_REASONS:
         return None
-    if known["reason"] == "Misconfigured" and not str(known.get("message")).startswith(_QUEUE_KINDS):
+    if known["reason"] == "Misconfigured" and not _OWN_MISCONFIGURED.fullmatch(str(known.get("message"))):
         return None
     return PENDING_EVALUATION, "The workload has not been evaluated yet"
