@@ -1,0 +1,48 @@
+"""`pykueue`, also installed as the kubectl plugin `kubectl kueue`.
+
+Commands are imported when they are called, so that `pykueue --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version
+
+import click
+
+#: Command name -> module of `pykueue.cli` that defines a click command of that name, and its one-line help.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("up", "Run the embedded cluster, whole or in parts."),
+    "demo": ("demo", "Show what queueing whole jobs is for, on a cluster of its own."),
+    "manager": ("manager", "Run the manager against any cluster."),
+    "schedule": ("schedule", "Decide on plain manifests, without a cluster, and say why."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of their own, imported on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"pykueue.cli.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("pykueue"), prog_name="pykueue")
+def main() -> None:
+    """Job queueing for Kubernetes that speaks Kueue's API and needs no cluster to try."""
+
+
+if __name__ == "__main__":
+    main()

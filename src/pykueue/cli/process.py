@@ -1,0 +1,48 @@
+"""What every long-running command does: log, and work until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any
+
+
+def log_to_stderr(verbose: bool) -> None:
+    """Warnings only, or everything of note."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+
+
+@contextlib.asynccontextmanager
+async def until_stopped(
+    work: Coroutine[Any, Any, None],
+) -> AsyncIterator[Callable[[Awaitable[Any] | None], Awaitable[None]]]:
+    """Run `work` while the body runs; the function given to it waits for SIGINT, SIGTERM or the end of `work`.
+
+    Given an awaitable it waits for that too, whichever is first. An error of `work` is raised where it waits.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    running = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(stop.wait())
+
+    async def wait(sooner: Awaitable[Any] | None = None) -> None:
+        others = set() if sooner is None else {asyncio.ensure_future(sooner)}
+        await asyncio.wait({running, stopping, *others}, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
+        if running.done():
+            running.result()
+
+    try:
+        yield wait
+    finally:
+        running.cancel()
+        stopping.cancel()
+        await asyncio.gather(running, stopping, return_exceptions=True)

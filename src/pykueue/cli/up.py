@@ -1,0 +1,131 @@
+"""`pykueue up`: the embedded cluster, whole or in parts, until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import click
+import uvloop
+
+from pykueue.api.yaml import YamlError
+from pykueue.cli.process import log_to_stderr, until_stopped
+from pykueue.clock import Clock
+from pykueue.cluster import PARTS, Cluster
+from pykueue.embedded.nodes.pool import NodePool, PoolError, load_pools
+from pykueue.embedded.store import MemoryStore, SqliteStore, StoreError
+from pykueue.kube.config import ConfigError
+from pykueue.kube.config import load as connect
+from pykueue.kube.transport import Transport
+from pykueue.manager.configuration import Configuration, ConfigurationError
+from pykueue.manager.configuration import load as load_configuration
+
+#: Where the cluster's state is kept unless told otherwise.
+DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
+
+
+def parse_parts(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """The parts named in `--only`, all of them without it."""
+    if value is None:
+        return PARTS
+    parts = tuple(part.strip() for part in value.split(",") if part.strip())
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown or not parts:
+        raise click.BadParameter(f"{value!r}: accepted are {', '.join(PARTS)}, separated by commas")
+    return parts
+
+
+@contextlib.asynccontextmanager
+async def reach(parts: tuple[str, ...], kubeconfig: Path) -> AsyncIterator[Transport | None]:
+    """The API server of another process, where this one runs none."""
+    if "apiserver" in parts:
+        yield None
+        return
+    transport = await connect(kubeconfig)
+    try:
+        yield transport
+    finally:
+        await transport.close()
+
+
+async def run(
+    folder: Path,
+    store: MemoryStore,
+    port: int,
+    pools: list[NodePool],
+    configuration: Configuration,
+    parts: tuple[str, ...],
+) -> None:
+    """Bring the parts up, say how to reach them, and work until told to stop."""
+    kubeconfig = folder / "kubeconfig"
+    async with reach(parts, kubeconfig) as remote:
+        cluster = Cluster(
+            clock=Clock(),
+            rng=random.Random(),
+            configuration=configuration,
+            pools=pools,
+            store=store,
+            parts=parts,
+            transport_for=None if remote is None else lambda _user: remote,
+        )
+        await cluster.start()
+        try:
+            async with until_stopped(cluster.run()) as wait:
+                await wait(cluster.synced())
+                if cluster.server is not None:
+                    address = await cluster.server.serve("127.0.0.1", port, folder)
+                    click.echo(f"pykueue is up at {address.url}; its state is in {folder}. Ctrl-C stops it.")
+                    click.echo(f"  export KUBECONFIG={kubeconfig}")
+                else:
+                    click.echo(f"pykueue is up ({', '.join(parts)}) with KUBECONFIG={kubeconfig}")
+                await wait(None)
+        finally:
+            await cluster.stop()
+
+
+@click.command()
+@click.option(
+    "--data-dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_FOLDER,
+    show_default=True,
+    help="The folder of the cluster's state and of its kubeconfig.",
+)
+@click.option("--in-memory", is_flag=True, help="Keep objects in memory only: they are gone when it stops.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=6443, show_default=True, help="0: any free port."
+)
+@click.option(
+    "--nodes",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of node pools; see docs/nodes.md. Without it a new cluster has no nodes.",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The manager's configuration file (config.kueue.x-k8s.io).",
+)
+@click.option("--only", "parts", metavar="PARTS", callback=parse_parts, help=f"Some of {','.join(PARTS)}.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what it does.")
+def up(
+    folder: Path,
+    in_memory: bool,
+    port: int,
+    nodes: Path | None,
+    config: Path | None,
+    parts: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Run the embedded cluster, whole or in parts."""
+    log_to_stderr(verbose)
+    try:
+        configuration = load_configuration(config)
+        pools = load_pools(nodes) if nodes is not None else []
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        store = MemoryStore() if in_memory else SqliteStore(folder / "state.db")
+        uvloop.run(run(folder, store, port, pools, configuration, parts))
+    except (ConfigurationError, ConfigError, PoolError, StoreError, YamlError, OSError) as error:
+        raise click.ClickException(str(error)) from None

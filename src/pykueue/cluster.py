@@ -1,0 +1,110 @@
+"""The parts of a cluster put together: what `pykueue up` runs in real time and tests run in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+from pykueue.api.conversion import convert
+from pykueue.api.crds import crds
+from pykueue.clock import Clock
+from pykueue.embedded.apiserver.admission import Webhook
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.controllers import Controllers
+from pykueue.embedded.nodes import SimulatedNodes
+from pykueue.embedded.nodes.pool import NodePool, ensure_nodes
+from pykueue.embedded.podscheduler import PodScheduler
+from pykueue.embedded.store import MemoryStore
+from pykueue.kube.resources import KUEUE_GROUP
+from pykueue.kube.transport import Transport
+from pykueue.manager.configuration import Configuration, load
+from pykueue.manager.manager import Manager
+
+#: The parts a cluster is made of; `pykueue up --only` chooses among them.
+PARTS = ("apiserver", "kube", "manager")
+
+#: Gives a transport to the API server that speaks as the named user.
+TransportFor = Callable[[str], Transport]
+
+
+class Component(Protocol):
+    """Anything that works until it is cancelled."""
+
+    async def run(self) -> None: ...
+
+
+class Cluster:
+    """Chosen parts of one cluster on the running event loop.
+
+    With the part `apiserver` the other parts reach it in process; without it `transport_for` says how they
+    reach the one that runs elsewhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        configuration: Configuration | None = None,
+        pools: Iterable[NodePool] = (),
+        store: MemoryStore | None = None,
+        parts: Collection[str] = PARTS,
+        transport_for: TransportFor | None = None,
+    ) -> None:
+        self.server = Server(store, clock, rng) if "apiserver" in parts else None
+        self.transport: TransportFor = transport_for or self._in_process
+        self._pools = list(pools)
+        self._clock = clock
+        self._components: list[Component] = []
+        self._manager: Manager | None = None
+        if "kube" in parts:
+            self._components += [
+                Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng)),
+                PodScheduler(self.transport("system:kube-scheduler"), clock, _fork(rng)),
+                SimulatedNodes(self.transport("system:nodes"), clock, _fork(rng)),
+            ]
+        if "manager" in parts:
+            user = "system:serviceaccount:kueue-system:kueue-controller-manager"
+            self._manager = Manager(self.transport(user), configuration or load(None), clock, _fork(rng))
+            self._components.append(self._manager)
+
+    async def start(self) -> None:
+        """Make the API ready to be used: kinds served, admission rules in place, nodes declared."""
+        if self.server is not None:
+            self.server.register_conversion(KUEUE_GROUP, convert)
+            await self.server.start()
+            await self.server.install_crds(crds())
+            for rule in self._manager.webhooks() if self._manager is not None else ():
+                self.server.admission.register(
+                    Webhook(rule.name, rule.mutating, rule.rules, rule.review, rule.namespace_selector)
+                )
+        if self._pools:
+            await ensure_nodes(self.transport("system:nodes"), self._clock, self._pools)
+
+    async def run(self) -> None:
+        """Let the parts work until cancelled; `start` comes first."""
+        async with asyncio.TaskGroup() as tasks:
+            for component in self._components:
+                tasks.create_task(component.run())
+
+    async def synced(self) -> None:
+        """Wait until the manager knows the cluster."""
+        if self._manager is not None:
+            await self._manager.synced()
+
+    async def stop(self) -> None:
+        """Close the API server; what was running has been cancelled before."""
+        if self.server is not None:
+            await self.server.stop()
+
+    def _in_process(self, user: str) -> Transport:
+        if self.server is None:
+            raise ValueError("without the part `apiserver`, transport_for must be given")
+        return self.server.transport(user)
+
+
+def _fork(rng: random.Random) -> random.Random:
+    """A generator of its own for each part, so that one part's draws do not shift another's."""
+    return random.Random(rng.getrandbits(64))
