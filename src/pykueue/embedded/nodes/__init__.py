@@ -1,1 +1,5 @@
-"""Node agents: simulated nodes that run pods by annotation."""
+"""Simulated nodes: declared, not found; they run pods by what manifests and annotations say of them."""
+
+from pykueue.embedded.nodes.simulated import SimulatedNodes
+
+__all__ = ["SimulatedNodes"]

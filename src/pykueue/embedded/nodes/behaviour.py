@@ -1,0 +1,219 @@
+"""How simulated pods behave: read from annotations, on the pod or, as defaults, on its node.
+
+Each annotation is in the domain `sim.pykueue.io/`:
+
+| annotation | value | meaning |
+|---|---|---|
+| start-delay | `1s`, `1s-5s` | from the binding to the first container's start |
+| run-time | `10s`, `1m-2m`, `forever` | how long each container runs |
+| ready-delay | `20s` | from a container's start to its being ready; else a readiness probe's first success |
+| stop-delay | `100ms` | from SIGTERM to the exit |
+| exit-code | `0`, `1,1,0` | of each run in turn; the last one counts for all further runs |
+| failure-rate | `0.1` | the chance that a run fails, with the exit code given or else 1 |
+| waits-for-siblings | `20` | the run time counts from when so many pods of the same owner run at once |
+| ignores-sigterm | `true` | the grace period is used up, and the exit code is 137 |
+| seed | any text | changes every draw; of the node only |
+
+A range is drawn from evenly. Draws depend on the seed, the pod's uid and the run alone, so that they come out
+the same after a restart.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pykueue.embedded.nodes.commands import FOREVER, Outcome, understand
+from pykueue.embedded.nodes.durations import Span, format_span, parse_span
+
+Object = dict[str, Any]
+
+DOMAIN = "sim.pykueue.io/"
+SEED = DOMAIN + "seed"
+
+START_DELAY = Span(1.0, 2.0)
+STOP_DELAY = Span(0.1, 0.1)
+#: Of programs nobody says anything about, unless the pod is to be kept running.
+RUN_TIME = Span(10.0, 10.0)
+_EXIT_CODES = re.compile(r"[0-9]{1,3}(,[0-9]{1,3})*")
+
+
+class BehaviourError(ValueError):
+    """An annotation's value cannot be understood; the text names it and what is accepted."""
+
+
+class Behaviour(NamedTuple):
+    """What was said, by annotation; None where nothing was."""
+
+    start_delay: Span | None = None
+    run_time: Span | None = None
+    ready_delay: Span | None = None
+    stop_delay: Span | None = None
+    exit_code: tuple[int, ...] | None = None
+    failure_rate: float | None = None
+    waits_for_siblings: int | None = None
+    ignores_sigterm: bool | None = None
+
+    def over(self, other: Behaviour) -> Behaviour:
+        """This where it says something, `other` elsewhere."""
+        given = {field: value for field, value in self._asdict().items() if value is not None}
+        return other._replace(**given)
+
+
+def _exit_code(text: str) -> tuple[int, ...]:
+    if _EXIT_CODES.fullmatch(text):
+        codes = tuple(int(one) for one in text.split(","))
+        if max(codes) <= 255:
+            return codes
+    raise BehaviourError(f"{text!r} is not an exit code from 0 to 255, or several joined by commas")
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise BehaviourError(f"{text!r} is not a number from 0 to 1")
+    return value
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise BehaviourError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise BehaviourError(f"{text!r} is neither true nor false")
+    return text == "true"
+
+
+def _span(text: str) -> Span:
+    try:
+        return parse_span(text)
+    except ValueError as error:
+        raise BehaviourError(str(error)) from None
+
+
+_READERS: dict[str, Any] = {
+    "start_delay": _span,
+    "run_time": _span,
+    "ready_delay": _span,
+    "stop_delay": _span,
+    "exit_code": _exit_code,
+    "failure_rate": _rate,
+    "waits_for_siblings": _count,
+    "ignores_sigterm": _truth,
+}
+_KEYS = {DOMAIN + field.replace("_", "-"): field for field in _READERS}
+
+
+def read(annotations: Mapping[str, str]) -> tuple[Behaviour, list[str]]:
+    """What the annotations say, and what is wrong with those that were left out for it."""
+    said: dict[str, Any] = {}
+    wrong: list[str] = []
+    for key, field in _KEYS.items():
+        text = annotations.get(key)
+        if text is None:
+            continue
+        try:
+            said[field] = _READERS[field](text)
+        except BehaviourError as error:
+            wrong.append(f"annotation {key}: {error}")
+    return Behaviour(**said), wrong
+
+
+def read_fields(texts: Mapping[str, str]) -> Behaviour:
+    """As `read`, but by field name. Raises BehaviourError naming the field as a file spells it."""
+    said: dict[str, Any] = {}
+    for field, text in texts.items():
+        try:
+            said[field] = _READERS[field](text)
+        except BehaviourError as error:
+            first, *more = field.split("_")
+            raise BehaviourError(f"{first}{''.join(map(str.capitalize, more))}: {error}") from None
+    return Behaviour(**said)
+
+
+def as_annotations(behaviour: Behaviour) -> dict[str, str]:
+    """The annotations that say this."""
+    found: dict[str, str] = {}
+    for key, field in _KEYS.items():
+        value = getattr(behaviour, field)
+        match value:
+            case None:
+                continue
+            case Span():
+                text = format_span(value)
+            case bool():
+                text = "true" if value else "false"
+            case tuple():
+                text = ",".join(map(str, value))
+            case _:
+                text = f"{value:g}"
+        found[key] = text
+    return found
+
+
+class Program:
+    """What the containers of one pod do: what the pod says, else its command, else its node's defaults."""
+
+    __slots__ = ("_defaults", "_own", "_seed", "ignores_sigterm", "ready_delay", "start_delay", "waits_for")
+
+    def __init__(self, own: Behaviour, defaults: Behaviour, seed: str, uid: str) -> None:
+        self._own = own
+        self._defaults = defaults
+        self._seed = f"{seed}/{uid}"
+        said = own.over(defaults)
+        self.start_delay = self._draw("start", said.start_delay or START_DELAY)
+        #: None when nothing was said, and probes may say something.
+        self.ready_delay = None if said.ready_delay is None else self._draw("ready", said.ready_delay)
+        self.ignores_sigterm = bool(said.ignores_sigterm)
+        self.waits_for = said.waits_for_siblings or 0
+
+    def run(self, container: Object, restarts: int, *, keep_running: bool = False) -> Outcome:
+        """How long a run of a regular container takes and how it ends; `restarts` runs came before.
+
+        `keep_running` says that the pod is meant to run for good.
+        """
+        where = f"{container.get('name')}/{restarts}"
+        understood = understand(container)
+        if self._own.run_time is not None:
+            seconds = self._draw(f"run/{where}", self._own.run_time)
+        elif understood is not None:
+            seconds = understood.seconds
+        elif self._defaults.run_time is not None:
+            seconds = self._draw(f"run/{where}", self._defaults.run_time)
+        else:
+            seconds = FOREVER if keep_running else self._draw(f"run/{where}", RUN_TIME)
+        return Outcome(seconds, self._exit_code(where, restarts, understood))
+
+    def stop_delay(self, container: Object) -> float:
+        """Seconds from SIGTERM to the exit of a container that obeys it."""
+        said = self._own.stop_delay or self._defaults.stop_delay or STOP_DELAY
+        return self._draw(f"stop/{container.get('name')}", said)
+
+    def _exit_code(self, where: str, restarts: int, understood: Outcome | None) -> int:
+        own, defaults = self._own, self._defaults
+        rate = own.failure_rate if own.failure_rate is not None else defaults.failure_rate
+        if rate is not None:
+            fails = self._random(f"failure/{where}").random() < rate
+            given = own.exit_code or defaults.exit_code or (1,)
+            return (given[-1] or 1) if fails else 0
+        if own.exit_code is not None:
+            return own.exit_code[min(restarts, len(own.exit_code) - 1)]
+        if understood is not None:
+            return understood.exit_code
+        if defaults.exit_code is not None:
+            return defaults.exit_code[min(restarts, len(defaults.exit_code) - 1)]
+        return 0
+
+    def _draw(self, what: str, span: Span) -> float:
+        return span.low if span.low == span.high else span.draw(self._random(what))
+
+    def _random(self, what: str) -> random.Random:
+        return random.Random(f"{self._seed}/{what}")

@@ -1,0 +1,279 @@
+"""Node pools: the file that `pykueue up --nodes FILE` reads, and the Node objects it stands for.
+
+```yaml
+seed: 7                       # any number or text; changes every draw of the simulation
+pools:
+- name: gpu                   # nodes are named gpu-0, gpu-1, …
+  count: 8
+  allocatable: {cpu: "16", memory: 64Gi, pods: "110", nvidia.com/gpu: "8"}
+  labels: {gpu: a100}
+  taints: [{key: gpu, effect: NoSchedule}]
+  zones: [zone-a, zone-b]     # the nodes are dealt out evenly, the first ones to the first zone
+  topology:                   # further levels below, each within the one above
+  - {label: cloud.provider.com/topology-rack, count: 2}
+  simulation: {startDelay: 1s-2s, runTime: 10s}
+```
+
+Everything but `name` and `allocatable` may be left out. `simulation` sets the defaults for the pods of the
+pool's nodes (see `behaviour`); they are annotations of the nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from pykueue.api.quantity import QuantityError, parse
+from pykueue.clock import Clock
+from pykueue.embedded.kinds.podspec import canonical_amounts
+from pykueue.embedded.kinds.podvalidation import validate_taints
+from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, Behaviour, BehaviourError, read_fields
+from pykueue.embedded.nodes.behaviour import as_annotations as behaviour_annotations
+from pykueue.kube.client import Client, Object
+from pykueue.kube.resources import NODES
+from pykueue.kube.transport import Transport
+
+POOL_LABEL = DOMAIN + "pool"
+ZONE_LABEL = "topology.kubernetes.io/zone"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_COUNT = 100_000
+#: Requests under way at the same time.
+_WRITERS = 16
+
+
+class PoolError(ValueError):
+    """A node pool file cannot be used. The text names the file, the field and what is accepted."""
+
+
+class _Strict(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """Unknown fields are errors: a typing mistake must not silently mean the default."""
+
+
+class Simulation(_Strict):
+    """Defaults for the pods of a pool's nodes."""
+
+    start_delay: str | int | float | None = None
+    run_time: str | int | float | None = None
+    ready_delay: str | int | float | None = None
+    stop_delay: str | int | float | None = None
+    exit_code: str | int | None = None
+    failure_rate: float | None = None
+    ignores_sigterm: bool | None = None
+
+
+class Level(_Strict):
+    """A level of topology: a label, and how many values it has within each value of the level above."""
+
+    label: str
+    count: int
+
+
+class NodePool(_Strict):
+    """Nodes that are alike."""
+
+    name: str
+    allocatable: dict[str, str | int | float]
+    capacity: dict[str, str | int | float] | None = None
+    count: int = 1
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    taints: list[dict[str, str]] = []
+    unschedulable: bool = False
+    zones: list[str] = []
+    topology: list[Level] = []
+    simulation: Simulation = msgspec.field(default_factory=Simulation)
+    #: Taken from the file's top.
+    seed: str = ""
+
+    def nodes(self) -> list[Object]:
+        """The Node objects of the pool, by number."""
+        return [self._node(number) for number in range(self.count)]
+
+    def _node(self, number: int) -> Object:
+        name = f"{self.name}-{number}"
+        said = behaviour_annotations(_behaviour(self.simulation))
+        allocatable = dict(canonical_amounts(self.allocatable))
+        spec: Object = {}
+        if self.taints:
+            spec["taints"] = [dict(one) for one in self.taints]
+        if self.unschedulable:
+            spec["unschedulable"] = True
+        labels = {
+            HOSTNAME_LABEL: name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            POOL_LABEL: self.name,
+            **self._places(number),
+            **self.labels,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": labels,
+                "annotations": {**said, **({SEED: self.seed} if self.seed else {}), **self.annotations},
+            },
+            "spec": spec,
+            "status": {
+                "capacity": dict(canonical_amounts(self.capacity)) if self.capacity else allocatable,
+                "allocatable": allocatable,
+            },
+        }
+
+    def _places(self, number: int) -> dict[str, str]:
+        """The node's place at every level: neighbours in number are neighbours in place."""
+        levels = [(ZONE_LABEL, len(self.zones))] if self.zones else []
+        levels += [(level.label, level.count) for level in self.topology]
+        leaves = 1
+        for _, width in levels:
+            leaves *= width
+        leaf = number * leaves // self.count
+        found: dict[str, str] = {}
+        above = ""
+        for label, width in levels:
+            leaves //= width
+            place = leaf // leaves % width
+            if label == ZONE_LABEL and self.zones:
+                above = self.zones[place]
+            else:
+                kind = label.rpartition("/")[2].removeprefix("topology-")
+                above = f"{above}-{kind}-{place}" if above else f"{self.name}-{kind}-{place}"
+            found[label] = above
+        return found
+
+
+class _File(_Strict):
+    pools: list[NodePool]
+    seed: str | int = ""
+
+
+def _behaviour(simulation: Simulation) -> Behaviour:
+    texts: dict[str, str] = {}
+    for field in simulation.__struct_fields__:
+        value = getattr(simulation, field)
+        if isinstance(value, bool):
+            texts[field] = "true" if value else "false"
+        elif value is not None:
+            texts[field] = value if isinstance(value, str) else f"{value:g}"
+    return read_fields(texts)
+
+
+def load_pools(path: str | Path) -> list[NodePool]:
+    """The pools of a file. Raises PoolError and OSError."""
+    return parse_pools(Path(path).read_text(), str(path))
+
+
+def parse_pools(text: str, source: str = "node pools") -> list[NodePool]:
+    """The pools a text declares; `source` names it in errors."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise PoolError(f"{source}: {line}{error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise PoolError(f"{source}: {error}") from None
+    try:
+        file = msgspec.convert(document, _File)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$").lstrip(".")
+        raise PoolError(f"{source}: {field or 'the document'}: {what}") from None
+    names: set[str] = set()
+    for position, pool in enumerate(file.pools):
+        wrong = _check(pool, f"pools[{position}]")
+        if not wrong and pool.name in names:
+            wrong = f"pools[{position}].name: {pool.name!r} is the name of another pool too"
+        if wrong:
+            raise PoolError(f"{source}: {wrong}")
+        names.add(pool.name)
+    return [msgspec.structs.replace(pool, seed=str(file.seed)) for pool in file.pools]
+
+
+def _check(pool: NodePool, path: str) -> str:
+    """What is wrong with a pool, or nothing."""
+    if not _NAME.fullmatch(pool.name):
+        return f"{path}.name: {pool.name!r} is not lower case letters, digits, '-' and '.'"
+    if not 0 <= pool.count <= _MAX_COUNT:
+        return f"{path}.count: {pool.count} is not from 0 to {_MAX_COUNT}"
+    for field in ("allocatable", "capacity"):
+        for name, amount in (getattr(pool, field) or {}).items():
+            try:
+                negative = parse(amount).nanos < 0
+            except QuantityError as error:
+                return f"{path}.{field}.{name}: {error}"
+            if negative:
+                return f"{path}.{field}.{name}: {amount} is negative"
+    for cause in validate_taints(pool.taints, f"{path}.taints"):
+        return f"{cause.field}: {cause.message}"
+    for position, taint in enumerate(pool.taints):
+        unknown = sorted(set(taint) - {"key", "value", "effect"})
+        if unknown:
+            return (
+                f"{path}.taints[{position}].{unknown[0]}: unknown field; key, value and effect are accepted"
+            )
+    for position, level in enumerate(pool.topology):
+        if level.count < 1:
+            return f"{path}.topology[{position}].count: {level.count} is not at least 1"
+    try:
+        _behaviour(pool.simulation)
+    except BehaviourError as error:
+        return f"{path}.simulation.{error}"
+    return ""
+
+
+async def ensure_nodes(transport: Transport, clock: Clock, pools: Iterable[NodePool]) -> None:
+    """Create the nodes of the pools; bring those that exist to what the pools say.
+
+    Labels, annotations and nodes that no pool speaks of stay as they are. Raises ApiError, ConnectionError.
+    """
+    client = Client(transport, clock=clock)
+    existing = {node["metadata"]["name"]: node for node in (await client.list(NODES)).items}
+    waiting = [node for pool in pools for node in pool.nodes()]
+    waiting.reverse()
+
+    async def write() -> None:
+        while waiting:
+            node = waiting.pop()
+            await _ensure(client, node, existing.get(node["metadata"]["name"]))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_WRITERS):
+            group.create_task(write())
+
+
+async def _ensure(client: Client, node: Object, stored: Object | None) -> None:
+    if stored is None:
+        await client.create(NODES, node)
+        return
+    metadata, status = node["metadata"], stored.get("status") or {}
+    change: dict[str, Any] = {}
+    for field in ("labels", "annotations"):
+        new = {
+            key: value
+            for key, value in metadata[field].items()
+            if (stored["metadata"].get(field) or {}).get(key) != value
+        }
+        if new:
+            change.setdefault("metadata", {})[field] = new
+    taints = node["spec"].get("taints") or []
+    if (stored.get("spec") or {}).get("taints", []) != taints:
+        change["spec"] = {"taints": taints}
+    if change:
+        await client.patch(NODES, metadata["name"], None, change)
+    amounts = {field: node["status"][field] for field in ("capacity", "allocatable")}
+    if any(status.get(field) != wanted for field, wanted in amounts.items()):
+        gone = {
+            field: {name: None for name in status.get(field) or {} if name not in wanted}
+            for field, wanted in amounts.items()
+        }
+        patch = {"status": {field: {**gone[field], **wanted} for field, wanted in amounts.items()}}
+        await client.patch(NODES, metadata["name"], None, patch, subresource="status")

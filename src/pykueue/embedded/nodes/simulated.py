@@ -1,0 +1,375 @@
+"""The kubelets of all simulated nodes, as one client of the API.
+
+Every Node counts as simulated unless its annotation `sim.pykueue.io/simulated` is "false". What a pod does
+next is a timer, not a task; a few workers write what happened. Nothing is kept that cannot be taken up again
+from the API: a pod's times from its status, its chances from its uid and its node's seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from pykueue.api.times import parse_time
+from pykueue.clock import Clock
+from pykueue.embedded.nodes.addresses import Addresses
+from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, Behaviour, Program, read
+from pykueue.embedded.nodes.containers import NEW
+from pykueue.embedded.nodes.life import PodLife
+from pykueue.embedded.nodes.registration import beat, internal_address, register
+from pykueue.embedded.nodes.siblings import Families
+from pykueue.kube.client import Client, Object
+from pykueue.kube.controller import Controller
+from pykueue.kube.errors import ApiError
+from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.kube.informer import InformerFactory, Key
+from pykueue.kube.resources import NODES, PODS
+from pykueue.kube.transport import Transport
+
+#: Annotation of a Node: "false" leaves it to somebody else.
+SIMULATED = DOMAIN + "simulated"
+POD_NETWORK = "10.0.0.0/9"
+NODE_NETWORK = "172.16.0.0/12"
+#: Writes that may be under way at the same time.
+WORKERS = 16
+#: Seconds by which a timer may fire early: a time since 1970 has no finer grain.
+_GRAIN = 1e-6
+_TERMINAL = ("Succeeded", "Failed")
+
+log = logging.getLogger(__name__)
+
+
+class SimulatedNodes:
+    """Runs the pods of all simulated nodes until cancelled.
+
+    `heartbeat` is the time in seconds between renewals of each node's Lease, None for none at all. With
+    `events` pods get the events a kubelet gives them.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        heartbeat: float | None = None,
+        events: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._client = Client(transport, clock=clock)
+        self._recorder = EventRecorder(self._client, clock, "kubelet", rng) if events else None
+        self._heartbeat = heartbeat
+        self._informers = InformerFactory(self._client, clock=clock)
+        self._pods = self._informers.informer(PODS)
+        self._nodes = self._informers.informer(NODES)
+        self._pods.add_index("node", lambda pod: [pod["spec"].get("nodeName") or ""])
+        #: The pods that live, by uid.
+        self._lives: dict[str, PodLife] = {}
+        #: Which runs of which containers have been told of in events, by uid.
+        self._told: dict[str, set[tuple[str, int]]] = {}
+        self._families = Families()
+        self._keys: dict[str, Key] = {}
+        self._defaults: dict[str, Behaviour] = {}
+        self._pod_addresses = Addresses(POD_NETWORK)
+        self._node_addresses = Addresses(NODE_NETWORK)
+        #: What is being noted in the cache is our own doing, and nothing to look at again.
+        self._noting = False
+        ready = (self._informers.synced,)
+        self._pod_work: Controller[Key] = Controller(
+            "kubelet", self._sync_pod, clock=clock, workers=WORKERS, wait_for=ready
+        )
+        self._node_work: Controller[str] = Controller(
+            "node registration", self._sync_node, clock=clock, workers=4, wait_for=ready
+        )
+        self._nodes.on_event(self._on_node)
+        self._pods.on_event(self._on_pod)
+
+    async def run(self) -> None:
+        """Simulate until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informers.run())
+            group.create_task(self._node_work.run())
+            group.create_task(self._pod_work.run())
+            if self._recorder is not None:
+                group.create_task(self._recorder.run())
+            if self._heartbeat is not None:
+                group.create_task(self._beat(self._heartbeat))
+
+    # What the watches tell
+
+    def _on_node(self, _type: str, old: Object | None, new: Object | None) -> None:
+        node = new or old
+        assert node is not None
+        name = node["metadata"]["name"]
+        self._defaults.pop(name, None)
+        if new is None:
+            self._node_addresses.release(internal_address(node))
+            return
+        address = internal_address(new)
+        if address:
+            self._node_addresses.reserve(address)
+        self._node_work.queue.add(name)
+        if old is None:
+            for pod in self._pods.by_index("node", name):
+                self._pod_work.queue.add(_key(pod))
+
+    def _on_pod(self, _type: str, old: Object | None, new: Object | None) -> None:
+        if new is None:
+            assert old is not None
+            self._forget(old)
+            return
+        if not new["spec"].get("nodeName"):
+            return
+        if old is None:
+            self._meet(new)
+        if not self._noting:
+            self._pod_work.queue.add(_key(new))
+
+    def _meet(self, pod: Object) -> None:
+        """A pod that was there before this program was: what it has, and when it ran."""
+        status = pod.get("status") or {}
+        if status.get("podIP") and status.get("phase") not in _TERMINAL:
+            self._pod_addresses.reserve(status["podIP"])
+        owner = _owner(pod)
+        ran = _ran(status)
+        if owner is None or ran is None or not _waits(pod):
+            return
+        uid = pod["metadata"]["uid"]
+        start, end = ran
+        if end is None:
+            self._families.started(owner, uid, start)
+        else:
+            self._families.ended(owner, uid, start, end)
+
+    def _forget(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        life = self._lives.pop(uid, None)
+        self._told.pop(uid, None)
+        self._keys.pop(uid, None)
+        if life is not None or (pod.get("status") or {}).get("phase") not in _TERMINAL:
+            self._release_address(pod)
+        owner = _owner(pod)
+        if owner is not None:
+            self._families.forget(owner, uid, self._clock.time())
+
+    def _release_address(self, pod: Object) -> None:
+        address = (pod.get("status") or {}).get("podIP")
+        if address and not pod["spec"].get("hostNetwork"):
+            self._pod_addresses.release(address)
+
+    # Nodes
+
+    def _node(self, name: str) -> Object | None:
+        """The node, if its pods are ours to run."""
+        node: Object | None = self._nodes.get(None, name)
+        if node is None or (node["metadata"].get("annotations") or {}).get(SIMULATED) == "false":
+            return None
+        return node
+
+    async def _sync_node(self, name: str) -> float | None:
+        node = self._node(name)
+        if node is None:
+            return None
+        address = internal_address(node)
+        taken = "" if address else self._node_addresses.take()
+        try:
+            written = await register(self._client, node, address or taken, self._clock.time())
+        except BaseException:
+            self._node_addresses.release(taken)
+            raise
+        if written is not None:
+            self._nodes.note(written)
+            for pod in self._pods.by_index("node", name):
+                self._pod_work.queue.add(_key(pod))
+        return None
+
+    def _node_defaults(self, node: Object) -> Behaviour:
+        name = node["metadata"]["name"]
+        found = self._defaults.get(name)
+        if found is None:
+            found, wrong = read(node["metadata"].get("annotations") or {})
+            self._defaults[name] = found
+            self._complain(node, wrong)
+        return found
+
+    async def _beat(self, interval: float) -> None:
+        while True:
+            started = self._clock.time()
+            for node in self._nodes.list():
+                name = node["metadata"]["name"]
+                if self._node(name) is None:
+                    continue
+                try:
+                    await beat(self._client, name, self._clock.time())
+                except (ApiError, ConnectionError, TimeoutError) as error:
+                    log.info("the lease of node %s could not be renewed: %s", name, error)
+            await self._clock.sleep(started + interval - self._clock.time())
+
+    # Pods
+
+    async def _sync_pod(self, key: Key) -> float | None:
+        pod: Object | None = self._pods.get(*key)
+        if pod is None:
+            return None
+        node = self._node(pod["spec"].get("nodeName") or "")
+        host = internal_address(node) if node is not None else ""
+        if node is None or not host:
+            return None
+        if (pod.get("status") or {}).get("phase") in _TERMINAL:
+            if self._lives.pop(pod["metadata"]["uid"], None) is not None:
+                self._release_address(pod)
+            await self._remove(pod)
+            return None
+        life = self._life(pod, node)
+        if pod["metadata"].get("deletionTimestamp") is not None:
+            life.observe(pod, self._clock.time())
+        following = life.advance(self._clock.time() + _GRAIN, self._gathered(pod, life))
+        pod = await self._write(pod, life, host)
+        if life.over:
+            self._lives.pop(life.uid, None)
+            self._release_address(pod)
+            await self._remove(pod)
+            return None
+        return None if following is None else max(0.0, following - self._clock.time())
+
+    def _life(self, pod: Object, node: Object) -> PodLife:
+        uid = pod["metadata"]["uid"]
+        life = self._lives.get(uid)
+        if life is None:
+            own, wrong = read(pod["metadata"].get("annotations") or {})
+            self._complain(pod, wrong)
+            seed = (node["metadata"].get("annotations") or {}).get(SEED) or ""
+            life = self._lives[uid] = PodLife(pod, Program(own, self._node_defaults(node), seed, uid))
+            self._keys[uid] = _key(pod)
+            self._told[uid] = {(one.name, one.restarts) for one in life.containers if one.state != NEW}
+        return life
+
+    def _gathered(self, pod: Object, life: PodLife) -> Callable[[float], float | None]:
+        owner, wanted = _owner(pod), life.program.waits_for
+        if owner is None:
+            return lambda start: start
+        return lambda start: self._families.gathered(owner, start, wanted)
+
+    async def _write(self, pod: Object, life: PodLife, host: str) -> Object:
+        """Make the API show the pod as it is now."""
+        shown = pod.get("status") or {}
+        address = shown.get("podIP") or ""
+        taken = ""
+        if life.sandbox and not address:
+            address = host if pod["spec"].get("hostNetwork") else (taken := self._pod_addresses.take())
+        status = life.status(pod, address, host)
+        if status == shown:
+            return pod
+        metadata = pod["metadata"]
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
+        try:
+            written = await self._client.patch(
+                PODS, metadata["name"], metadata["namespace"], patch, subresource="status"
+            )
+        except BaseException:
+            self._pod_addresses.release(taken)
+            raise
+        self._note(written)
+        self._tell(written, life)
+        self._count_in(written, life)
+        return written
+
+    def _note(self, pod: Object) -> None:
+        self._noting = True
+        try:
+            self._pods.note(pod)
+        finally:
+            self._noting = False
+
+    def _count_in(self, pod: Object, life: PodLife) -> None:
+        """Let siblings know that the pod runs, or no longer does."""
+        owner, since = _owner(pod), life.running_since
+        if owner is None or since is None or not life.program.waits_for:
+            return
+        if life.over:
+            self._families.ended(owner, life.uid, since, life.ended_at)
+            return
+        self._families.started(owner, life.uid, since)
+        if self._families.gathered(owner, since, life.program.waits_for) is not None:
+            for uid in self._families.members(owner):
+                if uid in self._lives:
+                    self._pod_work.queue.add(self._keys[uid])
+
+    async def _remove(self, pod: Object) -> None:
+        """The last act on a deleted pod, once nothing of it runs."""
+        metadata = pod["metadata"]
+        if metadata.get("deletionTimestamp") is None or not metadata.get("deletionGracePeriodSeconds"):
+            return
+        try:
+            await self._client.delete(
+                PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period=0
+            )
+        except ApiError as error:
+            if not error.not_found and not error.conflict:
+                raise
+
+    # Events
+
+    def _complain(self, obj: Object, wrong: list[str]) -> None:
+        for text in wrong:
+            if self._recorder is not None:
+                self._recorder.event(obj, WARNING, "InvalidSimulation", text)
+            else:
+                log.warning("%s: %s", obj["metadata"]["name"], text)
+
+    def _tell(self, pod: Object, life: PodLife) -> None:
+        """Events for what the pod's containers did since the last time."""
+        if self._recorder is None:
+            return
+        told = self._told.setdefault(life.uid, set())
+        for container in life.containers:
+            if container.state == NEW or container.lost:
+                continue
+            run = (container.name, container.restarts)
+            if run not in told:
+                told.add(run)
+                image = f'Container image "{container.image}" already present on machine'
+                self._recorder.event(pod, NORMAL, "Pulled", image)
+                self._recorder.event(pod, NORMAL, "Created", f"Created container: {container.name}")
+                self._recorder.event(pod, NORMAL, "Started", f"Started container {container.name}")
+            if container.backs_off and (container.name, -container.restarts - 1) not in told:
+                told.add((container.name, -container.restarts - 1))
+                metadata = pod["metadata"]
+                where = f"{metadata['name']}_{metadata['namespace']}({life.uid})"
+                text = f"Back-off restarting failed container {container.name} in pod {where}"
+                self._recorder.event(pod, WARNING, "BackOff", text)
+
+
+def _key(pod: Object) -> Key:
+    return (pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+
+def _owner(pod: Object) -> str | None:
+    """The uid of the pod's controller."""
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return str(owner["uid"])
+    return None
+
+
+def _waits(pod: Object) -> bool:
+    return DOMAIN + "waits-for-siblings" in (pod["metadata"].get("annotations") or {})
+
+
+def _ran(status: Object) -> tuple[float, float | None] | None:
+    """When a pod's containers ran, by what the API shows; None when they did not."""
+    starts: list[float] = []
+    ends: list[float] = []
+    for container in status.get("containerStatuses") or ():
+        for state in (container.get("state") or {}, container.get("lastState") or {}):
+            for kind in ("running", "terminated"):
+                shown = state.get(kind) or {}
+                if shown.get("startedAt"):
+                    starts.append(parse_time(shown["startedAt"]))
+                if shown.get("finishedAt"):
+                    ends.append(parse_time(shown["finishedAt"]))
+    if not starts:
+        return None
+    return min(starts), (max(ends, default=None) if status.get("phase") in _TERMINAL else None)
