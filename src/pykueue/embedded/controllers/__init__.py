@@ -1,1 +1,5 @@
-"""The built-in controllers: Job, garbage collection, namespaces."""
+"""The controllers of the embedded cluster; to them it is just an API server."""
+
+from pykueue.embedded.controllers.manager import Controllers
+
+__all__ = ["Controllers"]
