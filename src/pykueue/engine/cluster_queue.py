@@ -131,7 +131,7 @@ class ClusterQueue(Node):
         put(self, "obj", obj)
         spec = obj.spec if obj is not None else kueue.ClusterQueueSpec()
         groups = []
-        group_of = {}
+        group_of: dict[str, Group] = {}
         flavors: set[str] = set()
         for group in spec.resource_groups:
             compiled = Group(

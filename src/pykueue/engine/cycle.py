@@ -334,8 +334,7 @@ class TreeCycle:
         if old is not None:
             state.let_go(old)
             state.journal.set(old, "superseded", True)
-        if state.journal.on:
-            state.journal.note(record.restore, record.snapshot())
+        state.keep(record)
         record.admission, record.usage, record.holds = holding
         record.reserved_at = self.now
         record.assumed = True

@@ -64,25 +64,34 @@ class Engine(Views):
             turn = TreeCycle(state, self._evaluator, now)
             turn.run(tree)
             decisions += turn.decisions
-            if not turn.progress:
-                for queue in tree.queues:
-                    state.journal.drop(state.ready, queue)
+            if turn.progress:
+                state.wake(tree.queues[0])
         return decisions
 
     def _ready_trees(self) -> list[Tree]:
-        ready = self._state.ready
-        trees = {queue.tree: None for queue in ready}
+        """Trees that may have something to decide, which from now on they have not."""
+        state = self._state
+        trees = {queue.tree: None for queue in state.ready}
+        for queue in list(state.ready) if state.journal.on else ():
+            state.journal.drop(state.ready, queue)
+        state.ready.clear()
         return sorted(trees, key=lambda tree: (tree.root.name, tree.root.is_queue))
 
     def has_heads(self) -> bool:
         """Whether a cycle now could decide something."""
         state = self._state
         state.settle()
+        seen: set[Tree] = set()
         for queue in list(state.ready):
-            if any(member.is_active and member.pending.has_active() for member in queue.tree.queues):
-                return True
-            for member in queue.tree.queues:
-                state.journal.drop(state.ready, member)
+            tree = queue.tree
+            if tree not in seen:
+                seen.add(tree)
+                if any(
+                    member.pending.records and member.is_active and member.pending.has_active()
+                    for member in tree.queues
+                ):
+                    return True
+            state.journal.drop(state.ready, queue)
         return False
 
     def next_wake(self, now: float) -> float | None:
@@ -125,7 +134,7 @@ class Engine(Views):
         if record is None or record.place != HOLDING or not record.assumed:
             return
         state.release(record)
-        state.journal.note(record.restore, record.snapshot())
+        state.keep(record)
         record.assumed = record.admitted = record.evicted = record.eviction_assumed = False
         record.admission, record.usage, record.holds = None, (), frozenset()
         if record.local is not None:

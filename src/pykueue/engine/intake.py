@@ -120,7 +120,7 @@ class Intake:
         for record in list(records):
             if record.place != HOLDING:
                 self.state.dequeue(record)
-                self.state.journal.note(record.restore, record.snapshot())
+                self.state.keep(record)
                 intake_workload.place(self.state, record)
 
     # --- quotas -----------------------------------------------------------------------------------------------
@@ -295,7 +295,7 @@ class Intake:
         """What pod templates mean changed: waiting workloads are read again."""
         for record in list(records):
             if record.place != HOLDING:
-                self.state.journal.note(record.restore, record.snapshot())
+                self.state.keep(record)
                 intake_workload.read_again(self.state, record)
 
 

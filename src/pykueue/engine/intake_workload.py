@@ -35,14 +35,14 @@ def upsert(state: State, obj: kueue.Workload) -> None:
         record = Record(key, obj.metadata.namespace)
         record.obj = obj
         state.journal.put(state.records, key, record)
-        state.journal.note(record.restore, record.snapshot())
+        state.keep(record)
         _read(state, record, obj, facts)
         if facts.holding:
             _take_quota(state, record, facts)
         elif facts.may_queue:
             state.enqueue(record)
         return
-    state.journal.note(record.restore, record.snapshot())
+    state.keep(record)
     if record.superseded:
         record.obj = obj
     elif record.place == HOLDING:
@@ -290,7 +290,7 @@ def restore_slice(state: State, record: Record) -> None:
     old = state.records.get(record.replaces) if record.replaces else None
     if old is None or not old.superseded or old.queue is None:
         return
-    state.journal.note(old.restore, old.snapshot())
+    state.keep(old)
     old.superseded = False
     facts = Facts(old.obj, state.options)
     if facts.holding:

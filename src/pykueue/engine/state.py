@@ -91,6 +91,11 @@ class State:
             return None
         return old
 
+    def keep(self, record: Record) -> None:
+        """Notes what a workload is like before its fields are set, so that a fork can be undone."""
+        if self.journal.on:
+            self.journal.note(record.restore, record.snapshot())
+
     # --- waiting ----------------------------------------------------------------------------------------------
 
     def wake(self, queue: ClusterQueue) -> None:

@@ -1,0 +1,137 @@
+"""Runs an engine event by event in virtual time and counts what it does."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+from pykueue.api import kueue
+from pykueue.api.meta import format_micro_time
+from pykueue.engine import Admit, Engine, Options, Preempt, Removed, Upsert
+
+from . import objects
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A workload to come."""
+
+    at: int
+    """Virtual milliseconds from the start."""
+    kind: str
+    name: str
+    queue: str
+    cpu: int
+    priority: int
+    runs: int
+    """Milliseconds it runs once admitted."""
+
+
+@dataclass(slots=True)
+class Shape:
+    """A load: what is set up, and what arrives in the order it does."""
+
+    name: str
+    setup: list[Any]
+    arrivals: Iterable[Arrival]
+    options: Options = field(default_factory=Options)
+    until: int | None = None
+    """Virtual milliseconds after which it is enough."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run showed."""
+
+    shape: str
+    workloads: int = 0
+    admissions: int = 0
+    preemptions: int = 0
+    cycles: int = 0
+    decisions: int = 0
+    virtual: float = 0.0
+    """Virtual makespan in seconds."""
+    wall: float = 0.0
+    cpu: float = 0.0
+    peak: float = 0.0
+    """Peak of the whole process in MB (maximum resident set)."""
+    waits: dict[str, float] = field(default_factory=dict)
+    """Mean seconds from creation to the last admission, by class."""
+    slowest_cycle: float = 0.0
+
+
+def run(shape: Shape) -> Result:
+    """Runs a shape to its end."""
+    engine = Engine(shape.options)
+    result = Result(shape.name)
+    for obj in (objects.namespace(), *shape.setup):
+        engine.apply(Upsert(obj))
+    arrivals: Iterator[Arrival] = iter(shape.arrivals)
+    coming = next(arrivals, None)
+    finishes: list[tuple[int, int, str]] = []
+    #: (object, how long it runs, class, creation)
+    live: dict[str, tuple[kueue.Workload, int, str, int]] = {}
+    runs: dict[str, int] = {}
+    last_admission: dict[str, tuple[str, float]] = {}
+    number = 0
+    gc.collect()
+    started, started_cpu = time.perf_counter(), time.process_time()
+    while coming is not None or finishes:
+        due = [coming.at] if coming is not None else []
+        if finishes:
+            due.append(finishes[0][0])
+        now = min(due)
+        time_now = objects.START + now / 1000
+        if shape.until is not None and now > shape.until:
+            break
+        while finishes and finishes[0][0] <= now:
+            _, run_number, name = heappop(finishes)
+            if runs.get(name) == run_number:
+                del live[name], runs[name]
+                engine.apply(Removed("Workload", objects.NAMESPACE, name))
+                result.virtual = now / 1000
+        while coming is not None and coming.at <= now:
+            obj = objects.workload(
+                coming.name, coming.queue, coming.cpu, coming.priority, objects.START + coming.at / 1000
+            )
+            live[coming.name] = (obj, coming.runs, coming.kind, coming.at)
+            engine.apply(Upsert(obj))
+            result.workloads += 1
+            coming = next(arrivals, None)
+        stamp = format_micro_time(time_now)
+        while engine.has_heads():
+            result.cycles += 1
+            before = time.perf_counter()
+            decisions = engine.cycle(time_now)
+            result.slowest_cycle = max(result.slowest_cycle, time.perf_counter() - before)
+            result.decisions += len(decisions)
+            for decision in decisions:
+                if isinstance(decision, Admit):
+                    name = decision.key.partition("/")[2]
+                    obj, length, kind, created = live[name]
+                    number += 1
+                    runs[name] = number
+                    heappush(finishes, (now + length, number, name))
+                    engine.apply(Upsert(objects.admitted(obj, decision.admission, stamp)))
+                    result.admissions += 1
+                    last_admission[name] = (kind, (now - created) / 1000)
+                elif isinstance(decision, Preempt):
+                    name = decision.key.partition("/")[2]
+                    runs.pop(name)
+                    engine.apply(Upsert(objects.released(live[name][0], stamp)))
+                    result.preemptions += 1
+    result.wall = time.perf_counter() - started
+    result.cpu = time.process_time() - started_cpu
+    result.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    sums: dict[str, list[float]] = {}
+    for kind, wait in last_admission.values():
+        sums.setdefault(kind, []).append(wait)
+    result.waits = {kind: sum(waits) / len(waits) for kind, waits in sorted(sums.items())}
+    engine.check()
+    return result

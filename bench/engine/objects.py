@@ -1,0 +1,130 @@
+"""Objects for the benches, built as an informer would hand them over."""
+
+from __future__ import annotations
+
+from pykueue.api import kueue
+from pykueue.api.core import Namespace
+from pykueue.api.meta import Condition, ObjectMeta, format_micro_time
+from pykueue.api.quantity import Quantity
+
+NAMESPACE = "bench"
+#: When the virtual clock starts, in seconds since 1970.
+START = 1_767_225_600.0
+
+
+def namespace() -> Namespace:
+    return Namespace(metadata=ObjectMeta(name=NAMESPACE))
+
+
+def flavor(name: str) -> kueue.ResourceFlavor:
+    return kueue.ResourceFlavor(metadata=ObjectMeta(name=name))
+
+
+def local_queue(name: str, cluster_queue: str) -> kueue.LocalQueue:
+    return kueue.LocalQueue(
+        metadata=ObjectMeta(name=name, namespace=NAMESPACE),
+        spec=kueue.LocalQueueSpec(cluster_queue=cluster_queue),
+    )
+
+
+def group(quotas: dict[str, tuple[int, int | None]]) -> kueue.ResourceGroup:
+    """cpu quotas by flavor: (nominal, borrowing limit)."""
+    return kueue.ResourceGroup(
+        covered_resources=["cpu"],
+        flavors=[
+            kueue.FlavorQuotas(
+                name=name,
+                resources=[
+                    kueue.ResourceQuota(
+                        name="cpu",
+                        nominal_quota=Quantity.of(nominal),
+                        borrowing_limit=None if limit is None else Quantity.of(limit),
+                    )
+                ],
+            )
+            for name, (nominal, limit) in quotas.items()
+        ],
+    )
+
+
+def cluster_queue(
+    name: str,
+    quotas: dict[str, tuple[int, int | None]],
+    cohort: str | None = None,
+    reclaim: str = "Never",
+    within: str = "Never",
+    fungibility: kueue.FlavorFungibility | None = None,
+) -> kueue.ClusterQueue:
+    return kueue.ClusterQueue(
+        metadata=ObjectMeta(name=name),
+        spec=kueue.ClusterQueueSpec(
+            resource_groups=[group(quotas)],
+            cohort_name=cohort,
+            namespace_selector=kueue_everything(),
+            preemption=kueue.ClusterQueuePreemption(
+                reclaim_within_cohort=reclaim,  # type: ignore[arg-type]
+                within_cluster_queue=within,  # type: ignore[arg-type]
+            ),
+            flavor_fungibility=fungibility or kueue.FlavorFungibility(),
+        ),
+    )
+
+
+def kueue_everything():  # type: ignore[no-untyped-def]
+    """The selector that takes every namespace."""
+    from pykueue.api.meta import LabelSelector
+
+    return LabelSelector()
+
+
+def workload(name: str, queue: str, cpu: int, priority: int, created: float) -> kueue.Workload:
+    return kueue.Workload(
+        metadata=ObjectMeta(
+            name=name, namespace=NAMESPACE, uid=name, creation_timestamp=format_micro_time(created)
+        ),
+        spec=kueue.WorkloadSpec(
+            queue_name=queue,
+            priority=priority,
+            pod_sets=[
+                kueue.PodSet(
+                    template={
+                        "spec": {
+                            "containers": [
+                                {
+                                    "name": "main",
+                                    "image": "registry.example.com/train:v1",
+                                    "command": ["run", name],
+                                    "resources": {"requests": {"cpu": str(cpu)}},
+                                }
+                            ],
+                            "restartPolicy": "Never",
+                        }
+                    }
+                )
+            ],
+        ),
+    )
+
+
+def admitted(old: kueue.Workload, admission: kueue.Admission, now: str) -> kueue.Workload:
+    """The object once the decision is written."""
+    conditions = [
+        Condition(type=type, status="True", reason=type, message="", last_transition_time=now)
+        for type in ("QuotaReserved", "Admitted")
+    ]
+    return kueue.Workload(
+        metadata=old.metadata,
+        spec=old.spec,
+        status=kueue.WorkloadStatus(conditions=conditions, admission=admission),
+    )
+
+
+def released(old: kueue.Workload, now: str) -> kueue.Workload:
+    """The object once an evicted workload gave its quota back."""
+    conditions = [
+        Condition(type=type, status="False", reason="Pending", message="", last_transition_time=now)
+        for type in ("QuotaReserved", "Admitted")
+    ]
+    return kueue.Workload(
+        metadata=old.metadata, spec=old.spec, status=kueue.WorkloadStatus(conditions=conditions)
+    )
