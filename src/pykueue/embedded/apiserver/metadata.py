@@ -15,7 +15,6 @@ from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.status import (
     Cause,
     forbidden,
-    immutable,
     invalid,
     required,
     too_long,
@@ -246,9 +245,6 @@ def for_update(sent: Object, old: Object) -> Object:
 def update_causes(sent: Object, old: Object) -> list[Cause]:
     """What the change of metadata may not do."""
     found: list[Cause] = []
-    uid = sent.get("uid")
-    if uid and uid != old["uid"]:
-        found.append(immutable("metadata.uid", uid))
     if old.get("deletionTimestamp"):
         added = set(sent.get("finalizers") or ()).difference(old.get("finalizers") or ())
         if added:

@@ -37,8 +37,8 @@ from pykueue.embedded.apiserver.schema import builtin_schema
 from pykueue.embedded.apiserver.status import internal_error, method_not_allowed
 from pykueue.embedded.apiserver.subresources import Subresources, scale_of
 from pykueue.embedded.apiserver.writes import Writes
-from pykueue.embedded.kinds.builtin import builtin_kinds
-from pykueue.embedded.kinds.events import from_core, to_core
+from pykueue.embedded.kinds.base import Kind
+from pykueue.embedded.kinds.builtin import VIEWS, builtin_kinds
 from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.kube.errors import ApiError
 
@@ -133,17 +133,16 @@ class Server:
 
     def _add_builtin_kinds(self) -> None:
         registry = self.core.registry
-        kinds = builtin_kinds()
-        for kind in kinds:
-            if kind.group == "events.k8s.io":
-                continue
+        stored: dict[type[Kind], Endpoint] = {}
+        for kind in builtin_kinds():
             table = self.store.table(f"{kind.group}/{kind.plural}")
-            registry.add(Endpoint(kind, partial(builtin_schema, kind.group, kind.version, kind.kind), table))
-        events = registry.find("", "v1", "events")
-        assert events is not None
-        view = next(kind for kind in kinds if kind.group == "events.k8s.io")
-        schema = partial(builtin_schema, view.group, view.version, view.kind)
-        registry.add(Endpoint(view, schema, events.table, events, to_core, from_core))
+            schema = partial(builtin_schema, kind.group, kind.version, kind.kind)
+            stored[type(kind)] = Endpoint(kind, schema, table)
+            registry.add(stored[type(kind)])
+        for view in VIEWS:
+            kind, storage = view.kind(), stored[view.stored]
+            schema = partial(builtin_schema, kind.group, kind.version, kind.kind)
+            registry.add(Endpoint(kind, schema, storage.table, storage, view.to_stored, view.from_stored))
 
     # -- set-up by the embedding program
 

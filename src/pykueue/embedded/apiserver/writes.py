@@ -23,6 +23,7 @@ from pykueue.embedded.apiserver.status import (
     bad_request,
     conflict,
     forbidden_request,
+    immutable,
     invalid_object,
     method_not_allowed,
     not_found,
@@ -399,7 +400,10 @@ class Writes:
             )
             raise invalid_object(endpoint.group, endpoint.kind.kind, target.name, [cause])
         uid = sent.get("uid")
-        if uid and uid != old["uid"] and call.method == "PUT":
+        if uid and uid != old["uid"]:
+            if call.method != "PUT":
+                cause = immutable("metadata.uid", uid)
+                raise invalid_object(endpoint.group, endpoint.kind.kind, target.name, [cause])
             raise conflict(
                 endpoint.group,
                 endpoint.plural,

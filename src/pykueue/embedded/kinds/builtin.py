@@ -2,27 +2,57 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Callable
+from types import ModuleType
+from typing import NamedTuple
 
-from pykueue.embedded.kinds.base import Kind
+from pykueue.embedded.kinds import apps, autoscaling, core, crd, events, job, node, others, pod, reviews
+from pykueue.embedded.kinds.base import Kind, Object
 
-_MODULES = ("core", "events", "pod", "node", "apps", "job", "others", "reviews", "crd")
+_MODULES: tuple[ModuleType, ...] = (
+    core,
+    events,
+    pod,
+    node,
+    apps,
+    job,
+    autoscaling,
+    others,
+    reviews,
+    crd,
+)
+
+
+class View(NamedTuple):
+    """A kind that is another version of a stored one, in both directions."""
+
+    kind: type[Kind]
+    stored: type[Kind]
+    to_stored: Callable[[Object], Object]
+    from_stored: Callable[[Object], Object]
+
+
+VIEWS = (
+    View(events.Event, events.CoreEvent, events.to_core, events.from_core),
+    View(
+        autoscaling.HorizontalPodAutoscalerV1,
+        autoscaling.HorizontalPodAutoscaler,
+        autoscaling.to_v2,
+        autoscaling.from_v2,
+    ),
+)
 
 
 def builtin_kinds() -> list[Kind]:
-    """One instance of every kind that the modules of this room define."""
-    kinds: list[Kind] = []
-    for name in _MODULES:
-        path = f"pykueue.embedded.kinds.{name}"
-        if find_spec(path) is None:
-            continue
-        for found in vars(import_module(path)).values():
-            if (
-                isinstance(found, type)
-                and issubclass(found, Kind)
-                and found.__module__ == path
-                and found.plural
-            ):
-                kinds.append(found())
-    return kinds
+    """One instance of every stored kind that the modules of this room define."""
+    views = {view.kind for view in VIEWS}
+    return [
+        found()
+        for module in _MODULES
+        for found in vars(module).values()
+        if isinstance(found, type)
+        and issubclass(found, Kind)
+        and found.__module__ == module.__name__
+        and found.plural
+        and found not in views
+    ]

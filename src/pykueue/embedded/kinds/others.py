@@ -210,45 +210,6 @@ class EndpointSlice(Kind):
     plural = "endpointslices"
 
 
-class HorizontalPodAutoscaler(Kind):
-    """autoscaling/v2 HorizontalPodAutoscaler."""
-
-    group = "autoscaling"
-    version = "v2"
-    kind = "HorizontalPodAutoscaler"
-    plural = "horizontalpodautoscalers"
-    short_names = ("hpa",)
-    categories = ("all",)
-    has_generation = False
-    subresources = (STATUS,)
-    columns = (
-        NAME_COLUMN,
-        Column("Reference"),
-        Column("Targets"),
-        Column("MinPods"),
-        Column("MaxPods", "integer"),
-        Column("Replicas", "integer"),
-        AGE_COLUMN,
-    )
-
-    def default(self, obj: Object) -> Object:
-        spec = obj.get("spec") or {}
-        return obj if spec.get("minReplicas") is not None else {**obj, "spec": {**spec, "minReplicas": 1}}
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        target = spec.get("scaleTargetRef") or {}
-        return [
-            obj["metadata"]["name"],
-            f"{target.get('kind')}/{target.get('name')}",
-            "<unknown>",
-            str(spec.get("minReplicas", "<unset>")),
-            spec.get("maxReplicas", 0),
-            status.get("currentReplicas", 0),
-            age_cell(obj, now),
-        ]
-
-
 class DeviceClass(Kind):
     """resource.k8s.io/v1 DeviceClass."""
 
