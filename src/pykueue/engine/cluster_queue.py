@@ -32,18 +32,17 @@ class Tally:
         self.reserved: dict[int, int] = {}
         self.used: dict[int, int] = {}
 
-    def reserve(self, usage: Iterable[tuple[int, int]], sign: int) -> None:
+    def reserve(self, usage: Iterable[tuple[int, int]], sign: int, admitted: bool) -> None:
+        """Counts a workload that holds quota (sign 1), or no longer counts it (-1)."""
         self.reserving += sign
-        _shift(self.reserved, usage, sign)
-
-    def admit(self, usage: Iterable[tuple[int, int]], sign: int) -> None:
-        self.admitted += sign
-        _shift(self.used, usage, sign)
-
-
-def _shift(amounts: dict[int, int], usage: Iterable[tuple[int, int]], sign: int) -> None:
-    for pair, amount in usage:
-        amounts[pair] = amounts.get(pair, 0) + sign * amount
+        reserved = self.reserved
+        for pair, amount in usage:
+            reserved[pair] = reserved.get(pair, 0) + sign * amount
+        if admitted:
+            self.admitted += sign
+            used = self.used
+            for pair, amount in usage:
+                used[pair] = used.get(pair, 0) + sign * amount
 
 
 class Group:

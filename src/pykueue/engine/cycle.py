@@ -21,7 +21,7 @@ from pykueue.engine.preemption import put_back, take_away
 from pykueue.engine.quota import Cell, add, available, remove
 from pykueue.engine.state import State
 from pykueue.engine.tree import Tree
-from pykueue.engine.workload import Record, has_closed_gate
+from pykueue.engine.workload import NO_SCAN, Record, has_closed_gate
 
 _COARSE: dict[str, PendReason] = {
     "Misconfigured": "Inadmissible",
@@ -172,7 +172,7 @@ class TreeCycle:
         if not record.scan or queue.generation == record.scan_generation:
             return
         if not self._keep_scan or self.state.cycle - record.scan_cycle > 1:
-            record.scan = {}
+            record.scan = NO_SCAN
 
     # --- processing -------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class TreeCycle:
             self._reserve(entry)
             return
         if assignment.mode != FIT and self._gates_work and has_closed_gate(entry.record.obj):
-            entry.record.scan = {}
+            entry.record.scan = NO_SCAN
             entry.explanation.outcome = "PreemptionGated"
             self._pend(entry, "AdmissionGated", "PreemptionGated", blocked_on_gates=True)
             return
@@ -220,7 +220,7 @@ class TreeCycle:
         record = entry.record
         if not self.state.scan_memory:
             return
-        scan = found.assignment.scan
+        scan = found.assignment.scan or NO_SCAN
         if scan != record.scan:
             self.progress = True  # the next evaluation begins elsewhere
         self.state.journal.set(record, "scan", scan)
@@ -242,7 +242,7 @@ class TreeCycle:
         entry.found = found
         entry.explanation.attempts = found.assignment.attempts
         entry.explanation.search = found.report
-        entry.record.scan = {}
+        entry.record.scan = NO_SCAN
         if found.assignment.mode != FIT:
             return False
         # It fits once the victims of an earlier entry are gone: what it needs is kept for it.
@@ -310,7 +310,7 @@ class TreeCycle:
 
     def _skip(self, entry: Entry, outcome: Any) -> None:
         if not self._keep_scan:
-            entry.record.scan = {}
+            entry.record.scan = NO_SCAN
         entry.explanation.outcome = outcome
         self._pend(entry, REASONS[WAITING], "FailedAfterNomination")
 
@@ -341,7 +341,7 @@ class TreeCycle:
         record.admitted = passed
         record.ready = False
         record.evicted = record.eviction_assumed = False
-        record.scan = {}
+        record.scan = NO_SCAN
         record.reason = ""
         if queue.pending.sticky is record:
             state.journal.set(queue.pending, "sticky", None)
@@ -388,7 +388,7 @@ class TreeCycle:
                     state.cycle,
                 )
             )
-        record.scan = {}
+        record.scan = NO_SCAN
         entry.explanation.outcome = "Preempting"
         entry.explanation.pending_preemptions = len(entry.found.targets)
         self._pend(entry, "WaitingForPreemptedWorkloads", "PendingPreemption")

@@ -96,6 +96,9 @@ class Evaluator:
         """Victims for a need."""
         names = need.queue.pair_names
         report = Search(needed=tuple(names[pair] for pair in sorted(need.needed)))
+        queue = need.queue
+        if queue.within == "Never" and (queue.reclaim == "Never" or queue.parent is None):
+            return [], report
         if self._options.fair_sharing:
             chosen = fair_preemption.search(
                 need, report, self._options.preemption_strategies, self._within_nominal

@@ -11,6 +11,7 @@ from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
     HOLDING,
+    NO_SCAN,
     PARKED,
     REPLACES_SLICE,
     Facts,
@@ -79,11 +80,11 @@ def _read(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> No
         shape = state.shapes.of(obj.spec.pod_sets, counts, state.limits_of(record.namespace))
         if shape is not record.shape:
             record.shape = shape
-            record.scan = {}
+            record.scan = NO_SCAN
     priority = effective_priority(obj, options)
     if priority != record.priority:
         record.priority = priority
-        record.scan = {}
+        record.scan = NO_SCAN
     record.timestamp = queue_timestamp(obj, facts, options, record.created)
     requeued = facts.requeued
     record.requeue_blocked = requeued is not None and requeued.status == "False"
@@ -125,7 +126,7 @@ def _take_quota(state: State, record: Record, facts: Facts) -> None:
     record.ready = facts.ready
     record.evicted = facts.evicted is not None
     record.eviction_assumed = False
-    record.scan = {}
+    record.scan = NO_SCAN
     state.hold(record, state.queue(admission.cluster_queue))
     if facts.admitted:
         _settle_history(state, record)
@@ -147,8 +148,10 @@ def _update_holding(state: State, record: Record, obj: kueue.Workload, facts: Fa
             state.enqueue(record)
         return
     admission = obj.status.admission
+    old = record.obj
     counts = effective_counts(obj, state.options)
-    old_counts = effective_counts(record.obj, state.options)
+    same_pods = old.spec is obj.spec and old.status.reclaimable_pods == obj.status.reclaimable_pods
+    old_counts = counts if same_pods else effective_counts(old, state.options)
     priority = effective_priority(obj, state.options)
     reserved = facts.reserved
     assert admission is not None
@@ -281,7 +284,7 @@ def read_again(state: State, record: Record) -> None:
         return
     state.dequeue(record)
     record.shape = shape
-    record.scan = {}
+    record.scan = NO_SCAN
     place(state, record)
 
 

@@ -160,14 +160,9 @@ class State:
         queue.seat(record)
         if record.evicted:
             queue.evicted[record.key] = record
-        queue.tally.reserve(usage, 1)
-        local = record.local
-        if local is not None:
-            local.tally.reserve(usage, 1)
-        if record.admitted:
-            queue.tally.admit(usage, 1)
-            if local is not None:
-                local.tally.admit(usage, 1)
+        queue.tally.reserve(usage, 1, record.admitted)
+        if record.local is not None:
+            record.local.tally.reserve(usage, 1, record.admitted)
         cells = queue.cells
         for pair, amount in usage:
             cell = cells.get(pair)
@@ -189,14 +184,9 @@ class State:
         del queue.holding[record.key]
         queue.unseat(record)
         queue.evicted.pop(record.key, None)
-        queue.tally.reserve(usage, -1)
-        local = record.local
-        if local is not None:
-            local.tally.reserve(usage, -1)
-        if record.admitted:
-            queue.tally.admit(usage, -1)
-            if local is not None:
-                local.tally.admit(usage, -1)
+        queue.tally.reserve(usage, -1, record.admitted)
+        if record.local is not None:
+            record.local.tally.reserve(usage, -1, record.admitted)
         cells = queue.cells
         for pair, amount in usage:
             cell = cells.get(pair)

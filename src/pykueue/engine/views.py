@@ -15,7 +15,7 @@ from pykueue.engine.fairness import share_of
 from pykueue.engine.quota import to_quantity
 from pykueue.engine.state import State
 from pykueue.engine.tree import Node
-from pykueue.engine.workload import HOLDING, IN_FLIGHT, OUT, Record
+from pykueue.engine.workload import HOLDING, IN_FLIGHT, NO_SCAN, OUT, Record
 
 
 @dataclass(slots=True)
@@ -242,7 +242,7 @@ class Views:
             return Explanation(
                 problem=f"ClusterQueue {queue.name} does not take workloads of namespace {record.namespace}"
             )
-        scan, record.scan = record.scan, {}
+        scan, record.scan = record.scan, NO_SCAN
         found = self._views_evaluator.evaluate(record, queue, replaced=state.replaced_by(record))
         record.scan = scan
         return Explanation(found.assignment.attempts, found.report)

@@ -5,6 +5,7 @@ Source of the rules: reference/kueue-semantics.md 2.7, 4.2, 4.3, 4.8 and 11.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pykueue.api import kueue
@@ -27,6 +28,10 @@ ACTIVE: Final = "active"
 PARKED: Final = "parked"
 IN_FLIGHT: Final = "in flight"
 HOLDING: Final = "holding"
+
+
+#: Nothing is left to go on from; shared, never changed.
+NO_SCAN: Final[Mapping[tuple[int, str], int]] = {}
 
 
 class Record:
@@ -95,7 +100,7 @@ class Record:
         #: Key of the workload slice it replaces.
         self.replaces = ""
         #: Index of the last flavor tried, by (pod set, resource), where others are left (6.8).
-        self.scan: dict[tuple[int, str], int] = {}
+        self.scan: Mapping[tuple[int, str], int] = NO_SCAN
         self.scan_cycle = 0
         self.scan_generation = 0
         #: Why it waits, in the words of the last decision.
