@@ -16,7 +16,7 @@ from pykueue.embedded.controllers import Controllers
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool, ensure_nodes
 from pykueue.embedded.podscheduler import PodScheduler
-from pykueue.embedded.store import MemoryStore
+from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.resources import KUEUE_GROUP
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, load

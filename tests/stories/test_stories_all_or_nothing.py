@@ -93,7 +93,7 @@ def test_the_default_blocks_no_longer_than_half_an_hour() -> None:
 
     async def story(story: Story) -> None:
         await submit(story)
-        await story.clock.sleep(31 * 60)
+        await story.clock.sleep(30.5 * 60)
         for job in ("job1", "job2"):
             evicted = condition(workload_of(story, job), "Evicted")
             assert (evicted["status"], evicted["reason"]) == ("True", "PodsReadyTimeout")

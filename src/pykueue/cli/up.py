@@ -15,7 +15,8 @@ from pykueue.cli.process import log_to_stderr, until_stopped
 from pykueue.clock import Clock
 from pykueue.cluster import PARTS, Cluster
 from pykueue.embedded.nodes.pool import NodePool, PoolError, load_pools
-from pykueue.embedded.store import MemoryStore, SqliteStore, StoreError
+from pykueue.embedded.store.memory import MemoryStore, StoreError
+from pykueue.embedded.store.sqlite import SqliteStore
 from pykueue.kube.config import ConfigError
 from pykueue.kube.config import load as connect
 from pykueue.kube.transport import Transport
