@@ -170,6 +170,22 @@ class Client:
             options["preconditions"] = given
         return await self._object("DELETE", resource.path(namespace, name), body=options)
 
+    async def delete_collection(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        propagation: str | None = None,
+    ) -> None:
+        """Delete all matching objects of one namespace, or of a cluster-scoped resource."""
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        query = selectors(label_selector, field_selector)
+        await self._object("DELETE", resource.path(namespace), query, options)
+
     async def modify(
         self,
         resource: Resource,

@@ -113,7 +113,6 @@ class JobController:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._recorder.run())
             group.create_task(self._ownership.run())
             group.create_task(self._controller.run())
 
