@@ -92,7 +92,8 @@ class PodLife:
         stop = self._stop
         if stop is None:
             ordered = deadline - (metadata.get("deletionGracePeriodSeconds") or 0)
-            at = max(ordered, min(now, ordered + 1))
+            # The API keeps whole seconds: an order heard of within its second was given just now.
+            at = now if ordered < now < ordered + 1 else ordered
             self._stop = _Stop(at, deadline + at - ordered, fraction=at - ordered)
         else:
             stop.kill_at = min(stop.kill_at, deadline + stop.fraction)
