@@ -17,8 +17,9 @@ import logging
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import orjson
 
@@ -40,22 +41,32 @@ _SMALL_GROUP = 8
 _SCHEMA = """
 CREATE TABLE resources (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE objects (
-    resource INTEGER NOT NULL REFERENCES resources (id),
+    resource INTEGER NOT NULL,
     namespace TEXT NOT NULL,
     name TEXT NOT NULL,
     revision INTEGER NOT NULL,
-    data BLOB NOT NULL,
+    data BLOB,
     PRIMARY KEY (resource, namespace, name)
 );
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
-INSERT INTO counters VALUES ('revision', 1);
+INSERT INTO objects VALUES (0, '', 'revision', 1, NULL);
 """
 
-_PUT = """
-INSERT INTO objects VALUES (?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET revision = excluded.revision, data = excluded.data
-"""
-_DELETE = "DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?"
+_ROW = "(?, ?, ?, ?, ?)"
+#: Rows one statement may put.
+_MOST_ROWS = 4096
+
+
+@lru_cache(maxsize=16)
+def _put_statement(rows: int) -> str:
+    """Puts that many rows. A row without data marks an object as gone."""
+    return (
+        f"INSERT INTO objects VALUES {', '.join([_ROW] * rows)} "
+        "ON CONFLICT DO UPDATE SET revision = excluded.revision, data = excluded.data"
+    )
+
+
+#: Table, namespace, name, revision, data (None when gone).
+_Row = tuple[str, str, str, int, bytes | None]
 
 
 class _Group:
@@ -124,13 +135,14 @@ class SqliteStore(MemoryStore):
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
         self.revision = self.settled_revision = connection.execute(
-            "SELECT value FROM counters WHERE name = 'revision'"
+            "SELECT revision FROM objects WHERE resource = 0"
         ).fetchone()[0]
+        connection.execute("DELETE FROM objects WHERE data IS NULL AND resource != 0")
         names = {}
         for number, name in connection.execute("SELECT id, name FROM resources"):
             names[number] = self.table(name)
             self._resources[name] = number
-        rows = connection.execute("SELECT resource, namespace, name, revision, data FROM objects")
+        rows = connection.execute("SELECT * FROM objects WHERE resource != 0")
         for resource, namespace, name, revision, data in rows:
             names[resource].set(Record((namespace, name), revision, None, data, self._shelf))
 
@@ -223,44 +235,52 @@ class SqliteStore(MemoryStore):
         group, self._gathering = self._gathering, _Group()
         self._committing = group
         # Only the last version of an object in the group needs to reach the file.
-        puts: dict[tuple[str, Key], tuple[int, bytes] | None] = {}
-        for table, event in group.changes:
-            record = event.record
-            gone = event.type == "DELETED"
-            puts[table.name, record.key] = None if gone else (record.revision, record.data)
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._thread, self._write, puts, group.last)
+        last = {(table.name, event.record.key): event for table, event in group.changes}
+        rows: list[_Row] = []
+        for (table, (namespace, name)), event in last.items():
+            data = None if event.type == "DELETED" else event.record.data
+            rows.append((table, namespace, name, event.record.revision, data))
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._write, rows, group.last)
         future.add_done_callback(self._committed)
 
-    def _write(self, puts: dict[tuple[str, Key], tuple[int, bytes] | None], revision: int) -> None:
+    def _resource(self, connection: sqlite3.Connection, table: str) -> int:
+        number = self._resources.get(table)
+        if number is None:
+            connection.execute("INSERT OR IGNORE INTO resources (name) VALUES (?)", (table,))
+            number = connection.execute("SELECT id FROM resources WHERE name = ?", (table,)).fetchone()[0]
+            self._resources[table] = number
+        return number
+
+    def _write(self, rows: list[_Row], revision: int) -> None:
+        """Put the rows and the revision into the file, all or none.
+
+        Nearly always in one statement: between statements this thread has to wait for the interpreter, which
+        a busy server keeps to itself for milliseconds. The number of rows is filled up to a power of two, so
+        that few statements are ever compiled.
+        """
         connection = self._connection
         assert connection is not None
-        rows, gone = [], []
+        parts: list[list[Any]] = []
+        for start in range(0, len(rows), _MOST_ROWS - 1):
+            values: list[Any] = []
+            part = rows[start : start + _MOST_ROWS - 1]
+            for table, *others in part:
+                values.append(self._resource(connection, table))
+                values += others
+            size = 1 << len(part).bit_length()
+            values += [0, "", "revision", revision, None] * (size - len(part))
+            parts.append(values)
+        if len(parts) == 1:
+            connection.execute(_put_statement(len(parts[0]) // 5), parts[0])
+            return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for (table, (namespace, name)), value in puts.items():
-                resource = self._resources.get(table)
-                if resource is None:
-                    cursor = connection.execute("INSERT INTO resources (name) VALUES (?)", (table,))
-                    resource = cursor.lastrowid
-                    assert resource is not None
-                    self._resources[table] = resource
-                if value is None:
-                    gone.append((resource, namespace, name))
-                else:
-                    rows.append((resource, namespace, name, *value))
-            if gone:
-                connection.executemany(_DELETE, gone)
-            if rows:
-                connection.executemany(_PUT, rows)
-            connection.execute("UPDATE counters SET value = ? WHERE name = 'revision'", (revision,))
+            for values in parts:
+                connection.execute(_put_statement(len(values) // 5), values)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            self._resources = {
-                name: number for number, name in connection.execute("SELECT id, name FROM resources")
-            }
             raise
 
     def _committed(self, future: asyncio.Future[None]) -> None:
