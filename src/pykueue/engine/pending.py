@@ -34,7 +34,7 @@ class Bucket:
     def __init__(self, likeness: Likeness, local: LocalQueue | None) -> None:
         self.likeness = likeness
         self.local = local
-        #: (timestamp, uid, key, record); only entries their record knows count.
+        #: (timestamp, key, record); only entries their record knows count.
         self.heap: list[Any] = []
         #: Workloads in it.
         self.size = 0
@@ -48,7 +48,7 @@ class Bucket:
         heap = self.heap
         while heap:
             entry = heap[0]
-            record: Record = entry[3]
+            record: Record = entry[2]
             if record.entry is entry:
                 return record
             heappop(heap)
@@ -56,7 +56,7 @@ class Bucket:
 
     def records(self) -> Iterator[Record]:
         """All of them, in no particular order."""
-        return (entry[3] for entry in self.heap if entry[3].entry is entry)
+        return (entry[2] for entry in self.heap if entry[2].entry is entry)
 
 
 class Pending:
@@ -109,7 +109,7 @@ class Pending:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(likeness, local)
-        entry = (record.timestamp, record.uid, record.key, record)
+        entry = (record.timestamp, record.key, record)
         record.entry = entry
         record.bucket = bucket
         record.place = ACTIVE
@@ -152,14 +152,14 @@ class Pending:
         heap = self._heaps.get(bucket.local)
         if heap is None:
             heap = self._heaps[bucket.local] = []
-        entry = (-top.priority, top.timestamp, top.uid, top.key, _ticket(), bucket)
+        entry = (-top.priority, top.timestamp, top.key, _ticket(), bucket)
         bucket.listed = entry
         heappush(heap, entry)
 
     def _first(self, heap: list[Any]) -> Record | None:
         while heap:
             entry = heap[0]
-            bucket: Bucket = entry[5]
+            bucket: Bucket = entry[4]
             if bucket.listed is not entry:
                 heappop(heap)
                 continue
@@ -168,8 +168,8 @@ class Pending:
                 heappop(heap)
                 bucket.listed = None
                 continue
-            if top.key != entry[3] or top.timestamp != entry[1]:
-                entry = (-top.priority, top.timestamp, top.uid, top.key, _ticket(), bucket)
+            if top.key != entry[2] or top.timestamp != entry[1]:
+                entry = (-top.priority, top.timestamp, top.key, _ticket(), bucket)
                 bucket.listed = entry
                 heapreplace(heap, entry)
                 continue
@@ -195,7 +195,7 @@ class Pending:
             used = usage(local) if usage is not None else 0.0
             if sticky is not None and sticky.local is local:
                 first = sticky
-            order = (used, first is not sticky, -first.priority, first.timestamp, first.uid, first.key)
+            order = (used, first is not sticky, -first.priority, first.timestamp, first.key)
             if best is None or order < best_order:
                 best, best_order = first, order
         return best
@@ -289,6 +289,5 @@ class Pending:
             not (record is self.sticky),
             -record.priority,
             record.timestamp,
-            record.uid,
             record.key,
         )
