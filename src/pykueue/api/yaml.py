@@ -90,7 +90,12 @@ def load_documents(text: str, source: str = "<input>") -> list[dict[str, Any]]:
 
     Raises YamlError.
     """
-    objects: list[dict[str, Any]] = []
+    return [manifest for _, manifest in load_with_places(text, source)]
+
+
+def load_with_places(text: str, source: str = "<input>") -> list[tuple[str, dict[str, Any]]]:
+    """The same, each object with the place it stands in: `jobs.yaml: document 2 (line 9)`."""
+    objects: list[tuple[str, dict[str, Any]]] = []
     number = 0
     loader = _ManifestLoader(text)
     try:
@@ -132,7 +137,7 @@ def _size(node: _yaml.Node | None, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-def _collect(document: Any, objects: list[dict[str, Any]], where: str) -> None:
+def _collect(document: Any, objects: list[tuple[str, dict[str, Any]]], where: str) -> None:
     if not isinstance(document, dict):
         raise YamlError(
             f"{where}: found {_name_of(document)} where an object with apiVersion and kind is needed"
@@ -146,7 +151,7 @@ def _collect(document: Any, objects: list[dict[str, Any]], where: str) -> None:
     for field in ("apiVersion", "kind"):
         if not isinstance(document.get(field), str) or not document[field]:
             raise YamlError(f"{where}: {field} is missing; every object names its apiVersion and kind")
-    objects.append(document)
+    objects.append((where, document))
 
 
 def _name_of(value: Any) -> str:
