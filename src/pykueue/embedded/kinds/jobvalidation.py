@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pykueue.embedded.apiserver.metadata import label_value_fault, qualified_name_fault
 from pykueue.embedded.apiserver.selectors import selector_matches
 from pykueue.embedded.apiserver.status import (
     Cause,
@@ -144,7 +145,8 @@ def _template(spec: Object, path: str) -> list[Cause]:
     pod_spec = (spec.get("template") or {}).get("spec")
     if not pod_spec:
         return [required(f"{path}.template.spec.containers")]
-    causes = validate_pod_spec(pod_spec, f"{path}.template.spec")
+    causes = _labels(spec["template"], f"{path}.template")
+    causes += validate_pod_spec(pod_spec, f"{path}.template.spec")
     policy = pod_spec.get("restartPolicy")
     where = f"{path}.template.spec.restartPolicy"
     if policy not in ("OnFailure", "Never"):
@@ -152,6 +154,15 @@ def _template(spec: Object, path: str) -> list[Cause]:
         causes.append(required(where, 'valid values: "OnFailure", "Never"'))
     elif policy != "Never" and spec.get("podFailurePolicy") is not None:
         causes.append(invalid(where, policy, 'only "Never" is supported when podFailurePolicy is specified'))
+    return causes
+
+
+def _labels(template: Object, path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for key, value in ((template.get("metadata") or {}).get("labels") or {}).items():
+        for subject, fault in ((key, qualified_name_fault(key)), (value, label_value_fault(value))):
+            if fault:
+                causes.append(invalid(f"{path}.labels", subject, fault))
     return causes
 
 
