@@ -12,6 +12,7 @@ from pykueue.embedded.nodes.pool import ensure_nodes, parse_pools
 from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 from pykueue.kube.resources import EVENTS, PODS
 
 SIM = "sim.pykueue.io/"
@@ -82,6 +83,32 @@ class Stage:
 
     async def until(self, seconds):
         await self.clock.sleep(seconds - self.now)
+
+
+class Flaky:
+    """A transport on which some writes to a subresource fail, some although they were carried out."""
+
+    def __init__(self, inner, subresource):
+        self.inner = inner
+        self.subresource = subresource
+        self.writes = 0
+
+    async def call(self, request):
+        if request.method == "GET" or not request.path.endswith(self.subresource):
+            return await self.inner.call(request)
+        self.writes += 1
+        if self.writes % 3 == 0:
+            raise ApiError(500, "InternalError", "the disk is full")
+        answer = await self.inner.call(request)
+        if self.writes % 3 == 1:
+            raise ConnectionError("reset by peer")
+        return answer
+
+    def watch(self, request):
+        return self.inner.watch(request)
+
+    async def close(self):
+        await self.inner.close()
 
 
 @asynccontextmanager

@@ -58,6 +58,7 @@ class PodLife:
         self.acknowledged: float | None = None
         #: Whether the pod's sandbox was made, and with it the pod has its address.
         self.sandbox = False
+        self.address = ""
         self.over = False
         self._stop: _Stop | None = None
         self._init_failed = False
@@ -68,7 +69,8 @@ class PodLife:
         if not status.get("startTime"):
             return
         self.acknowledged = parse_time(status["startTime"])
-        self.sandbox = bool(status.get("podIP"))
+        self.address = status.get("podIP") or ""
+        self.sandbox = bool(self.address)
         for field, containers in (
             ("initContainerStatuses", self._init),
             ("containerStatuses", self._regular),
@@ -289,16 +291,16 @@ class PodLife:
             return "Failed" if failed or any(one.exit_code for one in self._regular) else "Succeeded"
         return "Running" if any(one.state != NEW for one in self._regular) else "Pending"
 
-    def status(self, pod: Object, address: str, host: str) -> Object:
-        """The pod's status as it is now, `pod` being what the API shows."""
+    def status(self, pod: Object, host: str) -> Object:
+        """The pod's status as it is now, `pod` being what the API shows and `host` the node's address."""
         shown = pod.get("status") or {}
         phase = self.phase
         waiting = "PodInitializing" if self._init and self.sandbox else "ContainerCreating"
         new: Object = {**shown, "phase": phase, "hostIP": host, "hostIPs": [{"ip": host}]}
         if self.acknowledged is not None and not shown.get("startTime"):
             new["startTime"] = format_time(self.acknowledged)
-        if address and not shown.get("podIP"):
-            new["podIP"], new["podIPs"] = address, [{"ip": address}]
+        if self.address and not shown.get("podIP"):
+            new["podIP"], new["podIPs"] = self.address, [{"ip": self.address}]
         new["containerStatuses"] = [
             one.status(self.uid, waiting, ready=self._is_ready(one)) for one in self._regular
         ]

@@ -54,11 +54,13 @@ class Families:
     def __init__(self) -> None:
         self._families: dict[str, dict[str, Interval]] = {}
 
-    def started(self, owner: str, uid: str, start: float) -> None:
-        """A pod runs."""
+    def started(self, owner: str, uid: str, start: float) -> bool:
+        """A pod runs; whether that is news."""
         family = self._families.setdefault(owner, {})
-        if uid not in family:
-            family[uid] = Interval(start)
+        if uid in family:
+            return False
+        family[uid] = Interval(start)
+        return True
 
     def ended(self, owner: str, uid: str, start: float, end: float) -> None:
         """A pod ran, and no longer does."""

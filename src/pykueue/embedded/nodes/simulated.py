@@ -148,16 +148,14 @@ class SimulatedNodes:
         life = self._lives.pop(uid, None)
         self._told.pop(uid, None)
         self._keys.pop(uid, None)
-        if life is not None or (pod.get("status") or {}).get("phase") not in _TERMINAL:
-            self._release_address(pod)
+        status = pod.get("status") or {}
+        if life is not None:
+            self._pod_addresses.release(life.address)
+        elif status.get("phase") not in _TERMINAL:
+            self._pod_addresses.release(status.get("podIP") or "")
         owner = _owner(pod)
         if owner is not None:
             self._families.forget(owner, uid, self._clock.time())
-
-    def _release_address(self, pod: Object) -> None:
-        address = (pod.get("status") or {}).get("podIP")
-        if address and not pod["spec"].get("hostNetwork"):
-            self._pod_addresses.release(address)
 
     # Nodes
 
@@ -218,8 +216,9 @@ class SimulatedNodes:
         if node is None or not host:
             return None
         if (pod.get("status") or {}).get("phase") in _TERMINAL:
-            if self._lives.pop(pod["metadata"]["uid"], None) is not None:
-                self._release_address(pod)
+            ended = self._lives.pop(pod["metadata"]["uid"], None)
+            if ended is not None:
+                self._pod_addresses.release(ended.address)
             await self._remove(pod)
             return None
         life = self._life(pod, node)
@@ -227,9 +226,11 @@ class SimulatedNodes:
             life.observe(pod, self._clock.time())
         following = life.advance(self._clock.time() + _GRAIN, self._gathered(pod, life))
         pod = await self._write(pod, life, host)
+        self._tell(pod, life)
+        self._count_in(pod, life)
         if life.over:
             self._lives.pop(life.uid, None)
-            self._release_address(pod)
+            self._pod_addresses.release(life.address)
             await self._remove(pod)
             return None
         return None if following is None else max(0.0, following - self._clock.time())
@@ -255,25 +256,18 @@ class SimulatedNodes:
     async def _write(self, pod: Object, life: PodLife, host: str) -> Object:
         """Make the API show the pod as it is now."""
         shown = pod.get("status") or {}
-        address = shown.get("podIP") or ""
-        taken = ""
-        if life.sandbox and not address:
-            address = host if pod["spec"].get("hostNetwork") else (taken := self._pod_addresses.take())
-        status = life.status(pod, address, host)
+        if life.sandbox and not life.address:
+            hosted = pod["spec"].get("hostNetwork")
+            life.address = shown.get("podIP") or (host if hosted else self._pod_addresses.take())
+        status = life.status(pod, host)
         if status == shown:
             return pod
         metadata = pod["metadata"]
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
-        try:
-            written = await self._client.patch(
-                PODS, metadata["name"], metadata["namespace"], patch, subresource="status"
-            )
-        except BaseException:
-            self._pod_addresses.release(taken)
-            raise
+        written = await self._client.patch(
+            PODS, metadata["name"], metadata["namespace"], patch, subresource="status"
+        )
         self._note(written)
-        self._tell(written, life)
-        self._count_in(written, life)
         return written
 
     def _note(self, pod: Object) -> None:
@@ -291,7 +285,8 @@ class SimulatedNodes:
         if life.over:
             self._families.ended(owner, life.uid, since, life.ended_at)
             return
-        self._families.started(owner, life.uid, since)
+        if not self._families.started(owner, life.uid, since):
+            return
         if self._families.gathered(owner, since, life.program.waits_for) is not None:
             for uid in self._families.members(owner):
                 if uid in self._lives:

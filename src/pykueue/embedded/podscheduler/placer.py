@@ -37,12 +37,22 @@ class Placed(NamedTuple):
     node: str
 
 
+class Likeness(NamedTuple):
+    """Pods of which this is equal meet with the same refusals: what helps one may help all."""
+
+    shape: Shape
+    related: object
+    priority: int
+    preempts: bool
+    #: The anti-affinity terms of placed pods that mean these.
+    repelled_by: tuple[PodTerm, ...]
+
+
 class Unplaced(NamedTuple):
     """No node takes the pod now. With `nominated`, one will when the victims are gone."""
 
     message: str
-    #: Pods with equal keys meet with the same refusals: what helps one may help all.
-    alike: object
+    alike: Likeness
     nominated: str = ""
     victims: tuple[PodInfo, ...] = ()
 
@@ -118,7 +128,7 @@ class Placer:
         """Look for a node. `default_spread` applies to pods that say nothing about spreading."""
         cluster = self._cluster
         repelled_by = repelling(cluster, pod) if cluster.repelling else ()
-        alike = (pod.shape, pod.related, pod.priority, pod.preempts, repelled_by)
+        alike = Likeness(pod.shape, pod.related, pod.priority, pod.preempts, repelled_by)
         if not cluster.nodes:
             return Unplaced(NO_NODES, alike)
         check = self._relation_check(pod, repelled_by)

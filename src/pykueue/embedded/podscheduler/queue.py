@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable
+from typing import Any, Generic, TypeVar
 
 from pykueue.embedded.podscheduler.podinfo import PodInfo
+
+#: What makes pods alike: equal for those that the same thing would help.
+K = TypeVar("K", bound=Hashable)
 
 #: Wait after the first failed attempt; doubles with each up to the largest.
 BACKOFF_BASE = 1.0
@@ -26,7 +29,7 @@ STALE = 300.0
 _ACTIVE, _WAITING, _SLEEPING, _IN_CYCLE = "active", "waiting", "sleeping", "in cycle"
 
 
-class _Entry:
+class _Entry(Generic[K]):
     __slots__ = ("attempts", "group", "pod", "since", "state", "until", "version")
 
     def __init__(self, pod: PodInfo, now: float) -> None:
@@ -39,20 +42,20 @@ class _Entry:
         self.state = _ACTIVE
         #: Grows with every change of state, so that heap entries of earlier ones can be told.
         self.version = 0
-        self.group: Group | None = None
+        self.group: Group[K] | None = None
 
 
-class Group:
+class Group(Generic[K]):
     """Pods for which the same thing was missing."""
 
     __slots__ = ("key", "members", "resting", "scout", "woken")
 
-    def __init__(self, key: object) -> None:
+    def __init__(self, key: K) -> None:
         self.key = key
         #: By uid, in the order in which they failed.
-        self.members: dict[str, _Entry] = {}
+        self.members: dict[str, _Entry[K]] = {}
         #: The member that is being tried.
-        self.scout: _Entry | None = None
+        self.scout: _Entry[K] | None = None
         #: Something happened that could help.
         self.woken = False
         #: Woken, but every member backs off.
@@ -64,20 +67,20 @@ class Group:
         return next(iter(self.members.values())).pod
 
 
-class Queue:
+class Queue(Generic[K]):
     """Hands out one pod at a time, by priority, then by the time it entered.
 
     Gang scheduling would hand out a whole group of pods here, in place of one.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
-        self._groups: dict[object, Group] = {}
-        self._active: list[tuple[int, float, int, _Entry, int]] = []
-        self._backoff: list[tuple[float, int, _Entry, int]] = []
+        self._entries: dict[str, _Entry[K]] = {}
+        self._groups: dict[K, Group[K]] = {}
+        self._active: list[tuple[int, float, int, _Entry[K], int]] = []
+        self._backoff: list[tuple[float, int, _Entry[K], int]] = []
         #: Groups whose members all back off, by the time the first of them may be tried.
-        self._resting: list[tuple[float, int, Group]] = []
-        self._stale: deque[tuple[float, _Entry, int]] = deque()
+        self._resting: list[tuple[float, int, Group[K]]] = []
+        self._stale: deque[tuple[float, _Entry[K], int]] = deque()
         self._count = 0
 
     def __len__(self) -> int:
@@ -133,7 +136,7 @@ class Queue:
             entry.version += 1
             self._next_scout(entry, now, found_place=True)
 
-    def failed(self, uid: str, alike: object, now: float) -> None:
+    def failed(self, uid: str, alike: K, now: float) -> None:
         """No node takes the pod: asleep with those `alike` until woken."""
         entry = self._entries.get(uid)
         if entry is None:
@@ -163,11 +166,11 @@ class Queue:
 
     # Waking
 
-    def groups(self) -> Iterable[Group]:
-        """The groups that sleep."""
-        return [group for group in self._groups.values() if not group.woken]
+    def groups(self) -> Iterable[Group[K]]:
+        """The groups that sleep; none is empty."""
+        return [group for group in self._groups.values() if not group.woken and group.members]
 
-    def wake(self, group: Group, now: float) -> None:
+    def wake(self, group: Group[K], now: float) -> None:
         """Something happened that may help the group."""
         group.woken = True
         self._send_scout(group, now)
@@ -207,7 +210,7 @@ class Queue:
             if entry.version == version and entry.group is not None:
                 self.wake(entry.group, now)
 
-    def _send_scout(self, group: Group, now: float) -> None:
+    def _send_scout(self, group: Group[K], now: float) -> None:
         if group.scout is not None or group.resting:
             return
         soonest: float | None = None
@@ -224,7 +227,7 @@ class Queue:
             self._count += 1
             heapq.heappush(self._resting, (soonest, self._count, group))
 
-    def _next_scout(self, entry: _Entry, now: float, *, found_place: bool) -> None:
+    def _next_scout(self, entry: _Entry[K], now: float, *, found_place: bool) -> None:
         """The entry is out of its cycle: if it was a scout, its group goes on or back to sleep."""
         group = entry.group
         if group is None or group.scout is not entry:
@@ -239,7 +242,7 @@ class Queue:
         else:
             group.woken = False
 
-    def _leave_group(self, entry: _Entry) -> None:
+    def _leave_group(self, entry: _Entry[K]) -> None:
         group = entry.group
         if group is not None and group.scout is not entry:
             group.members.pop(entry.pod.uid, None)
@@ -247,23 +250,23 @@ class Queue:
             if not group.members and group.scout is None:
                 self._drop(group)
 
-    def _drop(self, group: Group) -> None:
+    def _drop(self, group: Group[K]) -> None:
         if self._groups.get(group.key) is group:
             del self._groups[group.key]
 
-    def _activate(self, entry: _Entry) -> None:
+    def _activate(self, entry: _Entry[K]) -> None:
         self._turn(entry, _ACTIVE)
         self._count += 1
         item: Any = (-entry.pod.priority, entry.since, self._count, entry, entry.version)
         heapq.heappush(self._active, item)
 
     @staticmethod
-    def _turn(entry: _Entry, state: str) -> None:
+    def _turn(entry: _Entry[K], state: str) -> None:
         entry.state = state
         entry.version += 1
 
     @staticmethod
-    def _back_off(entry: _Entry, now: float) -> None:
+    def _back_off(entry: _Entry[K], now: float) -> None:
         entry.attempts += 1
         entry.since = now
         entry.until = now + min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** (entry.attempts - 1))

@@ -18,7 +18,7 @@ from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.podspec import DEFAULT_SCHEDULER
 from pykueue.embedded.podscheduler.cluster import Cluster
-from pykueue.embedded.podscheduler.placer import Placed, Placer, Unplaced, placed_at
+from pykueue.embedded.podscheduler.placer import Likeness, Placed, Placer, Unplaced, placed_at
 from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, is_terminal
 from pykueue.embedded.podscheduler.queue import Queue
 from pykueue.embedded.podscheduler.terms import Spread, default_spread
@@ -52,14 +52,15 @@ class PodScheduler:
         self._informers = InformerFactory(self._client, clock=clock)
         self._cluster = Cluster()
         self._placer = Placer(self._cluster, rng)
-        self._queue = Queue()
+        self._queue: Queue[Likeness] = Queue()
         self._reader = PodReader()
         #: Selectors of the services of each namespace, by service name.
         self._services: dict[str, dict[str, dict[str, str]]] = {}
         #: Nodes that may have become able to take more since the queue was last asked.
         self._improved: set[str] = set()
-        #: Whether pods that depend on other pods may be helped by what happened.
-        self._company_changed = False
+        #: Whether pods came to nodes, and whether pods went, since then.
+        self._arrivals = False
+        self._departures = False
         self._bindings: WorkQueue[str] = WorkQueue(clock)
         #: Pods on their way to a node: decided, not yet seen in the watch.
         self._assumed: dict[str, PodInfo] = {}
@@ -104,7 +105,7 @@ class PodScheduler:
             self._cluster.remove_node(old["metadata"]["name"])
         elif self._cluster.set_node(new):
             self._improved.add(new["metadata"]["name"])
-            self._company_changed = True
+            self._arrivals = self._departures = True
 
     def _on_namespace(self, old: Object | None, new: Object | None) -> None:
         if new is None:
@@ -112,7 +113,7 @@ class PodScheduler:
             self._cluster.set_namespace(old["metadata"]["name"], None)
         elif old is None or old["metadata"].get("labels") != new["metadata"].get("labels"):
             self._cluster.set_namespace(new["metadata"]["name"], new["metadata"].get("labels") or {})
-            self._company_changed = True
+            self._arrivals = self._departures = True
 
     def _on_service(self, old: Object | None, new: Object | None) -> None:
         service = new or old
@@ -154,6 +155,7 @@ class PodScheduler:
         if known is not None:
             self._cluster.remove_pod(uid)
             self._improved.add(known.node)
+            self._departures = True
         if pod is not None:
             self._add(pod)
 
@@ -186,7 +188,7 @@ class PodScheduler:
         pod = self._cluster.remove_pod(uid)
         if pod is not None:
             self._improved.add(pod.node)
-            self._company_changed = True
+            self._departures = True
         self._drop_waiting(uid)
 
     def _drop_waiting(self, uid: str) -> None:
@@ -200,7 +202,7 @@ class PodScheduler:
         if self._cluster.add_pod(pod):
             # An anti-affinity nobody had before divides the waiting pods anew.
             self._queue.wake_all(self._now())
-        self._company_changed = True
+        self._arrivals = True
 
     # Deciding
 
@@ -235,18 +237,19 @@ class PodScheduler:
 
     def _wake_helped(self) -> None:
         """Wake the sleeping pods that may fit after what happened since the last time."""
-        if not self._improved and not self._company_changed:
+        if not self._improved and not self._arrivals and not self._departures:
             return
         nodes = [node for name in self._improved if (node := self._cluster.node(name)) is not None]
-        company_changed, self._company_changed = self._company_changed, False
+        arrivals, departures = self._arrivals, self._departures
         self._improved.clear()
+        self._arrivals = self._departures = False
         now = self._now()
         for group in self._queue.groups():
-            pod = group.example if group.members else None
-            if pod is None:
-                continue
-            if (company_changed and pod.relations.demands) or any(
-                self._placer.could_help(pod, node) for node in nodes
+            pod, said = group.example, group.example.relations
+            if (
+                (arrivals and said.helped_by_arrivals)
+                or (departures and (said.helped_by_departures or group.key.repelled_by))
+                or any(self._placer.could_help(pod, node) for node in nodes)
             ):
                 self._queue.wake(group, now)
 
@@ -313,11 +316,30 @@ class PodScheduler:
             await self._client.create(PODS, binding, name=pod.name, subresource="binding")
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.info("pod %s could not be bound to node %s: %s", pod.key, pod.node, error)
-            self._unbind(pod)
-            return
+            if not await self._is_bound(pod):
+                return
+        self._bindings.forget(uid)
         self._events.event(
             pod.manifest, NORMAL, "Scheduled", f"Successfully assigned {pod.key} to {pod.node}"
         )
+
+    async def _is_bound(self, pod: PodInfo) -> bool:
+        """After a binding that seems to have failed: whether it was carried out nevertheless.
+
+        Until that is known the pod keeps its place on the books, or somebody else would be given it too.
+        """
+        try:
+            stored = await self._client.get(PODS, pod.name, pod.namespace)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            if isinstance(error, ApiError) and error.not_found:
+                self._unbind(pod)
+            else:
+                self._bindings.add_rate_limited(pod.uid)
+            return False
+        if stored["metadata"]["uid"] == pod.uid and stored["spec"].get("nodeName"):
+            return bool(stored["spec"]["nodeName"] == pod.node)
+        self._unbind(pod)
+        return False
 
     def _unbind(self, pod: PodInfo) -> None:
         """The pod did not get its node: take it off the books, and try again unless it is gone."""
@@ -325,6 +347,7 @@ class PodScheduler:
             return
         self._cluster.remove_pod(pod.uid)
         self._improved.add(pod.node)
+        self._departures = True
         self._wake.set()
         manifest = self._informers.informer(PODS).get(pod.namespace, pod.name)
         if manifest is None or manifest["metadata"]["uid"] != pod.uid or is_terminal(manifest):

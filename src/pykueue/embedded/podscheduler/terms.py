@@ -184,6 +184,16 @@ class Relations(NamedTuple):
         """Whether any of it can keep the pod from a node."""
         return bool(self.affinity or self.anti_affinity or self.hard_spread)
 
+    @property
+    def helped_by_arrivals(self) -> bool:
+        """Whether a pod that is placed somewhere can open a node to this one."""
+        return bool(self.affinity or self.hard_spread)
+
+    @property
+    def helped_by_departures(self) -> bool:
+        """Whether a pod that goes can open other nodes than its own to this one."""
+        return bool(self.anti_affinity or self.hard_spread)
+
 
 NO_RELATIONS = Relations()
 
