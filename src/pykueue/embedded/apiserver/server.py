@@ -25,6 +25,7 @@ from pykueue.embedded.apiserver.custom import CustomResources, GroupConversion
 from pykueue.embedded.apiserver.decoding import decode
 from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.discovery import Discovery
+from pykueue.embedded.apiserver.escalation import escalation_check
 from pykueue.embedded.apiserver.inprocess import InProcessTransport
 from pykueue.embedded.apiserver.listening import Address, Listener
 from pykueue.embedded.apiserver.logs import LogSource, no_lines, pod_logs
@@ -36,6 +37,7 @@ from pykueue.embedded.apiserver.reviews import Reviews
 from pykueue.embedded.apiserver.schema import builtin_schema
 from pykueue.embedded.apiserver.status import internal_error, method_not_allowed
 from pykueue.embedded.apiserver.subresources import Subresources, scale_of
+from pykueue.embedded.apiserver.webhooks import Webhooks
 from pykueue.embedded.apiserver.writes import Writes
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.kinds.builtin import VIEWS, builtin_kinds
@@ -73,8 +75,10 @@ class Server:
         self._subresources = Subresources(self.core, self._writes, self._deletion)
         self._custom = CustomResources(self.core, self._deletion, self._spawn)
         self.authorizer = Authorizer(self.core)
+        self.admission.register(escalation_check(self.authorizer))
         self.discovery = Discovery(self.core.registry)
         self._reviews = Reviews(self.authorizer)
+        self.webhooks = Webhooks(self.core)
         self._authenticator: Authenticator | None = None
         #: Where the logs of pods come from; whoever runs the pods sets it.
         self.log_source: LogSource = no_lines
@@ -88,6 +92,7 @@ class Server:
         await self.store.open()
         self._add_builtin_kinds()
         self._custom.load()
+        self.webhooks.load()
         for name in _FIRST_NAMESPACES:
             if self.core.find("", "namespaces", "", name) is None:
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -119,6 +124,7 @@ class Server:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self.webhooks.close()
         await self.store.close()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
