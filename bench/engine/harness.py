@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import resource
 import time
-import tracemalloc
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush

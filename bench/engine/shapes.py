@@ -9,7 +9,9 @@ from . import objects
 from .harness import Arrival, Shape
 
 
-def _stream(queue: str, kind: str, count: int, every: int, cpu: int, runs: int, priority: int) -> Iterator[Arrival]:
+def _stream(
+    queue: str, kind: str, count: int, every: int, cpu: int, runs: int, priority: int
+) -> Iterator[Arrival]:
     for number in range(count):
         yield Arrival(number * every, kind, f"{queue}-{kind}-{number}", queue, cpu, priority, runs)
 

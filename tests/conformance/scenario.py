@@ -1,4 +1,5 @@
-"""Reading and replaying the recorded scenarios of the reference implementation (their README has the format)."""
+"""Reading and replaying the recorded scenarios of the reference implementation (their README has the
+format)."""
 
 from __future__ import annotations
 

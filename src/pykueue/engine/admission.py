@@ -1,4 +1,5 @@
-"""Writing a choice of flavors down: the Admission that goes into the workload's status, and the usage it stands for."""
+"""Writing a choice of flavors down: the Admission that goes into the workload's status, and the usage it
+stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Choosing flavors: which flavor each resource of each pod set gets, and whether that fits, preempts or fails.
+"""Choosing flavors: which flavor each resource of each pod set gets, and whether that fits, preempts or
+fails.
 
 Source of the rules: reference/kueue-semantics.md 6.4 to 6.9.
 """
@@ -71,7 +72,8 @@ class Assignment:
         self.choices: list[dict[str, Choice]] = [{} for _ in counts]
         #: Amount by pair; amounts above what a replaced slice holds already.
         self.usage: dict[int, int] = {}
-        #: Index of the last flavor looked at, where that was not the last one: the next cycle goes on from there.
+        #: Index of the last flavor looked at, where that was not the last one: the next cycle goes on from
+        #: there.
         self.scan: dict[tuple[int, str], int] = {}
         #: Index into REASONS.
         self.reason = 0
@@ -277,7 +279,8 @@ class Chooser:
             attempt.borrowing_level = level
             choices.append(Choice(option.flavor, cell, amount, mode, level))
             if self.queue.prefer_preemption:
-                # Component-wise: the worst mode alone decides whether the flavor fits (defect D4 of the reference).
+                # Component-wise: the worst mode alone decides whether the flavor fits (defect D4 of the
+                # reference).
                 worst_mode, worst_level = min(worst_mode, mode), max(worst_level, level)
             elif self._better(worst_mode, worst_level, mode, level):
                 worst_mode, worst_level = mode, level
@@ -288,7 +291,8 @@ class Chooser:
     ) -> int:
         """Why a flavor fails that lacks room: if some resource could never fit, waiting for room is no use.
 
-        The reference reports whichever resource it happens to look at first; this does not depend on the order.
+        The reference reports whichever resource it happens to look at first; this does not depend on the
+        order.
         """
         for resource, cell, requested in zip(step.resources, option.cells, wanted, strict=True):
             assumed = result.usage.get(cell.pair, 0)

@@ -1,6 +1,7 @@
 """A ClusterQueue as the engine sees it: its rules compiled, who waits, who holds quota.
 
-A queue that workloads or LocalQueues name but that has no object yet is kept as well, without quota and inactive.
+A queue that workloads or LocalQueues name but that has no object yet is kept as well, without quota and
+inactive.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ class ClusterQueue(Node):
         "inactive",
         "obj",
         "pending",
-        "prefer_preemption",
         "preempt_try_next",
+        "prefer_preemption",
         "reclaim",
         "seats",
         "selector",
@@ -122,7 +123,7 @@ class ClusterQueue(Node):
         #: LocalQueues compete by what they used (10).
         self.fair_by_usage = False
 
-    # --- configuration ----------------------------------------------------------------------------------------
+    # --- configuration ----------------------------------------------------------------------------------
 
     def configure(self, obj: kueue.ClusterQueue | None) -> None:
         """Takes the rules from the object; without one the queue has no quota."""
@@ -210,7 +211,7 @@ class ClusterQueue(Node):
         chosen = set(flavors)
         return [name for name, on in self.check_rules if not on or on & chosen]
 
-    # --- what is held -----------------------------------------------------------------------------------------
+    # --- what is held -----------------------------------------------------------------------------------
 
     def held_pairs(self) -> Iterator[int]:
         """Pairs that workloads of this queue use, whether or not the queue has quota for them."""

@@ -1,8 +1,8 @@
 """One scheduling cycle over the heads of one tree: nominate, order, process, put back.
 
-Entries are nominated against the tree as it is and then processed one by one, each seeing the usage the earlier ones left
-behind. While entries are processed the cells of the tree hold what is planned (everything earlier entries asked for);
-what is only planned is taken off again at the end, and what was admitted stays.
+Entries are nominated against the tree as it is and then processed one by one, each seeing the usage the
+earlier ones left behind. While entries are processed the cells of the tree hold what is planned (everything
+earlier entries asked for); what is only planned is taken off again at the end, and what was admitted stays.
 Source of the rules: reference/kueue-semantics.md 5.
 """
 
@@ -112,7 +112,7 @@ class TreeCycle:
         for cell, amount in self._planned.items():
             remove(cell, amount)
 
-    # --- order ------------------------------------------------------------------------------------------------
+    # --- order ------------------------------------------------------------------------------------------
 
     def _rank(self, entry: Entry) -> tuple[Any, ...]:
         """Position among the entries of a tree (5.4)."""
@@ -137,7 +137,7 @@ class TreeCycle:
             self._preemptors_first and entry.is_preemptor,
         )
 
-    # --- nomination -------------------------------------------------------------------------------------------
+    # --- nomination -------------------------------------------------------------------------------------
 
     def _nominate(self, record: Record, queue: ClusterQueue, is_preemptor: bool) -> Entry | None:
         """An entry, or None if the head may not get quota now (5.3)."""
@@ -174,7 +174,7 @@ class TreeCycle:
         if not self._keep_scan or self.state.cycle - record.scan_cycle > 1:
             record.scan = NO_SCAN
 
-    # --- processing -------------------------------------------------------------------------------------------
+    # --- processing -------------------------------------------------------------------------------------
 
     def _process(self, entry: Entry) -> None:
         """Decides about one entry (5.5)."""
@@ -280,8 +280,8 @@ class TreeCycle:
     def _fits(self, entry: Entry) -> bool:
         """Whether an entry fits once all victims of the cycle and its own are gone.
 
-        One that would be admitted at once must also fit while they still run, next to what was admitted in this cycle
-        (defect D3 of the reference, which over-commits here).
+        One that would be admitted at once must also fit while they still run, next to what was admitted in
+        this cycle (defect D3 of the reference, which over-commits here).
         """
         cells = entry.queue.cells
         wanted = [
@@ -306,7 +306,7 @@ class TreeCycle:
                 add(cell, amount)
         return fits
 
-    # --- outcomes ---------------------------------------------------------------------------------------------
+    # --- outcomes ---------------------------------------------------------------------------------------
 
     def _skip(self, entry: Entry, outcome: Any) -> None:
         if not self._keep_scan:

@@ -1,8 +1,8 @@
 """What the engine answers: values that say what to do with a workload, and why.
 
-A decision is already part of the engine's own state when it is handed out (an admitted workload uses its quota, a
-preempted one is known to be leaving). Whoever carries it out reports a failure with `Engine.forget` or
-`Engine.forget_preemption`.
+A decision is already part of the engine's own state when it is handed out (an admitted workload uses its
+quota, a preempted one is known to be leaving). Whoever carries it out reports a failure with
+`Engine.forget` or `Engine.forget_preemption`.
 """
 
 from __future__ import annotations
@@ -62,18 +62,21 @@ class Admit:
     cluster_queue: str
     admission: Admission
     admitted: bool
-    """Every admission check the assigned flavors require is Ready (or none is): Admitted=True in the same write."""
+    """Every admission check the assigned flavors require is Ready (or none is): Admitted=True in the same
+    write."""
     queued_since: float
     """When the wait began, in seconds: creation, or the last time it was put back into its queue."""
     cycle: int
     explanation: Explanation
     replaces: str = ""
-    """Key of the workload slice this one replaces: after the write, it is Finished (WorkloadSliceReplaced)."""
+    """Key of the workload slice this one replaces: after the write, it is Finished
+    (WorkloadSliceReplaced)."""
 
 
 @dataclass(slots=True)
 class Preempt:
-    """Evict a workload that holds quota, so that `preemptor` may start: Evicted=True (Preempted), Preempted=True."""
+    """Evict a workload that holds quota, so that `preemptor` may start: Evicted=True (Preempted),
+    Preempted=True."""
 
     key: str
     """`namespace/name` of the workload that has to go."""
@@ -92,14 +95,16 @@ class Preempt:
 
 @dataclass(slots=True)
 class Pend:
-    """The workload was considered and waits: QuotaReserved=False with this reason; `render.message` gives the text."""
+    """The workload was considered and waits: QuotaReserved=False with this reason; `render.message` gives
+    the text."""
 
     key: str
     cluster_queue: str
     reason: PendReason
     requeue: RequeueReason
     parked: bool
-    """False: it is looked at again in the next cycle. True: only after something it needs may have changed."""
+    """False: it is looked at again in the next cycle. True: only after something it needs may have
+    changed."""
     cycle: int
     explanation: Explanation
     blocked_on_gates: bool = False

@@ -39,7 +39,7 @@ class Engine(Views):
         self._evaluator = Evaluator(self.options, self._state.flavors, self._state.history.usage)
         super().__init__(self._state, self._evaluator)
 
-    # --- telling and asking -----------------------------------------------------------------------------------
+    # --- telling and asking -----------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
         """Takes in that an object appeared, changed or went."""
@@ -49,10 +49,11 @@ class Engine(Views):
             self._intake.removed(event.kind, event.namespace, event.name)
 
     def cycle(self, now: float) -> list[Decision]:
-        """One scheduling cycle at `now` (seconds since 1970) over the heads of all queues that may have changed.
+        """One scheduling cycle at `now` (seconds since 1970) over the heads of all queues that may have
+        changed.
 
-        The decisions are in effect for the engine; report with `forget` or `forget_preemption` what could not be
-        carried out. Call again while `has_heads()`.
+        The decisions are in effect for the engine; report with `forget` or `forget_preemption` what could
+        not be carried out. Call again while `has_heads()`.
         """
         state = self._state
         state.fire_timers(now)
@@ -122,7 +123,7 @@ class Engine(Views):
                 state.history.sample(local, state.used_nanos(local), now)
                 state.wake(queue)
 
-    # --- what could not be carried out ------------------------------------------------------------------------
+    # --- what could not be carried out ------------------------------------------------------------------
 
     def forget(self, key: str) -> None:
         """The write of an `Admit` failed: the workload gives its quota back and is considered again at once.
@@ -151,7 +152,7 @@ class Engine(Views):
         state.journal.set(record, "eviction_assumed", False)
         state.mark_evicted(record, False)
 
-    # --- trying things out ------------------------------------------------------------------------------------
+    # --- trying things out ------------------------------------------------------------------------------
 
     @contextmanager
     def fork(self) -> Iterator[Engine]:

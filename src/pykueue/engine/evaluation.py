@@ -77,8 +77,8 @@ class Evaluator:
     ) -> Evaluation:
         """Flavors and victims for a workload.
 
-        `replaced` is the slice it stands in for, `nominated` binds it to the flavors it was nominated with, and
-        `taken` are workloads that are preempted for others already.
+        `replaced` is the slice it stands in for, `nominated` binds it to the flavors it was nominated with,
+        and `taken` are workloads that are preempted for others already.
         """
         attempt = _Attempt(self, record, queue, replaced, nominated, taken)
         first = attempt.at()

@@ -13,8 +13,9 @@ from typing import Any
 class Upsert:
     """An object exists and looks like this.
 
-    `obj` is a typed object of `pykueue.api`, never changed afterwards: ResourceFlavor, ClusterQueue, Cohort, LocalQueue,
-    Workload, AdmissionCheck, Topology, Namespace, LimitRange or RuntimeClass. Other kinds are ignored.
+    `obj` is a typed object of `pykueue.api`, never changed afterwards: ResourceFlavor, ClusterQueue,
+    Cohort, LocalQueue, Workload, AdmissionCheck, Topology, Namespace, LimitRange or RuntimeClass. Other
+    kinds are ignored.
     """
 
     obj: Any

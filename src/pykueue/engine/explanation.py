@@ -1,7 +1,7 @@
 """Why: what was asked, what was there, what stood in the way. Data only; `render` turns it into sentences.
 
-Amounts are integers in the units the quota is counted in: thousandths for cpu, base units for every other resource
-(reference/kueue-semantics.md 2.1). An amount of `UNLIMITED` or more means no bound.
+Amounts are integers in the units the quota is counted in: thousandths for cpu, base units for every other
+resource (reference/kueue-semantics.md 2.1). An amount of `UNLIMITED` or more means no bound.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from pykueue.engine.workload import Record
 
 
 class _Picker:
-    """Finds the queue with the highest share that still has candidates; shares are reckoned once and again after
+    """Finds the queue with the highest share that still has candidates; shares are reckoned once and again
+    after
     a change below."""
 
     def __init__(self, need: Need, candidates: dict[ClusterQueue, deque[Any]]) -> None:
@@ -78,17 +79,13 @@ class _Picker:
         gone = []
         for node in self._children.get(cohort, {}):
             share = self.share(node)
-            is_cohort = isinstance(node, Cohort)
-            if (not share.borrowing and node not in self._own) or (
-                not is_cohort and not self.candidates[node]  # type: ignore[index]
-            ):
+            seats = self.candidates[node] if isinstance(node, ClusterQueue) else None
+            if (not share.borrowing and node not in self._own) or (seats is not None and not seats):
                 gone.append(node)
                 continue
             # Higher share first; of equals cohorts first, then the better candidate, then the name.
-            order = (
-                (0, node.name) if is_cohort else (1, _rank(self.candidates[node][0], self.need), node.name)  # type: ignore[index]
-            )
-            key = (not share.unbounded, -share.value, order)
+            rank = () if seats is None else _rank(seats[0], self.need)
+            key = (not share.unbounded, -share.value, seats is not None, rank, node.name)
             if best is None or key < best_key:
                 best, best_key = node, key
         for node in gone:

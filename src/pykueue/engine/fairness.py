@@ -15,7 +15,8 @@ from pykueue.engine.tree import Cohort, Node
 
 
 class Share(NamedTuple):
-    """Dominant resource share of a node. Shares compare as the rules say: no weight ranks above every weight."""
+    """Dominant resource share of a node. Shares compare as the rules say: no weight ranks above every
+    weight."""
 
     unbounded: bool
     """It borrows and has weight zero."""
@@ -98,7 +99,8 @@ class _Arena:
 class Tournament:
     """Yields the entries of one tree in fair order; usage may change between two calls of `next` (9.3).
 
-    A contest below a cohort is only held again when usage below it changed, so one entry costs the height of the tree.
+    A contest below a cohort is only held again when usage below it changed, so one entry costs the height
+    of the tree.
     """
 
     def __init__(self, contenders: Sequence[Contender], prioritize_non_borrowing: bool) -> None:

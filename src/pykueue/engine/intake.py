@@ -75,7 +75,7 @@ class Intake:
         """The replacement of a slice failed: the slice counts again."""
         intake_workload.restore_slice(self.state, record)
 
-    # --- workloads and LocalQueues ----------------------------------------------------------------------------
+    # --- workloads and LocalQueues ----------------------------------------------------------------------
 
     def _workload_removed(self, namespace: str, name: str) -> None:
         record = self.state.records.get(f"{namespace}/{name}")
@@ -123,7 +123,7 @@ class Intake:
                 self.state.keep(record)
                 intake_workload.place(self.state, record)
 
-    # --- quotas -----------------------------------------------------------------------------------------------
+    # --- quotas -----------------------------------------------------------------------------------------
 
     def _cluster_queue(self, obj: kueue.ClusterQueue) -> None:
         state = self.state
@@ -164,7 +164,7 @@ class Intake:
         if node is not None:
             state.journal.put(state.cohorts_to_flush, node, None)
 
-    # --- what makes queues active -----------------------------------------------------------------------------
+    # --- what makes queues active -----------------------------------------------------------------------
 
     def _flavor(self, name: str, obj: kueue.ResourceFlavor | None) -> None:
         state = self.state
@@ -254,7 +254,7 @@ class Intake:
         if lost:
             yield "TopologyNotFound", f"Topologies not found: {', '.join(lost)}"
 
-    # --- namespaces and defaults ------------------------------------------------------------------------------
+    # --- namespaces and defaults ------------------------------------------------------------------------
 
     def _namespace(self, name: str, obj: Namespace | None) -> None:
         state = self.state

@@ -19,7 +19,8 @@ class LocalQueue:
         #: Unfinished workloads that name it, by key.
         self.records: dict[str, Record] = {}
         self.tally = Tally()
-        # Admission fair sharing (10): past usage by resource in nanos, when it was sampled, what is not in it yet.
+        # Admission fair sharing (10): past usage by resource in nanos, when it was sampled, what is not in
+        # it yet.
         self.consumed: dict[str, int] = {}
         self.sampled: float | None = None
         self.penalties: dict[str, dict[str, int]] = {}
@@ -36,4 +37,9 @@ class LocalQueue:
     @property
     def is_open(self) -> bool:
         """Whether its workloads may wait in the ClusterQueue (4.1)."""
-        return self.obj is not None and self.obj.spec.stop_policy == "None"
+        obj = self.obj
+        return obj is not None and obj.spec.stop_policy == "None" and not self.is_terminating
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.obj is not None and self.obj.metadata.deletion_timestamp is not None

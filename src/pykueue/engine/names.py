@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 class Pairs:
-    """Numbers given to (flavor, resource) pairs, in the order they were first seen, for the life of an engine."""
+    """Numbers given to (flavor, resource) pairs, in the order they were first seen, for the life of an
+    engine."""
 
     __slots__ = ("_numbers", "names")
 

@@ -1,7 +1,7 @@
 """What an administrator can set about decisions: feature gates, fairness, requests, requeuing.
 
-Names, values and defaults are those of Kueue's configuration (reference/kueue-api.md 3 and 4); the manager reads the
-file and fills this in.
+Names, values and defaults are those of Kueue's configuration (reference/kueue-api.md 3 and 4); the manager
+reads the file and fills this in.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFairSharing:
-    """Orders workloads of one queue by what their LocalQueues used before (reference/kueue-semantics.md 10)."""
+    """Orders workloads of one queue by what their LocalQueues used before (reference/kueue-semantics.md
+    10)."""
 
     usage_half_life: float = 0.0
     """Seconds in which past usage loses half its weight; 0 remembers nothing."""

@@ -1,9 +1,9 @@
 """Workloads waiting in one ClusterQueue: who is next, who is parked, and what is known not to fit.
 
-Workloads of one shape and priority wait in one `Bucket`. Parking a shape that did not fit, or waking it, moves the bucket
-and not its workloads, so both cost the same for one workload as for a hundred thousand. Heaps hold stale entries instead of
-being searched: an entry counts only while its owner says it is the current one.
-Source of the rules: reference/kueue-semantics.md 4.
+Workloads of one shape and priority wait in one `Bucket`. Parking a shape that did not fit, or waking it,
+moves the bucket and not its workloads, so both cost the same for one workload as for a hundred thousand.
+Heaps hold stale entries instead of being searched: an entry counts only while its owner says it is the
+current one. Source of the rules: reference/kueue-semantics.md 4.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Pending:
         #: The workload whose preemptions are under way: it goes first (4.5).
         self.sticky: Record | None = None
 
-    # --- membership -------------------------------------------------------------------------------------------
+    # --- membership -------------------------------------------------------------------------------------
 
     def add(self, record: Record, parked: bool = False) -> None:
         """Puts a workload in line, or parks it on its own."""
@@ -146,7 +146,7 @@ class Pending:
         bucket.listed = None
         bucket.heap = []
 
-    # --- order ------------------------------------------------------------------------------------------------
+    # --- order ------------------------------------------------------------------------------------------
 
     def _list(self, bucket: Bucket, top: Record) -> None:
         heap = self._heaps.get(bucket.local)
@@ -212,7 +212,7 @@ class Pending:
     def _in_line(record: Record) -> bool:
         return record.place == ACTIVE and record.bucket is not None and not record.bucket.parked
 
-    # --- parking and waking -----------------------------------------------------------------------------------
+    # --- parking and waking -----------------------------------------------------------------------------
 
     def remember(self, likeness: Likeness, reason: str) -> None:
         """A shape did not fit: its workloads are parked unseen until the next flush."""
@@ -257,7 +257,7 @@ class Pending:
                 moved = True
         return moved
 
-    # --- what others may ask ----------------------------------------------------------------------------------
+    # --- what others may ask ----------------------------------------------------------------------------
 
     def has_active(self) -> bool:
         """Whether somebody is in line."""
@@ -286,7 +286,7 @@ class Pending:
     def order(self, record: Record) -> tuple[Any, ...]:
         """Sorting key of a workload among those in line."""
         return (
-            not (record is self.sticky),
+            record is not self.sticky,
             -record.priority,
             record.timestamp,
             record.key,

@@ -1,8 +1,8 @@
 """How the flavors of a queue could serve a shape: everything that does not depend on who uses what.
 
-A `Plan` is made once for a shape and a queue and holds until the quotas or flavors of the queue change: the order in which
-resources are looked at, the flavors that taints and affinity leave, and the cells to ask for room.
-Source of the rules: reference/kueue-semantics.md 6.1 to 6.3.
+A `Plan` is made once for a shape and a queue and holds until the quotas or flavors of the queue change: the
+order in which resources are looked at, the flavors that taints and affinity leave, and the cells to ask for
+room. Source of the rules: reference/kueue-semantics.md 6.1 to 6.3.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def _blocker(
 
 
 def _matches(pods: PodShape, labels: Mapping[str, str]) -> bool:
-    """Node selector and required node affinity against a flavor's labels; keys it does not have do not matter."""
+    """Node selector and required node affinity against a flavor's labels; keys it does not have do not
+    matter."""
     for key, value in pods.node_selector.items():
         if key in labels and labels[key] != value:
             return False

@@ -110,7 +110,8 @@ class Need:
         )
 
     def _by_usage(self) -> Callable[[Any], Any]:
-        """Order of candidates where LocalQueues of one ClusterQueue compete by usage: the heavier user goes first."""
+        """Order of candidates where LocalQueues of one ClusterQueue compete by usage: the heavier user
+        goes first."""
         usage_of = self.usage_of
         assert usage_of is not None
 

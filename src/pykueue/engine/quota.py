@@ -1,8 +1,9 @@
 """Quota arithmetic of one (flavor, resource) pair, up and down the tree.
 
-A `Cell` is what one node of the tree (a ClusterQueue or a cohort) has and uses of one pair; cells of the same pair are
-linked to the cell of the parent node, so every question walks a chain of at most the height of the tree. All amounts are
-exact integers; `UNLIMITED` stands for no bound. Source of the rules: reference/kueue-semantics.md 2.2 and 3.
+A `Cell` is what one node of the tree (a ClusterQueue or a cohort) has and uses of one pair; cells of the
+same pair are linked to the cell of the parent node, so every question walks a chain of at most the height
+of the tree. All amounts are exact integers; `UNLIMITED` stands for no bound. Source of the rules:
+reference/kueue-semantics.md 2.2 and 3.
 
 A cell keeps these sums true at all times, for a cohort from its children c:
 
@@ -158,7 +159,8 @@ def available(cell: Cell) -> int:
 
 
 def borrowing_level(cell: Cell, amount: int) -> tuple[int, bool]:
-    """Height of the nearest cohort whose quota covers the amount, and whether a larger tree is around it (3.4)."""
+    """Height of the nearest cohort whose quota covers the amount, and whether a larger tree is around it
+    (3.4)."""
     parent = cell.parent
     if parent is None or cell.usage + amount <= cell.subtree:
         return 0, parent is not None

@@ -79,9 +79,11 @@ def attempt_text(attempt: Attempt) -> str:
         case "Affinity":
             return f"flavor {flavor} doesn't match node affinity"
         case "ExceedsMaximum":
+            before = ""
+            if attempt.assumed:
+                before = f"previously considered podsets requests ({amount(resource, attempt.assumed)}) + "
             return (
-                f"insufficient quota for {resource} in flavor {flavor}, "
-                f"{'previously considered podsets requests (' + amount(resource, attempt.assumed) + ') + ' if attempt.assumed else ''}"
+                f"insufficient quota for {resource} in flavor {flavor}, {before}"
                 f"current podset request ({amount(resource, attempt.requested)}) > "
                 f"maximum capacity ({amount(resource, attempt.maximum)})"
             )

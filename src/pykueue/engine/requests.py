@@ -1,7 +1,7 @@
 """From pod templates to the amounts a workload asks for.
 
-Workloads that ask for the same thing share one `Shape`, computed once: requests per pod, constraints on nodes, and
-whatever queues remember about it. Source of the rules: reference/kueue-semantics.md 2.3 to 2.9.
+Workloads that ask for the same thing share one `Shape`, computed once: requests per pod, constraints on
+nodes, and whatever queues remember about it. Source of the rules: reference/kueue-semantics.md 2.3 to 2.9.
 """
 
 from __future__ import annotations
@@ -306,9 +306,15 @@ def _pod_problem(requests: Nanos, limits: Limits) -> str:
     for resource, amount in sorted(requests.items()):
         most, least = limits.max["Pod"].get(resource), limits.min["Pod"].get(resource)
         if most is not None and amount > most:
-            return f"pod: {_shown(amount)} of {resource} exceeds the maximum {_shown(most)} of the namespace's LimitRange"
+            return (
+                f"pod: {_shown(amount)} of {resource} exceeds the maximum {_shown(most)} "
+                "of the namespace's LimitRange"
+            )
         if least is not None and amount < least:
-            return f"pod: {_shown(amount)} of {resource} is below the minimum {_shown(least)} of the namespace's LimitRange"
+            return (
+                f"pod: {_shown(amount)} of {resource} is below the minimum {_shown(least)} "
+                "of the namespace's LimitRange"
+            )
     return ""
 
 

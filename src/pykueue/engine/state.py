@@ -1,7 +1,7 @@
 """Everything the engine knows, and the few moves that change it: wait, park, hold quota, leave, be flushed.
 
-Every move keeps the usage of the whole tree true, marks the trees that are worth a cycle, and can be taken back through
-the journal. Source of the rules: reference/kueue-semantics.md 3 and 4.
+Every move keeps the usage of the whole tree true, marks the trees that are worth a cycle, and can be taken
+back through the journal. Source of the rules: reference/kueue-semantics.md 3 and 4.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class State:
         self.to_flush: dict[ClusterQueue, None] = {}
         #: The same for cohorts that changed.
         self.cohorts_to_flush: dict[Cohort, None] = {}
-        #: Workloads that hold quota and whose pods are not ready, by key; kept only where that blocks admission.
+        #: Workloads that hold quota and whose pods are not ready, by key; kept only where that blocks
+        #: admission.
         self.unready: dict[str, Record] = {}
         #: (time, key): when a workload's back-off ends.
         self.timers: list[tuple[float, str]] = []
@@ -59,7 +60,7 @@ class State:
         self.scan_memory = options.enabled("FlavorFungibility")
         self.hashing = options.enabled("SchedulingEquivalenceHashing")
 
-    # --- finding ----------------------------------------------------------------------------------------------
+    # --- finding ----------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> ClusterQueue:
         """The ClusterQueue of that name, known or not."""
@@ -96,7 +97,7 @@ class State:
         if self.journal.on:
             self.journal.note(record.restore, record.snapshot())
 
-    # --- waiting ----------------------------------------------------------------------------------------------
+    # --- waiting ----------------------------------------------------------------------------------------
 
     def wake(self, queue: ClusterQueue) -> None:
         """Something changed that may let the queue's tree decide."""
@@ -148,7 +149,7 @@ class State:
             queue.pending.add(record)
             self.wake(queue)
 
-    # --- holding quota ----------------------------------------------------------------------------------------
+    # --- holding quota ----------------------------------------------------------------------------------
 
     def hold(self, record: Record, queue: ClusterQueue) -> None:
         """Counts what a workload holds (its `usage`) in a queue."""
@@ -253,7 +254,7 @@ class State:
             if amount
         ]
 
-    # --- settling ---------------------------------------------------------------------------------------------
+    # --- settling ---------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Carries out what events put off: rebuilding trees and flushing them."""

@@ -1,7 +1,9 @@
-"""The quota tree: cohorts hold cohorts and ClusterQueues, and the cells of every node are linked to the parent's.
+"""The quota tree: cohorts hold cohorts and ClusterQueues, and the cells of every node are linked to the
+parent's.
 
-Events only note which nodes changed; `Forest.settle` rebuilds the trees these nodes are in, once for any number of
-events. Between two rebuilds only usage moves, along the cells. Source: reference/kueue-semantics.md 3.
+Events only note which nodes changed; `Forest.settle` rebuilds the trees these nodes are in, once for any
+number of events. Between two rebuilds only usage moves, along the cells. Source: reference/kueue-
+semantics.md 3.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ class Forest:
         return found
 
     def set_cohort(self, name: str, obj: kueue.Cohort | None) -> None:
-        """A Cohort object appeared, changed or (None) went: then the cohort is implicit while it has members."""
+        """A Cohort object appeared, changed or (None) went: then the cohort is implicit while it has
+        members."""
         if obj is None and name not in self.cohorts:
             return
         node = self.cohort(name)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil
 
+from pykueue.api import kueue
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.admission import requests_of
 from pykueue.engine.cluster_queue import ClusterQueue, Tally
@@ -15,7 +16,7 @@ from pykueue.engine.fairness import share_of
 from pykueue.engine.quota import to_quantity
 from pykueue.engine.state import State
 from pykueue.engine.tree import Node
-from pykueue.engine.workload import HOLDING, IN_FLIGHT, NO_SCAN, OUT, Record
+from pykueue.engine.workload import GATED_BY, HOLDING, IN_FLIGHT, NO_SCAN, OUT, Record
 
 
 @dataclass(slots=True)
@@ -41,7 +42,8 @@ class QueueView:
     reservation: list[Amount]
     usage: list[Amount]
     problems: tuple[tuple[str, str], ...] = ()
-    """(reason, text) of everything that keeps the queue from admitting; the first reason is that of the condition."""
+    """(reason, text) of everything that keeps the queue from admitting; the first reason is that of the
+    condition."""
     weighted_share: int = 0
     """Share in thousandths, rounded up; 9223372036854775807 if infinite. 0 for a LocalQueue."""
     consumed: dict[str, Quantity] = field(default_factory=dict)
@@ -58,6 +60,9 @@ class WorkloadView:
     state: str
     """`active` (in line), `inadmissible` (parked), `holding` (holds quota), or `out` (in no queue)."""
     cluster_queue: str
+    admission: kueue.Admission | None
+    """What it holds."""
+    admitted: bool
     assumed: bool
     """It holds quota by a decision that the API does not show yet."""
     evicted: bool
@@ -78,7 +83,7 @@ class Views:
         self._views_state = state
         self._views_evaluator = evaluator
 
-    # --- queues -----------------------------------------------------------------------------------------------
+    # --- queues -----------------------------------------------------------------------------------------
 
     def cluster_queue(self, name: str) -> QueueView | None:
         """A ClusterQueue in figures; None if it has no object."""
@@ -157,7 +162,8 @@ class Views:
         return MAX_INT64 if share.unbounded else ceil(share.value)
 
     def pending(self, cluster_queue: str) -> list[str]:
-        """Keys of all waiting workloads of a ClusterQueue: those in line first, in the order they are taken."""
+        """Keys of all waiting workloads of a ClusterQueue: those in line first, in the order they are
+        taken."""
         state = self._views_state
         state.settle()
         queue = state.queues.get(cluster_queue)
@@ -188,7 +194,7 @@ class Views:
 
         return sorted(pending.records.values(), key=order)
 
-    # --- workloads --------------------------------------------------------------------------------------------
+    # --- workloads --------------------------------------------------------------------------------------
 
     def workload(self, key: str) -> WorkloadView | None:
         """Where a workload stands; None if the engine does not know it (finished ones are forgotten)."""
@@ -213,6 +219,8 @@ class Views:
             key=key,
             state=where,
             cluster_queue=queue.name if queue is not None and where != "out" else "",
+            admission=record.admission if where == "holding" else None,
+            admitted=record.admitted and where == "holding",
             assumed=record.assumed,
             evicted=record.evicted,
             reason=reason,
@@ -223,6 +231,48 @@ class Views:
                 for name, amounts in (requests_of(shape) if shape is not None else ())
             ),
         )
+
+    def standing(self, key: str) -> tuple[str, str]:
+        """(reason, text) of QuotaReserved=False for a workload without quota (5.9, between cycles).
+
+        The text is empty where the reason is the last decision's, which had its own.
+        """
+        state = self._views_state
+        state.settle()
+        record = state.records.get(key)
+        if record is None or record.place == HOLDING:
+            return "", ""
+        spec = record.obj.spec
+        if not spec.active:
+            return "Deactivated", "the workload is deactivated"
+        if any(
+            condition.type == "QuotaReserved" and condition.status == "False" and condition.reason == "OnHold"
+            for condition in record.obj.status.conditions
+        ):
+            return "OnHold", "the workload is on hold"
+        local = record.local
+        if local is None or local.obj is None or local.is_terminating:
+            return "Misconfigured", f"LocalQueue {spec.queue_name} does not exist"
+        if not local.is_open:
+            return "Suspended", f"LocalQueue {spec.queue_name} is stopped"
+        queue = state.queues.get(local.cluster_queue)
+        if queue is None or queue.obj is None or queue.obj.metadata.deletion_timestamp is not None:
+            return "Misconfigured", f"ClusterQueue {local.cluster_queue} does not exist"
+        if queue.inactive:
+            return "Suspended", "; ".join(text for _, text in queue.inactive)
+        problem = record.shape.problem if record.shape is not None else ""
+        if not state.admits_namespace(queue, record.namespace):
+            problem = f"ClusterQueue {queue.name} does not take workloads of namespace {record.namespace}"
+        if problem:
+            return "Misconfigured", problem
+        if record.obj.metadata.annotations.get(GATED_BY) and state.options.enabled("AdmissionGatedBy"):
+            return "AdmissionGated", "the workload is gated by the annotation " + GATED_BY
+        bucket = record.bucket
+        if bucket is not None and bucket.parked:
+            return bucket.parked, "a workload that asks for the same did not fit; evaluation was skipped"
+        if record.reason:
+            return record.reason, ""
+        return "PendingEvaluation", "the workload was not considered yet"
 
     def explain(self, key: str) -> Explanation | None:
         """How a waiting workload would fare if it were considered now; None if it does not wait."""

@@ -6,6 +6,7 @@ Source of the rules: reference/kueue-semantics.md 2.7, 4.2, 4.3, 4.8 and 11.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from pykueue.api import kueue
@@ -204,10 +205,8 @@ def effective_priority(obj: kueue.Workload, options: Options) -> int:
     if options.enabled("PriorityBoost"):
         boost = obj.metadata.annotations.get(PRIORITY_BOOST)
         if boost:
-            try:
+            with suppress(ValueError):  # the webhook refuses it; what got past keeps its base priority
                 priority += int(boost)
-            except ValueError:
-                pass  # the webhook refuses it; a workload that got past it keeps its base priority
     return priority
 
 

@@ -1,0 +1,180 @@
+"""Reading manifests to decide on: files, directories, standard input; what is wrong is said by file,
+document and field."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pykueue.api import KINDS
+from pykueue.api.conversion import ConversionError, convert
+from pykueue.api.decoding import describe
+from pykueue.api.kueue import V1BETA1, V1BETA2, names
+from pykueue.api.validation import validate
+from pykueue.api.yaml import YamlError, load_with_places
+from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.job import BatchJob
+from pykueue.jobs.workload import build, queue_name
+
+Manifest = dict[str, Any]
+
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+#: Kinds that decide something, and those that say what jobs mean.
+_READ = frozenset(
+    {
+        "AdmissionCheck",
+        "ClusterQueue",
+        "Cohort",
+        "LimitRange",
+        "LocalQueue",
+        "Namespace",
+        "PriorityClass",
+        "ResourceFlavor",
+        "RuntimeClass",
+        "Topology",
+        "Workload",
+        "WorkloadPriorityClass",
+    }
+)
+
+_JOBS: dict[tuple[str, str], JobIntegration] = {("batch/v1", "Job"): BatchJob()}
+
+_CLUSTER_SCOPED = _READ - {"LimitRange", "LocalQueue", "Workload"}
+
+
+class InputError(ValueError):
+    """Manifests are wrong; one line for each error."""
+
+
+class Input:
+    """The objects of some files, and what was left out."""
+
+    def __init__(self) -> None:
+        self.manifests: list[Manifest] = []
+        #: How many objects of each kind were ignored.
+        self.ignored: dict[str, int] = {}
+        self._errors: list[str] = []
+        self._places: dict[tuple[str, str, str], str] = {}
+        self._jobs: list[tuple[JobIntegration, Manifest]] = []
+
+    def finish(self, gates: Mapping[str, bool]) -> None:
+        """Turns jobs into workloads and judges everything. Raises InputError."""
+        for integration, job in self._jobs:
+            priority, reference = self._priority(job, integration)
+            workload = build(job, integration, priority, reference)
+            workload["metadata"].pop("finalizers", None)
+            stamp = job["metadata"].get("creationTimestamp")
+            if stamp:
+                workload["metadata"]["creationTimestamp"] = stamp
+            workload["metadata"]["name"] = f"job-{job['metadata']['name']}"
+            self.manifests.append({"apiVersion": V1BETA2, "kind": "Workload", **workload})
+        for manifest in self.manifests:
+            place = self._places.get(_identity(manifest), "")
+            self._errors += [
+                f"{place}: {describe(manifest)}: {error}" if place else f"{describe(manifest)}: {error}"
+                for error in validate(manifest, gates=gates)
+            ]
+        if self._errors:
+            raise InputError("\n".join(self._errors))
+
+    def add(self, place: str, manifest: Manifest) -> None:
+        """Takes one object in."""
+        version, kind = manifest["apiVersion"], manifest["kind"]
+        job = _JOBS.get((version, kind))
+        if kind not in _READ and job is None:
+            self._ignore(kind)
+            return
+        if job is None and (version, kind) not in KINDS and version != V1BETA1:
+            self._ignore(f"{kind} ({version})")
+            return
+        metadata = manifest.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            self._errors.append(f"{place}: {kind}: metadata.name: Required value")
+            return
+        if kind not in _CLUSTER_SCOPED and not metadata.get("namespace"):
+            manifest = {**manifest, "metadata": {**metadata, "namespace": "default"}}
+        try:
+            if version == V1BETA1:
+                manifest = convert(manifest, V1BETA2)
+        except ConversionError as error:
+            self._errors.append(f"{place}: {describe(manifest)}: {error}")
+            return
+        if job is not None:
+            if queue_name(manifest):
+                self._jobs.append((job, manifest))
+            else:
+                self._ignore(f"{kind} without a queue name")
+            return
+        identity = _identity(manifest)
+        before = self._places.get(identity)
+        if before is not None:
+            self._errors.append(f"{place}: {describe(manifest)}: is in {before} already")
+            return
+        self._places[identity] = place
+        self.manifests.append(manifest)
+
+    def _ignore(self, what: str) -> None:
+        self.ignored[what] = self.ignored.get(what, 0) + 1
+
+    def _priority(self, job: Manifest, integration: JobIntegration) -> tuple[int, dict[str, str] | None]:
+        """Priority of a job, by the classes among the objects."""
+        name = (job["metadata"].get("labels") or {}).get(names.PRIORITY_CLASS_LABEL)
+        if name:
+            found = self._find("WorkloadPriorityClass", name)
+            if found is None:
+                self._errors.append(f"{describe(job)}: WorkloadPriorityClass {name} is not among the objects")
+                return 0, None
+            reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": name}
+            return int(found.get("value", 0)), reference
+        name = integration.priority_class(job)
+        if name:
+            found = self._find("PriorityClass", name)
+            if found is not None:
+                reference = {"group": "scheduling.k8s.io", "kind": "PriorityClass", "name": name}
+                return int(found.get("value", 0)), reference
+        return 0, None
+
+    def _find(self, kind: str, name: str) -> Manifest | None:
+        for manifest in self.manifests:
+            if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
+                return manifest
+        return None
+
+
+def read(paths: Iterable[Path], gates: Mapping[str, bool]) -> Input:
+    """The objects of files and directories (`-` is standard input). Raises InputError."""
+    result = Input()
+    for path in paths:
+        for source, text in _texts(path):
+            try:
+                for place, manifest in load_with_places(text, source):
+                    result.add(place, manifest)
+            except YamlError as error:
+                raise InputError(str(error)) from None
+    result.finish(gates)
+    return result
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    if str(path) == "-":
+        yield "<stdin>", sys.stdin.read()
+        return
+    try:
+        if not path.is_dir():
+            yield str(path), path.read_text(encoding="utf-8")
+            return
+        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+        if not files:
+            raise InputError(f"{path}: no file ends in {', '.join(sorted(SUFFIXES))}")
+        for file in files:
+            yield str(file), file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _identity(manifest: Manifest) -> tuple[str, str, str]:
+    metadata = manifest["metadata"]
+    return manifest["kind"], metadata.get("namespace") or "", metadata["name"]

@@ -1,0 +1,88 @@
+"""Decisions as a table for people: what starts and where, what it displaces, what waits and for what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+_STYLES = {
+    "Admitted": "green",
+    "QuotaReserved": "cyan",
+    "Preempted": "red",
+    "Evicted": "red",
+    "Pending": "yellow",
+    "Inactive": "dim",
+    "Finished": "dim",
+}
+_ORDER = tuple(_STYLES)
+
+
+def show(report: dict[str, Any], console: Console) -> None:
+    """Prints a report."""
+    workloads: dict[str, dict[str, Any]] = report["workloads"]
+    if not workloads:
+        console.print("No workloads.")
+        return
+    displaced: dict[str, list[str]] = {}
+    for key, workload in workloads.items():
+        if workload["preemptedBy"]:
+            displaced.setdefault(workload["preemptedBy"], []).append(key)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("WORKLOAD", "QUEUE", "STATE", "FLAVORS"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("WHY", overflow="fold")
+    ranked = sorted(
+        workloads.items(),
+        key=lambda item: (item[1]["clusterQueue"], _ORDER.index(item[1]["state"]), item[0]),
+    )
+    for key, workload in ranked:
+        state = workload["state"]
+        table.add_row(
+            key,
+            workload["clusterQueue"] or "-",
+            Text(state, style=_STYLES[state]),
+            _flavors(workload["admission"]),
+            _why(key, workload, displaced),
+        )
+    console.print(table)
+    counts = [
+        f"{sum(workload['state'] == state for workload in workloads.values())} {state.lower()}"
+        for state in _ORDER
+        if any(workload["state"] == state for workload in workloads.values())
+    ]
+    cycles = report["cycles"]
+    console.print(f"\n{', '.join(counts)} after {cycles} cycle{'' if cycles == 1 else 's'}.")
+
+
+def _flavors(admission: dict[str, Any] | None) -> str:
+    """`cpu: spot, memory: spot` for each pod set; the pod set is named where there are several."""
+    if not admission:
+        return "-"
+    given = admission.get("podSetAssignments") or []
+    parts = []
+    for pods in given:
+        flavors = pods.get("flavors") or {}
+        amounts = pods.get("resourceUsage") or {}
+        text = ", ".join(
+            f"{resource} {amounts.get(resource, '')} on {flavor}" for resource, flavor in flavors.items()
+        )
+        parts.append(f"{pods.get('name', 'main')}: {text}" if len(given) > 1 else text)
+    return "\n".join(part or "-" for part in parts)
+
+
+def _why(key: str, workload: dict[str, Any], displaced: dict[str, list[str]]) -> str:
+    parts = []
+    if workload["state"] in ("Admitted", "QuotaReserved"):
+        if workload["message"]:
+            parts.append(workload["message"])
+    elif workload["preemptedBy"]:
+        parts.append(f"preempted by {workload['preemptedBy']} ({workload['preemptionReason']})")
+    if workload["state"] not in ("Admitted", "QuotaReserved", "Preempted", "Evicted"):
+        reason, text = workload["reason"], workload["message"]
+        parts.append(f"{reason}: {text}" if reason and text else reason or text)
+    if key in displaced:
+        parts.append(f"displaces {', '.join(displaced[key])}")
+    return "\n".join(part for part in parts if part)
