@@ -80,7 +80,7 @@ def test_create_wait_get_and_delete(kubectl: Kubectl, tmp_path: Path) -> None:
     assert stored["status"]["succeeded"] == 2
     assert stored["spec"]["suspend"] is False
     assert kubectl("delete", "-f", str(manifest)) == 'job.batch "whole" deleted\n'
-    assert kubectl("get", "pods", "-l", "job-name=whole", "--ignore-not-found") == ""
+    kubectl("wait", "--for=delete", "pods", "-l", "job-name=whole", "--timeout=60s")
 
 
 def test_apply_twice_changes_nothing(kubectl: Kubectl, tmp_path: Path) -> None:
@@ -95,6 +95,7 @@ def test_apply_twice_changes_nothing(kubectl: Kubectl, tmp_path: Path) -> None:
 def test_queues_and_workloads_show_what_is_used(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=job("used", run_time="1h"))
     kubectl("wait", "--for=condition=Admitted", workload_of(kubectl, "used"), "--timeout=60s")
+    kubectl("wait", "--for=jsonpath={.status.admittedWorkloads}=1", "cq/cluster-queue", "--timeout=60s")
     table = kubectl("get", "cq", "-o", "wide")
     assert table.splitlines()[0].split("  ")[0] == "NAME"
     assert "STRATEGY" in table
@@ -108,7 +109,7 @@ def test_queues_and_workloads_show_what_is_used(kubectl: Kubectl) -> None:
     assert "Admitted" in told
     assert "Events:" in told
     kubectl("delete", "job", "used")
-    assert rows(kubectl("get", "cq"))[0][-1] == "0"
+    kubectl("wait", "--for=jsonpath={.status.admittedWorkloads}=0", "cq/cluster-queue", "--timeout=60s")
 
 
 def test_watching_pods_shows_their_life(kubectl: Kubectl) -> None:
@@ -148,7 +149,7 @@ class TestBadManifests:
 
     def test_text_that_is_not_yaml(self, kubectl: Kubectl) -> None:
         assert "error converting YAML to JSON" in kubectl.refused(
-            "create", "-f", "-", stdin="{ this: is: not: yaml"
+            "create", "-f", "-", stdin="this: is: not: yaml"
         )
 
     def test_negative_quantity_in_a_job(self, kubectl: Kubectl) -> None:
@@ -184,10 +185,13 @@ class TestBadManifests:
         kubectl("delete", "job", "lost")
 
     def test_local_queue_to_a_missing_cluster_queue(self, kubectl: Kubectl) -> None:
-        kubectl("create", "-f", "-", stdin=(
-            "{apiVersion: kueue.x-k8s.io/v1beta1, kind: LocalQueue, metadata: {name: dangling}, "
-            "spec: {clusterQueue: no-such-cluster-queue}}"
-        ))  # fmt: skip
+        queue = """
+            apiVersion: kueue.x-k8s.io/v1beta1
+            kind: LocalQueue
+            metadata: {name: dangling}
+            spec: {clusterQueue: no-such-cluster-queue}
+        """
+        kubectl("create", "-f", "-", stdin=queue)
         kubectl("wait", "--for=condition=Active=False", "localqueue/dangling", "--timeout=60s")
         assert "ClusterQueueDoesNotExist" in kubectl("get", "localqueue", "dangling", "-o", "yaml")
         kubectl("delete", "localqueue", "dangling")
