@@ -69,10 +69,10 @@ def _decode(body: bytes, depth: int) -> Object:
         raise ValueError("the body does not start as Kubernetes protobuf does")
     api_version = kind = content_type = ""
     raw = b""
-    for number, _, value in _fields(memoryview(body)[len(MAGIC) :]):
+    for number, _, value in wire_fields(memoryview(body)[len(MAGIC) :]):
         match number:
             case 1:
-                for inner, _, part in _fields(_bytes(value)):
+                for inner, _, part in wire_fields(_bytes(value)):
                     if inner == 1:
                         api_version = _text(part)
                     elif inner == 2:
@@ -121,7 +121,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
+def wire_fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
     """Number, wire type and value of every field: an integer, or the bytes of a longer one."""
     at, end = 0, len(data)
     while at < end:
@@ -175,7 +175,7 @@ def _message(data: memoryview, name: str, depth: int) -> Object:
         raise ValueError("the protobuf message is nested too deeply")
     fields = _messages()[name]
     out: Object = {}
-    for number, wire, value in _fields(data):
+    for number, wire, value in wire_fields(data):
         field = fields.get(number)
         if field is None:
             continue
@@ -202,7 +202,7 @@ def _message(data: memoryview, name: str, depth: int) -> Object:
 def _entry(data: memoryview, field: _Field, depth: int) -> tuple[str, Any]:
     key = ""
     value: Any = None
-    for number, _, part in _fields(data):
+    for number, _, part in wire_fields(data):
         if number == 1:
             key = _text(part)
         elif number == 2:
@@ -243,7 +243,7 @@ def _value(value: int | memoryview, field: _Field, depth: int) -> Any:
         case "R" | "F":
             return _embedded(_bytes(value), depth)
         case "V":
-            return [_text(part) for number, _, part in _fields(_bytes(value)) if number == 1]
+            return [_text(part) for number, _, part in wire_fields(_bytes(value)) if number == 1]
         case "d":
             number = _bytes(value)
             if len(number) != 8:
@@ -254,7 +254,7 @@ def _value(value: int | memoryview, field: _Field, depth: int) -> Any:
 
 def _first_text(value: int | memoryview) -> str:
     text = ""
-    for number, _, part in _fields(_bytes(value)):
+    for number, _, part in wire_fields(_bytes(value)):
         if number == 1:
             text = _text(part)
     return text
@@ -262,7 +262,7 @@ def _first_text(value: int | memoryview) -> str:
 
 def _int_or_string(data: memoryview) -> int | str:
     is_text, number_value, text = False, 0, ""
-    for number, _, part in _fields(data):
+    for number, _, part in wire_fields(data):
         if number == 1:
             is_text = _integer(part) == 1
         elif number == 2:
@@ -275,7 +275,7 @@ def _int_or_string(data: memoryview) -> int | str:
 def _time(data: memoryview, precision: str) -> str | None:
     """RFC 3339 in UTC. An empty message is the time that was never set."""
     seconds = nanos = 0
-    for number, _, part in _fields(data):
+    for number, _, part in wire_fields(data):
         if number == 1:
             seconds = _integer(part)
         elif number == 2:
@@ -291,7 +291,7 @@ def _time(data: memoryview, precision: str) -> str | None:
 
 def _embedded(data: memoryview, depth: int) -> Any:
     """JSON inside a message; an object there may be in an envelope of its own."""
-    for number, _, part in _fields(data):
+    for number, _, part in wire_fields(data):
         if number == 1:
             raw = bytes(_bytes(part))
             if raw.startswith(MAGIC):

@@ -15,6 +15,7 @@ from typing import Any
 
 from pykueue.embedded.apiserver.builtin_schemas import OBJECT_META, definition_node, metadata_definitions
 from pykueue.embedded.apiserver.builtin_schemas import builtin_schema as builtin_schema
+from pykueue.embedded.apiserver.cel import Rules, compile_rules
 from pykueue.embedded.apiserver.openapi import published_custom
 from pykueue.embedded.apiserver.schema_causes import to_causes
 from pykueue.embedded.apiserver.schema_check import check_custom_schema as check_custom_schema
@@ -36,6 +37,14 @@ Object = dict[str, Any]
 _ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
+_RULES_SKIPPED = Cause(
+    "<nil>",
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
+    "existing errors to complete validation",
+)
+
+
 class CustomSchema:
     """The shape of one version of a custom kind, compiled."""
 
@@ -46,6 +55,8 @@ class CustomSchema:
         self._validator = compile_validator(custom_root(openapi, metadata_definitions()))
         self._defaults = compile_defaults(self.node)
         self._unique = compile_unique(self.node)
+        self._rules: Rules | None = None
+        self._has_rules: bool | None = None
 
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
         """Pruned and defaulted, and the paths of the fields pruned."""
@@ -76,7 +87,17 @@ class CustomSchema:
                     causes.extend(to_causes(error))
         if self._unique is not None:
             check_unique(obj, old, self._unique, None, causes)
+        rules = self._compiled_rules()
+        if rules is not None:
+            causes.extend([_RULES_SKIPPED] if causes else rules.check(obj, old))
         return causes
+
+    def _compiled_rules(self) -> Rules | None:
+        """The validation rules, compiled when the first object is validated."""
+        if self._has_rules is None:
+            self._rules = compile_rules(self.node)
+            self._has_rules = self._rules is not None
+        return self._rules
 
     def openapi(self) -> Object:
         """The schema as OpenAPI v3 publishes it."""

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykueue.embedded.apiserver.builtin_schemas import OBJECT_META, definition_node, metadata_definitions
+from pykueue.embedded.apiserver.cel import check_rules
 from pykueue.embedded.apiserver.schema_compile import compile_validator, convert
 from pykueue.embedded.apiserver.schema_formats import go_pattern, pattern_is_native
-from pykueue.embedded.apiserver.schema_node import ABSENT, node_of
+from pykueue.embedded.apiserver.schema_node import ABSENT, Node, node_of, structural_node
 from pykueue.embedded.apiserver.schema_walk import apply_defaults, clean, compile_defaults
 from pykueue.embedded.apiserver.status import Cause, forbidden, invalid, not_supported, required
 from pykueue.embedded.apiserver.values import check_depth
@@ -55,6 +56,7 @@ def check_custom_schema(openapi: Any, path: str) -> list[Cause]:
     _check_metadata(openapi, path, causes)
     if not causes:
         _check_defaults(openapi, path, causes)
+        _check_rules(openapi, structural_node(openapi, definition_node(OBJECT_META)), path, causes)
     return causes
 
 
@@ -278,3 +280,15 @@ def _check_default(schema: Mapping[str, Any], path: str, causes: list[Cause]) ->
     validator = compile_validator({**convert(wrapper, closed=True), "definitions": metadata_definitions()})
     if not validator.is_valid(completed):
         causes.append(invalid(f"{path}.default", value, "must be a value that the schema accepts"))
+
+
+def _check_rules(schema: Mapping[str, Any], node: Node, path: str, causes: list[Cause]) -> None:
+    """Rules must compile, and read only what the schema has."""
+    rules = schema.get("x-kubernetes-validations")
+    if rules:
+        causes.extend(check_rules(rules, node, f"{path}.x-kubernetes-validations"))
+    for name, inner in (schema.get("properties") or {}).items():
+        _check_rules(inner, node.properties[name], f"{path}.properties[{name}]", causes)
+    for key, below in (("items", node.items), ("additionalProperties", node.values)):
+        if isinstance(schema.get(key), dict) and below is not None:
+            _check_rules(schema[key], below, f"{path}.{key}", causes)
