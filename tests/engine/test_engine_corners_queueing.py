@@ -1,0 +1,367 @@
+"""Corner cases of queues and cycles (reference/kueue-semantics.md 15, rows 21 to 40)."""
+
+from __future__ import annotations
+
+from engine_world import START, World
+
+from pykueue.engine import Options, Preempt
+
+
+def world(**options: object) -> World:
+    made = World(Options(**options))  # type: ignore[arg-type]
+    made.flavor()
+    return made
+
+
+def test_21_a_shape_that_does_not_fit_is_looked_at_once() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.running("r", "q", 2)
+    for name, cpu in (("a", 3), ("twin", 3), ("five", 5), ("two", 2)):
+        made.workload(name, "q", cpu)
+    made.stable()
+    assert made.admitted == [(3, "two")]
+    assert made.reasons == {"a": "WaitingForQuota", "five": "ExceedsMaxQuota"}
+    view = made.engine.workload("default/twin")
+    assert view is not None
+    assert (view.state, view.bypassed, view.reason) == ("inadmissible", True, "WaitingForQuota")
+
+
+def test_22_a_strict_queue_waits_for_its_head() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"}, strict=True)
+    made.running("r", "q", 2)
+    made.workload("three", "q", 3)
+    made.workload("two", "q", 2)
+    made.stable()
+    assert made.admitted == []
+    assert made.where("three") == "active"
+
+
+def sticky(strict: bool) -> World:
+    made = world()
+    made.queue("q", {"cpu": "4"}, strict=strict, within="LowerPriority")
+    made.running("victim", "q", 4)
+    made.workload("ten", "q", 4, prio=10)
+    made.cycle()
+    made.workload("hundred", "q", 1, prio=100)
+    made.release("victim")
+    return made
+
+
+def test_23_a_preemptor_goes_before_later_arrivals_of_higher_priority() -> None:
+    made = sticky(strict=False)
+    made.cycle()
+    assert [name for _, name in made.admitted] == ["ten"]
+    made.cycle()
+    assert made.preempted[-1][1] == "ten"
+
+
+def test_23_but_not_in_a_strict_queue() -> None:
+    made = sticky(strict=True)
+    made.cycle()
+    assert [name for _, name in made.admitted] == ["hundred"]
+
+
+def test_24_what_was_parked_is_looked_at_again_after_a_release() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.running("r", "q", 2)
+    made.workload("w", "q", 3)
+    made.stable()
+    assert made.where("w") == "inadmissible"
+    made.finish("r")
+    assert made.where("w") == "active"
+    made.stable()
+    assert made.where("w") == "holding"
+
+
+def evicted(made: World, reason: str, at: float) -> dict[str, object]:
+    return made.condition("Evicted", True, reason, at)
+
+
+def order_after_eviction(timestamp: str, reason: str) -> list[str]:
+    made = world(requeuing_timestamp=timestamp)
+    made.queue("q", {"cpu": "4"})
+    made.running("old", "q", 4, created=0)
+    made.workload("young", "q", 4, created=400)
+    made.release("old", evicted(made, reason, 500))
+    return made.engine.pending("q")
+
+
+def test_25_an_evicted_workload_queues_by_its_eviction() -> None:
+    assert order_after_eviction("Eviction", "PodsReadyTimeout") == ["default/young", "default/old"]
+    assert order_after_eviction("Creation", "PodsReadyTimeout") == ["default/old", "default/young"]
+
+
+def test_26_a_preempted_workload_keeps_its_place() -> None:
+    assert order_after_eviction("Eviction", "Preempted") == ["default/old", "default/young"]
+
+
+def test_27_an_admission_check_always_sends_to_the_end() -> None:
+    assert order_after_eviction("Creation", "AdmissionCheck") == ["default/young", "default/old"]
+
+
+def test_28_only_a_change_that_matters_wakes_a_parked_workload() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.workload("w", "q", 5)
+    made.stable()
+    manifest = made.workloads["w"]
+    made.put({**manifest, "metadata": {**manifest["metadata"], "labels": {"a": "b"}}})
+    assert made.where("w") == "inadmissible"
+    made.change("w", priority=3)
+    assert made.where("w") == "active"
+
+
+def test_29_a_newcomer_like_a_parked_workload_is_parked_unseen() -> None:
+    for strict in (False, True):
+        made = world()
+        made.queue("q", {"cpu": "4"}, strict=strict)
+        made.workload("w", "q", 5)
+        made.stable()
+        made.workload("late", "q", 5)
+        assert made.where("late") == ("active" if strict else "inadmissible")
+
+
+def test_30_a_back_off_outlasts_a_flush() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.running("r", "q", 4)
+    made.workload("w", "q", 1, status={"requeueState": {"count": 1, "requeueAt": "2023-11-14T22:13:50Z"}})
+    due = START + 30
+    made.finish("r")
+    made.cycle()
+    assert made.where("w") == "inadmissible"
+    assert made.engine.next_wake(made.now) == due
+    made.now = due
+    made.cycle()
+    assert made.where("w") == "holding"
+
+
+def test_31_a_held_local_queue_lets_nobody_wait() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.running("r", "q", 1)
+    made.workload("w", "q", 1)
+    made.local("q", "q", stopPolicy="Hold")
+    made.stable()
+    assert made.where("w") == "out"
+    assert made.engine.standing("default/w")[0] == "Suspended"
+    assert made.where("r") == "holding"
+    made.local("q", "q")
+    made.stable()
+    assert made.holding() == {"r", "w"}
+
+
+def test_32_who_does_not_borrow_goes_first() -> None:
+    made = world()
+    for name in "abc":
+        made.queue(name, {"cpu": "2"}, cohort="all")
+    made.workload("wb", "b", 4, created=1)
+    made.workload("wa", "a", 4, created=2)
+    made.workload("wc", "c", 2, prio=-5, created=3)
+    made.cycle()
+    assert [name for _, name in made.admitted] == ["wc", "wb"]
+    assert made.where("wa") == "active"
+    made.stable()
+    assert made.where("wa") == "inadmissible"
+
+
+def test_33_a_preemptor_within_its_quota_goes_before_a_borrower_that_fits() -> None:
+    made = world()
+    made.queue("a", {"cpu": "4"}, cohort="all", reclaim="Any", within="LowerPriority")
+    made.queue("c", {"cpu": "0"}, cohort="all")
+    made.queue("bank", {"cpu": "2"}, cohort="all")
+    made.running("victim", "a", 5)
+    made.workload("wc", "c", 1, prio=100, created=1)
+    made.workload("wa", "a", 4, prio=10, created=2)
+    decisions = made.cycle()
+    assert [type(decision).__name__ for decision in decisions] == ["Preempt", "Pend", "Admit"]
+    assert made.where("wc") == "holding"
+
+
+def blocked(reclaim: str) -> set[str]:
+    made = world()
+    made.queue("a", {"cpu": "4"}, cohort="all", reclaim=reclaim)
+    made.queue("b", {"cpu": "4"}, cohort="all")
+    made.running("ra", "a", 2)
+    made.running("rb", "b", 4, prio=50)
+    made.workload("wa", "a", 3, prio=10)
+    made.workload("wb", "b", 2, prio=0)
+    made.cycle()
+    return made.holding() - {"ra", "rb"}
+
+
+def test_34_who_cannot_reclaim_keeps_what_is_left_of_its_quota() -> None:
+    assert blocked("Never") == set()
+    assert blocked("LowerPriority") == set()
+    assert blocked("Any") == {"wb"}
+
+
+def overlapping(victims: list[int], **options: object) -> World:
+    made = world(**options)
+    made.queue("a", {"cpu": "3"}, cohort="all", reclaim="Any")
+    made.queue("b", {"cpu": "3"}, cohort="all", reclaim="Any")
+    made.queue("c", {"cpu": "0"}, cohort="all")
+    for number, cpu in enumerate(victims):
+        made.running(f"c{number}", "c", cpu)
+    made.workload("wa", "a", 3)
+    made.workload("wb", "b", 3)
+    made.cycle()
+    return made
+
+
+def test_35_two_preemptors_of_one_victim_share_it() -> None:
+    made = overlapping([6])
+    assert [name for _, name, _ in made.preempted] == ["c0"]
+    assert made.reasons == {"wa": "WaitingForPreemptedWorkloads", "wb": "WaitingForPreemptedWorkloads"}
+    made.release("c0")
+    made.cycle()
+    assert made.holding() == {"wa", "wb"}
+
+
+def test_35_without_the_gate_the_second_is_skipped() -> None:
+    made = overlapping([6], gates={"RecomputeAssignmentUponPreemptionTargetsOverlap": False})
+    assert made.reasons == {"wa": "WaitingForPreemptedWorkloads", "wb": "WaitingForQuota"}
+
+
+def test_36_two_preemptors_of_two_victims_take_one_each() -> None:
+    made = overlapping([3, 3])
+    assert {name for _, name, _ in made.preempted} == {"c0", "c1"}
+    assert {d.preemptor for d in made.engine.cycle(made.now) if isinstance(d, Preempt)} == set()
+
+
+def test_37_nobody_is_admitted_into_capacity_that_is_still_used() -> None:
+    """The reference reserves 25 of 20 here (defect D3)."""
+    made = world()
+    made.queue("p", {"cpu": "6"}, cohort="all", reclaim="Any")
+    made.queue("bank", {"cpu": "14"}, cohort="all")
+    for name in ("v", "x", "y"):
+        made.queue(name, {"cpu": "0"}, cohort="all")
+    made.running("victim", "v", 15)
+    made.workload("wp", "p", 6)
+    made.workload("wx", "x", 5)
+    made.workload("wy", "y", 5)
+    made.cycle()
+    assert [name for _, name, _ in made.preempted] == ["victim"]
+    assert made.holding() == {"victim", "wx"}
+
+
+def test_38_a_failed_write_undoes_the_admission() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.workload("w", "q", 4)
+    made.workload("v", "q", 4)
+    made.cycle(carry_out=False)
+    made.cycle()
+    assert made.where("v") == "inadmissible"
+    for _ in range(3):
+        made.engine.forget("default/w")
+        made.engine.check()
+        assert made.where("w") == "active"
+        assert made.usage("q") == {}
+        made.cycle(carry_out=False)
+        assert made.where("w") == "holding"
+    made.engine.forget("default/w")
+    # Unlike in the reference (defect D8) those that were parked meanwhile get their chance.
+    assert made.where("v") == "active"
+
+
+def test_39_a_check_that_asks_for_a_retry_keeps_the_workload_out() -> None:
+    made = world()
+    made.check("c")
+    made.queue("q", {"cpu": "4"}, admissionChecksStrategy={"admissionChecks": [{"name": "c"}]})
+    state = {"name": "c", "state": "Retry", "lastTransitionTime": "2023-11-14T22:13:20Z", "message": ""}
+    made.workload("w", "q", 1, status={"admissionChecks": [state]})
+    made.stable()
+    assert made.reasons == {"w": "PendingEvaluation"}
+
+
+def test_40_one_workload_of_a_queue_per_cycle() -> None:
+    made = world()
+    made.queue("q", {"cpu": "5"})
+    for number in range(5):
+        made.workload(f"w{number}", "q", 1)
+    made.stable()
+    assert made.admitted == [(number + 1, f"w{number}") for number in range(5)]
+
+
+def test_deleting_a_queue_with_waiting_workloads_and_bringing_it_back() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"}, cohort="all")
+    made.running("r", "q", 1)
+    made.workload("w", "q", 1)
+    from pykueue.engine import Removed
+
+    made.engine.apply(Removed("ClusterQueue", "", "q"))
+    made.engine.check()
+    made.stable()
+    assert made.engine.cluster_queue("q") is None
+    assert made.engine.standing("default/w")[0] == "Misconfigured"
+    made.queue("q", {"cpu": "4"})
+    made.stable()
+    assert made.holding() == {"r", "w"}
+    assert made.usage("q") == {"f/cpu": "2"}
+
+
+def test_moving_a_workload_to_another_local_queue() -> None:
+    made = world()
+    made.queue("full", {"cpu": "0"})
+    made.queue("empty", {"cpu": "4"})
+    made.workload("w", "full", 1)
+    made.stable()
+    made.change("w", queueName="empty")
+    made.stable()
+    assert made.holding() == {"w"}
+
+
+def test_admission_gates_hold_and_deactivation_keep_out_of_queues() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    gated = {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}
+    made.workload("gated", "q", 1, annotations=gated)
+    made.workload("inactive", "q", 1, active=False)
+    hold = {"conditions": [made.condition("QuotaReserved", False, "OnHold")]}
+    made.workload("held", "q", 1, status=hold)
+    made.stable()
+    assert made.holding() == set()
+    standing = {name: made.engine.standing(f"default/{name}")[0] for name in ("gated", "inactive", "held")}
+    assert standing == {"gated": "AdmissionGated", "inactive": "Deactivated", "held": "OnHold"}
+    manifest = made.workloads["gated"]
+    made.put({**manifest, "metadata": {**manifest["metadata"], "annotations": {}}})
+    made.stable()
+    assert made.holding() == {"gated"}
+
+
+def test_namespace_labels_that_come_to_match_wake_workloads() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"}, selector={"matchLabels": {"team": "a"}})
+    made.workload("w", "q", 1)
+    made.stable()
+    assert made.where("w") == "inadmissible"
+    made.namespace("default", {"team": "a"})
+    made.stable()
+    assert made.holding() == {"w"}
+
+
+def test_missing_flavors_and_checks_make_a_queue_inactive() -> None:
+    made = World()
+    made.queue("q", {"cpu": "4"}, admissionChecksStrategy={"admissionChecks": [{"name": "c"}]})
+    made.workload("w", "q", 1)
+    made.stable()
+    view = made.engine.cluster_queue("q")
+    assert view is not None
+    assert [reason for reason, _ in view.problems] == ["FlavorNotFound", "AdmissionCheckNotFound"]
+    assert made.where("w") == "active"
+    made.flavor()
+    made.check("c", active=False)
+    view = made.engine.cluster_queue("q")
+    assert view is not None
+    assert [reason for reason, _ in view.problems] == ["AdmissionCheckInactive"]
+    made.check("c")
+    made.stable()
+    assert made.where("w") == "holding"
+    view = made.engine.workload("default/w")
+    assert view is not None
+    assert not view.admitted
