@@ -1,5 +1,7 @@
-"""An embedded cluster in virtual time for the controllers' tests: the real server, the real controllers, and the
-test in the place of users, scheduler and kubelet."""
+"""An embedded cluster in virtual time for the controllers' tests.
+
+The server and the controllers are the real ones; the test takes the place of users, scheduler and kubelet.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import random
 from typing import Protocol
 
 from pykueue.clock import Clock
+from pykueue.embedded.controllers.cronjobs import CronJobController
 from pykueue.embedded.controllers.garbage import GarbageCollector
 from pykueue.embedded.controllers.inventory import Inventory
 from pykueue.embedded.controllers.jobs.controller import JobController
@@ -16,7 +17,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
 from pykueue.kube.limiter import TokenBucket
-from pykueue.kube.resources import JOBS, NAMESPACES, PODS
+from pykueue.kube.resources import CRON_JOBS, JOBS, NAMESPACES, PODS
 from pykueue.kube.transport import Transport
 
 #: Requests per second, and burst, that the Job controller allows itself for everything it does, as on a
@@ -59,6 +60,7 @@ class Controllers:
         jobs, pods = informers.informer(JOBS), informers.informer(PODS)
         garbage_events = recorder("garbage-collector-controller", client)
         job_events = recorder("job-controller", job_client)
+        cron_events = recorder("cronjob-controller", client)
         self._components: tuple[Component, ...] = (
             informers,
             inventory,
@@ -68,6 +70,8 @@ class Controllers:
             job_events,
             JobController(job_client, jobs, pods, job_events, clock, random.Random(rng.random())),
             TtlController(client, jobs, clock),
+            cron_events,
+            CronJobController(client, informers.informer(CRON_JOBS), jobs, cron_events, clock),
         )
 
     async def run(self) -> None:

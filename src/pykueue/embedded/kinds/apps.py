@@ -7,7 +7,7 @@ from typing import Any
 from pykueue.embedded.apiserver.status import Cause, immutable
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, SCALE, STATUS, Column, Kind, Object
 from pykueue.embedded.kinds.podspec import default_pod_spec
-from pykueue.embedded.kinds.printing import age_cell, containers_cell, images_cell, selector_cell, since
+from pykueue.embedded.kinds.printing import age_cell, containers_cell, images_cell, selector_cell
 
 _TEMPLATE_COLUMNS = (
     Column("Containers", priority=1),
@@ -238,53 +238,3 @@ class ControllerRevision(Kind):
             else "<none>"
         )
         return [obj["metadata"]["name"], shown, obj.get("revision", 0), age_cell(obj, now)]
-
-
-class CronJob(Kind):
-    """batch/v1 CronJob."""
-
-    group = "batch"
-    kind = "CronJob"
-    plural = "cronjobs"
-    short_names = ("cj",)
-    categories = ("all",)
-    subresources = (STATUS,)
-    columns = (
-        NAME_COLUMN,
-        Column("Schedule"),
-        Column("Timezone"),
-        Column("Suspend", "boolean"),
-        Column("Active", "integer"),
-        Column("Last Schedule"),
-        AGE_COLUMN,
-        *_TEMPLATE_COLUMNS,
-    )
-
-    def default(self, obj: Object) -> Object:
-        return _with_spec(
-            obj,
-            {
-                "concurrencyPolicy": "Allow",
-                "suspend": False,
-                "successfulJobsHistoryLimit": 3,
-                "failedJobsHistoryLimit": 1,
-            },
-        )
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        template = ((spec.get("jobTemplate") or {}).get("spec") or {}).get("template") or {}
-        pod_spec = template.get("spec") or {}
-        last = status.get("lastScheduleTime")
-        return [
-            obj["metadata"]["name"],
-            spec.get("schedule", ""),
-            spec.get("timeZone") or "<none>",
-            "True" if spec.get("suspend") else "False",
-            len(status.get("active") or ()),
-            since(last, now) if last else "<none>",
-            age_cell(obj, now),
-            containers_cell(pod_spec),
-            images_cell(pod_spec),
-            "<none>",
-        ]

@@ -6,7 +6,19 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
-from pykueue.embedded.kinds import apps, autoscaling, core, crd, events, job, node, others, pod, reviews
+from pykueue.embedded.kinds import (
+    apps,
+    autoscaling,
+    core,
+    crd,
+    cronjob,
+    events,
+    job,
+    node,
+    others,
+    pod,
+    reviews,
+)
 from pykueue.embedded.kinds.base import Kind, Object
 
 _MODULES: tuple[ModuleType, ...] = (
@@ -16,6 +28,7 @@ _MODULES: tuple[ModuleType, ...] = (
     node,
     apps,
     job,
+    cronjob,
     autoscaling,
     others,
     reviews,
