@@ -85,6 +85,7 @@ class HttpFront:
         """End all watches and connections."""
         for ended in self._watches:
             ended.set()
+        self.web_server.pre_shutdown()  # idle connections need not be waited for
         await self.web_server.shutdown(5.0)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -40,9 +40,9 @@ def pod_logs(pod: Object, query: Mapping[str, str], source: LogSource) -> AsyncI
     previous = query.get("previous", "").lower() in ("1", "true")
     if previous:
         last = next((one.get("lastState") or {} for one in statuses if one.get("name") == container), {})
-        if not last.get("terminated"):
+        if last.get("terminated") is None:
             raise bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
-    elif not state.get("running") and not state.get("terminated"):
+    elif state.get("running") is None and state.get("terminated") is None:
         reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
         raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
     return source(pod, container, query)

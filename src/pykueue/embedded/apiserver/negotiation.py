@@ -144,9 +144,9 @@ _Loader.yaml_implicit_resolvers = {
 def _yaml(data: bytes) -> Any:
     try:
         value = yaml.load(data, _Loader)
-        check_depth(value)
         if _nodes(value, {}) > _YAML_NODES:
             raise bad_request("the YAML document is too large once its aliases are followed")
+        check_depth(value)
         return orjson.loads(orjson.dumps(value))
     except (yaml.YAMLError, orjson.JSONDecodeError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the body is not valid YAML: {error}") from None
