@@ -19,7 +19,7 @@ demo: $(READY)
 	@$(BIN)/pykueue demo
 
 test: $(READY)
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n auto --dist loadfile
 
 bench: $(READY)
 	@$(BIN)/python -m bench
