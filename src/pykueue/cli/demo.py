@@ -31,11 +31,13 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "all-or-nothing"
 
 JOBS = ["quick-job", "job1", "job2"]
 #: When each job is created, in seconds: close enough that their pods are made in turns.
-CREATED_AT = {"quick-job": 0.0, "job1": 0.5, "job2": 1.0}
+CREATED_AT = {"quick-job": 0.0, "job1": 0.2, "job2": 0.4}
 #: Pods of job1 and of job2; all of a job's pods must run at once for the job to complete.
 WORKERS = 20
 #: Nothing has moved for this long, in seconds: nothing will.
 STILL = 4.0
+#: Characters in a line of the picture.
+PICTURE_WIDTH = 118
 #: Neither act should come near this, in seconds.
 PATIENCE = 120.0
 
@@ -108,8 +110,8 @@ async def first_act(console: Console, cluster: Cluster, examples: Path) -> None:
         raise DemoError(f"the jobs should block each other; instead these workers run: {running}")
     console.print(
         f"\n[bold red]Nothing has moved for {STILL:.0f} s, and nothing will.[/] job1 has {running['job1']} "
-        f"of its {WORKERS} workers running, job2 has {running['job2']}. Each holds memory the other one needs, "
-        "and no worker can do anything before all 20 of its job run.\n"
+        f"of its {WORKERS} workers running, job2 has {running['job2']}. Each holds memory the other one "
+        "needs, and no worker can do anything before all 20 of its job run.\n"
     )
     for name in JOBS:
         await cluster.submitter.delete(read(examples / f"{name}.yaml"))
@@ -131,8 +133,8 @@ async def second_act(console: Console, cluster: Cluster, examples: Path) -> None
             f"job2's first pod appeared at revision {started}, before all of job1's were ready ({ready})"
         )
     console.print(
-        f"\n[bold green]All jobs are complete.[/] Checked in the recorded history: all {WORKERS} pods of job1 "
-        f"were ready at revision {ready}; the first pod of job2 was created at revision {started}.\n"
+        f"\n[bold green]All jobs are complete.[/] Checked in the recorded history: all {WORKERS} pods of "
+        f"job1 were ready at revision {ready}; the first pod of job2 was created at revision {started}.\n"
     )
 
 
@@ -141,8 +143,8 @@ async def play(console: Console, folder: Path, examples: Path) -> None:
     nodes = ("--nodes", str(examples / "nodes.yaml"))
     console.print(
         Panel(
-            "One node with 8429 MiB. A queue that promises twice as much. One quick job of 50 pods, and two\n"
-            "jobs of 20 workers that must all run at the same time: 26 workers fit, so one whole job, not two.",
+            "One node with 8429 MiB. A queue that promises twice as much. One quick job of 50 pods, and "
+            "two jobs of 20 workers that must all run at the same time: 26 workers fit, so one job, not two.",
             title="pykueue: all or nothing",
         )
     )
@@ -167,12 +169,19 @@ async def play(console: Console, folder: Path, examples: Path) -> None:
     default=EXAMPLES,
     help="The folder of the demo's manifests.",
 )
-def demo(data_dir: Path | None, examples: Path) -> None:
+@click.option(
+    "--picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Save what was shown as a picture (SVG).",
+)
+def demo(data_dir: Path | None, examples: Path, picture: Path | None) -> None:
     """Show what queueing whole jobs is for, on a cluster of its own.
 
     Exits 0 when both acts showed what they should.
     """
     console = Console(highlight=False)
+    if picture is not None:
+        console = Console(highlight=False, record=True, width=PICTURE_WIDTH, force_terminal=False)
     with contextlib.ExitStack() as stack:
         folder = data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykueue-demo-")))
         try:
@@ -180,11 +189,17 @@ def demo(data_dir: Path | None, examples: Path) -> None:
         except TimeoutError:
             raise DemoError(f"an act took longer than {PATIENCE:.0f} s") from None
     shown = examples.relative_to(Path.cwd()) if examples.is_relative_to(Path.cwd()) else examples
+    program = Path(sys.argv[0])
     console.print(
         "Try it yourself:\n\n"
-        f"  pykueue up --data-dir /tmp/pykueue --nodes {shown}/nodes.yaml\n"
-        "  export KUBECONFIG=/tmp/pykueue/kubeconfig          [bright_black]# in another terminal[/]\n"
-        f"  kubectl create -f {shown}/queues.yaml -f {shown}/job1.yaml -f {shown}/job2.yaml\n"
+        f"  {program} up --data-dir /tmp/pykueue --nodes {shown}/nodes.yaml\n\n"
+        "and in another terminal:\n\n"
+        "  export KUBECONFIG=/tmp/pykueue/kubeconfig\n"
+        f"  cd {shown}\n"
+        "  kubectl create -f queues.yaml -f quick-job.yaml -f job1.yaml -f job2.yaml\n"
         "  kubectl get pods,workloads,clusterqueues\n"
-        "  kubectl describe workload\n"
+        "  kubectl describe workload\n",
+        soft_wrap=True,
     )
+    if picture is not None:
+        picture.write_text(console.export_svg(title="make demo"))

@@ -22,7 +22,7 @@ def log_to_stderr(verbose: bool) -> None:
 async def until_stopped(
     work: Coroutine[Any, Any, None],
 ) -> AsyncIterator[Callable[[Awaitable[Any] | None], Awaitable[None]]]:
-    """Run `work` while the body runs; the function given to it waits for SIGINT, SIGTERM or the end of `work`.
+    """Run `work` while the body runs; what it is given waits for SIGINT, SIGTERM or the end of `work`.
 
     Given an awaitable it waits for that too, whichever is first. An error of `work` is raised where it waits.
     """
