@@ -205,41 +205,52 @@ def _owner_causes(owners: list[dict[str, Any]]) -> list[Cause]:
 
 
 #: Set by the server alone; what clients send is ignored.
-_SERVER_OWNED = (
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "managedFields",
-)
+_SERVER_OWNED = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+
+#: Not stored when empty.
+_LEFT_OUT = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
 def for_create(sent: Object) -> Object:
     """A new object's metadata without what only the server sets."""
     metadata = {key: value for key, value in sent.items() if value is not None and key not in _SERVER_OWNED}
-    for field in ("uid", "resourceVersion", "selfLink"):
+    for field in ("uid", "resourceVersion", "selfLink", "managedFields"):
         metadata.pop(field, None)
+    return _without_empty(metadata)
+
+
+def _without_empty(metadata: Object) -> Object:
+    for field in _LEFT_OUT:
+        if metadata.get(field) in ({}, []):
+            del metadata[field]
     return metadata
 
 
 def for_update(sent: Object, old: Object) -> Object:
-    """A changed object's metadata with everything server-owned as it was."""
+    """A changed object's metadata with everything server-owned as it was.
+
+    The entries of managedFields may be changed by clients: kubectl does so when an object that was applied
+    from the client side is applied on the server. An empty list ends tracking.
+    """
     metadata = {key: value for key, value in sent.items() if value is not None}
     for field in _SERVER_OWNED:
         if field in old:
             metadata[field] = old[field]
         else:
             metadata.pop(field, None)
-    managed = sent.get("managedFields")
-    if managed is not None and (managed == [] or managed == [{}]):
-        metadata.pop("managedFields", None)  # the documented way to reset tracking
+    managed = metadata.get("managedFields")
+    if managed is None:
+        if "managedFields" in old:
+            metadata["managedFields"] = old["managedFields"]
+    elif managed in ([], [{}]):
+        del metadata["managedFields"]  # the documented way to reset tracking
     metadata.pop("selfLink", None)
     metadata["name"] = old["name"]
     metadata["uid"] = old["uid"]
     metadata["resourceVersion"] = old["resourceVersion"]
     if "namespace" in old:
         metadata["namespace"] = old["namespace"]
-    return metadata
+    return _without_empty(metadata)
 
 
 def update_causes(sent: Object, old: Object) -> list[Cause]:

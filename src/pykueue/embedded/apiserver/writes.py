@@ -334,10 +334,7 @@ class Writes:
             await core.store.settled(current.revision)
             return Answer(200, current)
         meta = dict(new["metadata"])
-        if call.content_type == APPLY_PATCH:
-            if "managedFields" in sent:
-                meta["managedFields"] = sent["managedFields"]
-        elif "managedFields" in meta:
+        if call.content_type != APPLY_PATCH and "managedFields" in meta:
             new = track_update(
                 old,
                 {**new, "metadata": meta},
