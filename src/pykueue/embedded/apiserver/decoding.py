@@ -43,7 +43,8 @@ def check_envelope(endpoint: Endpoint, body: Any) -> Object:
         )
     if kind and kind != endpoint.kind.kind:
         if endpoint.custom:
-            name = (body.get("metadata") or {}).get("name") or ""
+            given = body.get("metadata")
+            name = given.get("name") or "" if isinstance(given, dict) else ""
             cause = Cause(
                 "kind", "FieldValueInvalid", f'Invalid value: "{kind}": must be {endpoint.kind.kind}'
             )

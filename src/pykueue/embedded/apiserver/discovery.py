@@ -17,7 +17,7 @@ from pykueue.embedded.apiserver.registry import Endpoint, Registry
 from pykueue.embedded.kinds.base import Subresource
 
 #: The Kubernetes version the server behaves as.
-VERSION = (1, 33, 0)
+VERSION = (1, 32, 0)
 
 
 def version_document() -> Object:

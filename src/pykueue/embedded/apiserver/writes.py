@@ -99,6 +99,9 @@ class Writes:
                     continue
             break
         name = meta.get("name") or ""
+        if not name:
+            cause = required("metadata.name", "name or generateName is required")
+            raise invalid_object(endpoint.group, kind.kind, "", [cause])
         key = (namespace, name)
         existing = endpoint.table.get(key)
         if existing is not None:
@@ -153,17 +156,12 @@ class Writes:
     def _validate_new(self, endpoint: Endpoint, obj: Object) -> None:
         storage = endpoint.storage
         kind, meta = storage.kind, obj["metadata"]
-        causes: list[Cause] = []
-        if not meta.get("name"):
-            causes.append(required("metadata.name", "name or generateName is required"))
-        else:
-            causes.extend(metadata.causes(meta, kind.name_rule))
+        causes = metadata.causes(meta, kind.name_rule)
         if not kind.typed:
             causes.extend(storage.schema.validate(obj))
         causes.extend(kind.validate(obj))
         if causes:
-            name = meta.get("name") or meta.get("generateName") or ""
-            raise invalid_object(endpoint.group, kind.kind, name, causes)
+            raise invalid_object(endpoint.group, kind.kind, meta["name"], causes)
 
     async def _mutate(
         self,
