@@ -301,7 +301,7 @@ def test_every_pod_is_counted_exactly_once_whatever_crashes_whenever(seed: int, 
         for pod in await cluster.pods():
             assert not pod["metadata"].get("finalizers")
 
-    story(tell, seed, job_qps=None)
+    story(tell, seed, pace=None)
 
 
 def test_somebody_elses_change_in_the_middle_is_not_overwritten() -> None:

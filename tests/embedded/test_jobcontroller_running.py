@@ -158,7 +158,7 @@ def test_pods_come_in_batches_of_doubling_size_each_awaited_before_the_next() ->
         await cluster.wait(5)
         assert [len(list(batch)) for _, batch in itertools.groupby(moments)] == [1, 2, 4, 8, 16, 29]
 
-    story(tell, job_qps=None)
+    story(tell, pace=None)
 
 
 def test_everything_the_controller_sends_shares_one_limit() -> None:
@@ -220,7 +220,7 @@ def test_without_a_limit_pods_are_there_at_once() -> None:
         await cluster.wait(0.5)
         assert len(await cluster.pods()) == 300
 
-    story(tell, job_qps=None)
+    story(tell, pace=None)
 
 
 def test_at_most_500_pods_are_created_in_one_go_and_the_rest_follows() -> None:
@@ -236,7 +236,7 @@ def test_at_most_500_pods_are_created_in_one_go_and_the_rest_follows() -> None:
         assert (status["succeeded"], "active" in status) == (1100, False)
         assert (await cluster.conditions())["Complete"][0] == "True"
 
-    story(tell, job_qps=None)
+    story(tell, pace=None)
 
 
 # Suspending

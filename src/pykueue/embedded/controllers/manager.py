@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.cronjobs import CronJobController
@@ -14,16 +14,27 @@ from pykueue.embedded.controllers.jobs.controller import JobController
 from pykueue.embedded.controllers.namespaces import NamespaceController
 from pykueue.embedded.controllers.ttl import TtlController
 from pykueue.kube.client import Client
+from pykueue.kube.delay import DelayedTransport
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
 from pykueue.kube.limiter import TokenBucket
 from pykueue.kube.resources import CRON_JOBS, JOBS, NAMESPACES, PODS
 from pykueue.kube.transport import Transport
 
-#: Requests per second, and burst, that the Job controller allows itself for everything it does, as on a
-#: cluster (reference/cluster-workloads.md, 1.1).
-JOB_QPS = 20.0
-JOB_BURST = 30
+
+class Pace(NamedTuple):
+    """How fast the Job controller may go: all its requests, for all Jobs and events, share one limit."""
+
+    #: Requests per second in the long run, and at once after a pause.
+    qps: float
+    burst: int
+    #: Seconds a request takes, at least and at most.
+    request_time: tuple[float, float]
+
+
+#: As on a cluster. Which pods of Jobs that start close together come first depends on it
+#: (reference/cluster-workloads.md, 1.1 and 5.2, row W7d).
+CLUSTER_PACE = Pace(20.0, 30, (0.005, 0.020))
 
 
 class Component(Protocol):
@@ -45,8 +56,7 @@ class Controllers:
         clock: Clock,
         rng: random.Random,
         *,
-        job_qps: float | None = JOB_QPS,
-        job_burst: int = JOB_BURST,
+        pace: Pace | None = CLUSTER_PACE,
     ) -> None:
         client = Client(transport, clock=clock, page_size=None)
         informers = InformerFactory(client, clock=clock)
@@ -55,8 +65,11 @@ class Controllers:
         def recorder(component: str, through: Client) -> EventRecorder:
             return EventRecorder(through, clock, component, random.Random(rng.random()))
 
-        limiter = None if job_qps is None else TokenBucket(clock, job_qps, job_burst)
-        job_client = Client(transport, limiter, clock=clock, page_size=None)
+        job_client = client
+        if pace is not None:
+            slow = DelayedTransport(transport, clock, random.Random(rng.random()), *pace.request_time)
+            limiter = TokenBucket(clock, pace.qps, pace.burst)
+            job_client = Client(slow, limiter, clock=clock, page_size=None)
         jobs, pods = informers.informer(JOBS), informers.informer(PODS)
         garbage_events = recorder("garbage-collector-controller", client)
         job_events = recorder("job-controller", job_client)
