@@ -369,6 +369,22 @@ def test_events_are_one_store_with_two_views() -> None:
     with_server(story)
 
 
+def test_events_are_forgotten_an_hour_after_their_last_change() -> None:
+    async def story(api: Api) -> None:
+        events = "/api/v1/namespaces/default/events"
+        event = {"involvedObject": {"namespace": "default"}, "reason": "R", "type": "Normal"}
+        for name in ("old", "repeated"):
+            await api.create(events, {"metadata": {"name": name}, **event})
+        await api.pause(3000)
+        await api.patch(f"{events}/repeated", {"count": 2})
+        await api.pause(1000)
+        assert await api.names(events) == ["repeated"]
+        await api.pause(3000)
+        assert await api.names(events) == []
+
+    with_server(story)
+
+
 def test_leases_are_renewed_only_from_their_latest_version() -> None:
     async def story(api: Api) -> None:
         leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

@@ -26,6 +26,7 @@ from pykueue.embedded.apiserver.decoding import decode
 from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.discovery import Discovery
 from pykueue.embedded.apiserver.escalation import escalation_check
+from pykueue.embedded.apiserver.expiry import EventExpiry
 from pykueue.embedded.apiserver.inprocess import InProcessTransport
 from pykueue.embedded.apiserver.listening import Address, Listener
 from pykueue.embedded.apiserver.logs import LogSource, no_lines, pod_logs
@@ -83,6 +84,7 @@ class Server:
         #: Where the logs of pods come from; whoever runs the pods sets it.
         self.log_source: LogSource = no_lines
         self._listeners: list[Listener] = []
+        self._expiry = EventExpiry(self.core)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # -- life
@@ -92,6 +94,7 @@ class Server:
         await self.store.open()
         self._add_builtin_kinds()
         self._custom.load()
+        self._expiry.load()
         self.webhooks.load()
         for name in _FIRST_NAMESPACES:
             if self.core.find("", "namespaces", "", name) is None:
@@ -120,6 +123,7 @@ class Server:
         for listener in self._listeners:
             await listener.close()
         self._listeners.clear()
+        self._expiry.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
