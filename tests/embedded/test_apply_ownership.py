@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -327,13 +328,20 @@ def test_old_updates_are_folded() -> None:
 
 
 def test_kubectl_takes_over_what_it_applied_before() -> None:
-    last = '{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"t"},"spec":{"cohort":"a"}}'
-    annotations = {"kubectl.kubernetes.io/last-applied-configuration": last}
-    server = Server(thing({"cohort": "a", "size": 1}, annotations=annotations))
-    assert server.refused("other", thing({"cohort": "b"})).code == 409
-    assert server.refused("kubectl", thing({"cohort": "b", "size": 2})).code == 409
+    key = "kubectl.kubernetes.io/last-applied-configuration"
+    last = thing({"cohort": "a", "nested": {"x": 1}})
+    live = thing({"cohort": "a", "size": 1, "nested": {"x": 1}}, annotations={key: json.dumps(last)})
+    assert Server(live).refused("other", thing({"cohort": "b"})).code == 409
+    assert Server(live).refused("kubectl", thing({"cohort": "b", "size": 2})).code == 409
+    server = Server(live)
     server.apply("kubectl", thing({"cohort": "b"}))
     assert server.spec == {"cohort": "b", "size": 1}
+    assert server.fields("kubectl") == {"f:spec": {"f:cohort": {}}}
+    assert server.live is not None
+    assert json.loads(server.live["metadata"]["annotations"][key]) == thing({"cohort": "b"})
+    settled = server.live
+    server.apply("kubectl", thing({"cohort": "b"}))
+    assert server.live is settled
 
 
 @pytest.mark.parametrize(
@@ -361,16 +369,29 @@ def test_configurations_that_do_not_fit(spec: dict[str, Any], fault: str) -> Non
     assert error.message == (f"failed to create typed patch object (/t; example.com/v1, Kind=Thing): {fault}")
 
 
-def test_damaged_entries_are_passed_over() -> None:
+def test_damaged_entries_are_left_out() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(1000):
+        deep = {"f:a": deep}
+    good = {
+        "manager": "good",
+        "operation": "Apply",
+        "apiVersion": "example.com/v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:cohort": {}}},
+    }
     listed = [
         None,
         {"manager": 1, "operation": "Apply", "fieldsV1": {"f:spec": {}}},
         {"manager": "x", "operation": "Apply", "fieldsV1": {"f:spec": 1}},
         {"manager": "y", "operation": "Apply", "fieldsV1": "{}"},
+        {"manager": "z", "operation": "Apply", "fieldsV1": deep},
+        good,
     ]
-    server = Server(thing({"cohort": "a"}, managedFields=listed))
+    server = Server()
     server.apply("m1", thing({"cohort": "a"}))
-    assert server.fields("before-first-apply") is not None
+    server.update("u", thing({"cohort": "a"}, managedFields=listed))
+    assert server.live == thing({"cohort": "a"}, managedFields=[good])
 
 
 def test_built_in_lists_and_numbers_for_quantities() -> None:

@@ -9,6 +9,7 @@ Source: reference/kubernetes-api-machinery.md, section 12.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -21,6 +22,7 @@ from pykueue.embedded.apiserver.fieldsets import (
     intersection,
     paths,
     union,
+    with_parents,
     without_below,
 )
 from pykueue.embedded.apiserver.managed_fields import APPLY, UNOWNED, UPDATE, Entry, Managers
@@ -29,7 +31,7 @@ from pykueue.embedded.apiserver.schema_walk import clean
 from pykueue.embedded.apiserver.status import Cause
 from pykueue.embedded.apiserver.strategic import HasNode
 from pykueue.embedded.apiserver.typed import Changes, applied_fields, merge, present_fields, prune
-from pykueue.embedded.apiserver.values import check_depth
+from pykueue.embedded.apiserver.values import check_depth, same
 from pykueue.kube.errors import ApiError
 
 Object = dict[str, Any]
@@ -67,32 +69,37 @@ def apply(
     fields = _own(applied_fields(config, node, faults), endpoint)
     if faults:
         raise _untyped(config, api_version, faults)
-    config = _reduced(clean(config, node, None, []), endpoint)
+    written = _reduced(clean(config, node, None, []), endpoint)
     entry = Entry(manager, APPLY, api_version, subresource, fields, now)
     if live is None:
-        return _with_managers(config, Managers([entry]))
+        return _with_managers(written, Managers([entry]))
+    last = _last_applied(live) if manager == _KUBECTL and not subresource else None
     managers = Managers.of(live)
     tracked = bool(managers)
     if not tracked:
-        present = _own(present_fields(live, node), "whole")
-        managers = Managers([Entry(_BEFORE, UPDATE, live.get("apiVersion", api_version), "", present, now)])
+        managers = _first_managers(live, last, entry, node)
     others = managers.others(entry.identity)
     previous = managers.find(entry.identity)
-    merged = merge(live, config, node)
-    if previous is not None:
+    merged = merge(live, written, node)
+    if previous is not None and difference(previous.fields, fields):
         kept = fields
         for other in others:
             kept = union(kept, other.fields)
         merged = prune(merged, previous.fields, kept, node)
-    changes = Changes(_unmanaged(live), _unmanaged(merged), node)
+    changes = Changes(live, merged, node)
     changed = difference(changes.changed, UNOWNED)
     conflicts = [(other, both) for other in others if (both := intersection(changed, other.fields))]
-    if conflicts and not force and not _taken_from_kubectl(manager, live, conflicts, node):
-        raise _conflict(conflicts)
+    if conflicts and not force:
+        allowed = {} if last is None else applied_fields(last, node, [])
+        if any(difference(both, allowed) for _, both in conflicts):
+            raise _conflict(conflicts)
     if previous is not None and previous.fields == fields and not changes:
         entry = previous
-    if tracked and entry is previous:
+    outdated = last is not None and not same(last, config)
+    if tracked and entry is previous and not outdated:
         return live
+    if outdated:
+        merged = _with_last_applied(merged, config)
     managers = managers.after(entry.identity, changed, changes.removed).with_entry(entry)
     return _with_managers(merged, managers)
 
@@ -114,14 +121,15 @@ def track_update(
     listed = new["metadata"].get("managedFields")
     if old is None or (listed is not None and listed in ([], [{}])):
         return _with_managers(new, Managers())
-    managers = Managers.of(new if listed is not None else old)
+    kept = listed is None or same(listed, old["metadata"].get("managedFields"))
+    managers = Managers.of(old) if kept else Managers.told(listed)
     if not managers:
         return _with_managers(new, managers)
     changes = Changes(_unmanaged(old), _unmanaged(new), schema.node)
     changed = difference(changes.changed, UNOWNED)
     removed = difference(changes.removed, UNOWNED)
     if not changed and not removed:
-        return new if listed is not None else _with_managers(new, managers)
+        return new if kept and listed is not None else _with_managers(new, managers)
     entry = Entry(manager, UPDATE, api_version, subresource, LEAF, now)
     managers = managers.after(entry.identity, changed, removed)
     mine = managers.find(entry.identity)
@@ -169,22 +177,36 @@ def _with_managers(obj: Object, managers: Managers) -> Object:
     return {**obj, "metadata": {**meta, "managedFields": managers.to_json()}}
 
 
-def _taken_from_kubectl(
-    manager: str, live: Object, conflicts: list[tuple[Entry, Fields]], node: Node
-) -> bool:
-    """Whether all conflicts are about what kubectl itself applied from the client side before."""
-    if manager != _KUBECTL:
-        return False
+def _first_managers(live: Object, last: Object | None, entry: Entry, node: Node) -> Managers:
+    """Who owns an object when tracking begins: kubectl what it says it applied."""
+    present = _own(present_fields(live, node), "whole")
+    applied = {} if last is None else _own(applied_fields(last, node, []), "main")
+    before = replace(
+        entry,
+        manager=_BEFORE,
+        operation=UPDATE,
+        subresource="",
+        fields=difference(present, with_parents(applied)),
+    )
+    return Managers([before, replace(entry, fields=applied)])
+
+
+def _last_applied(live: Object) -> Object | None:
+    """What kubectl applied from the client side, if the object still tells."""
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(_LAST_APPLIED)
     try:
         last = orjson.loads(text) if isinstance(text, str) else None
-        if not isinstance(last, dict):
-            return False
         check_depth(last)
     except (ValueError, ApiError):
-        return False
-    allowed = applied_fields(last, node, [])
-    return not any(difference(both, allowed) for _, both in conflicts)
+        return None
+    return last if isinstance(last, dict) else None
+
+
+def _with_last_applied(obj: Object, config: Object) -> Object:
+    """Remember the configuration where the client side of kubectl would look for it."""
+    meta = obj["metadata"]
+    text = orjson.dumps(config).decode() + "\n"
+    return {**obj, "metadata": {**meta, "annotations": {**meta["annotations"], _LAST_APPLIED: text}}}
 
 
 def _conflict(conflicts: list[tuple[Entry, Fields]]) -> ApiError:

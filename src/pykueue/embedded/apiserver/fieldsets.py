@@ -102,6 +102,11 @@ def without_below(left: Fields, gone: Fields) -> Fields:
     return out
 
 
+def with_parents(fields: Fields) -> Fields:
+    """The set with every place on the way to a member."""
+    return {SELF: LEAF, **{key: with_parents(below) for key, below in fields.items()}} if fields else fields
+
+
 def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
     """Every member as people write it: `.status.conditions[type="Active"].status`."""
     for key, below in fields.items():

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pykueue.embedded.apiserver.fieldsets import LEAF, Fields, difference, union, without_below
+from pykueue.embedded.apiserver.values import MAX_DEPTH
 
 Object = dict[str, Any]
 
@@ -97,9 +98,13 @@ class Managers:
 
     @classmethod
     def of(cls, obj: Object) -> Managers:
-        """The entries an object carries; damaged ones are left out."""
-        listed = (obj.get("metadata") or {}).get("managedFields")
-        return cls(_read(listed) if isinstance(listed, list) else ())
+        """The entries a stored object carries."""
+        return cls(map(_entry, (obj.get("metadata") or {}).get("managedFields") or ()))
+
+    @classmethod
+    def told(cls, listed: Any) -> Managers:
+        """Entries as a client tells them; damaged ones are left out."""
+        return cls(_entry(one) for one in listed if _is_entry(one)) if isinstance(listed, list) else cls()
 
     def __bool__(self) -> bool:
         return bool(self._entries)
@@ -155,20 +160,29 @@ def _order(entry: Entry) -> tuple[bool, str, str, str]:
     return (entry.operation != APPLY, *_age(entry))
 
 
-def _read(listed: list[Any]) -> Iterator[Entry]:
-    for one in listed:
-        if not isinstance(one, dict) or not isinstance(one.get("fieldsV1"), dict):
-            continue
-        texts = [one.get(key, "") for key in ("manager", "operation", "apiVersion", "subresource", "time")]
-        if not all(isinstance(text, str) for text in texts) or not _well_formed(one["fieldsV1"]):
-            continue
-        manager, operation, api_version, subresource, time = texts
-        yield Entry(manager, operation, api_version, subresource, one["fieldsV1"], time)
+def _entry(one: Object) -> Entry:
+    return Entry(
+        one.get("manager", ""),
+        one.get("operation", ""),
+        one.get("apiVersion", ""),
+        one.get("subresource", ""),
+        one.get("fieldsV1") or {},
+        one.get("time", ""),
+    )
 
 
-def _well_formed(fields: Any, depth: int = 0) -> bool:
+def _is_entry(one: Any) -> bool:
+    texts = ("manager", "operation", "apiVersion", "subresource", "time")
     return (
-        depth < 100
+        isinstance(one, dict)
+        and all(isinstance(one.get(key, ""), str) for key in texts)
+        and _is_set(one.get("fieldsV1"), 0)
+    )
+
+
+def _is_set(fields: Any, depth: int) -> bool:
+    return (
+        depth < MAX_DEPTH
         and isinstance(fields, dict)
-        and all(_well_formed(below, depth + 1) for below in fields.values())
+        and all(_is_set(below, depth + 1) for below in fields.values())
     )

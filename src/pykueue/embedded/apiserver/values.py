@@ -52,7 +52,7 @@ def check_depth(value: Any) -> None:
 
     Cheap for ordinary documents: containers are visited level by level, scalars never.
     """
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):
         level = [
             inner
