@@ -26,7 +26,8 @@ def quota(text: Any) -> dict[str, str]:
 
 
 def groups(quotas: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Resource groups of {flavor: {resource: quota}}, or of a list of such; {resource: quota} means flavor f."""
+    """Resource groups of {flavor: {resource: quota}}, or of a list of such; {resource: quota} means flavor
+    f."""
     result = []
     for group in quotas if isinstance(quotas, list) else [quotas]:
         if not all(isinstance(value, Mapping) for value in group.values()):
@@ -62,7 +63,7 @@ class World:
         if namespace:
             self.namespace("default", {"kubernetes.io/metadata.name": "default"})
 
-    # --- objects ----------------------------------------------------------------------------------------------
+    # --- objects ------------------------------------------------------------------------------------
 
     def apply(self, manifest: dict[str, Any]) -> None:
         self.engine.apply(Upsert(decode(manifest)))
@@ -181,7 +182,8 @@ class World:
         template: Mapping[str, Any] | None = None,
         **spec: Any,
     ) -> None:
-        """A waiting workload. `requests` per pod: cpu, or amounts by resource; `pods` are several pod sets."""
+        """A waiting workload. `requests` per pod: cpu, or amounts by resource; `pods` are several pod
+        sets."""
         self._serial += 1
         stamp = START + (created if created is not None else self._serial)
         sets = (
@@ -279,7 +281,7 @@ class World:
         ]
         self.put({**self.workloads[name], "status": {"conditions": conditions}})
 
-    # --- time -------------------------------------------------------------------------------------------------
+    # --- time ---------------------------------------------------------------------------------------
 
     def cycle(self, carry_out: bool = True) -> list[Any]:
         """One cycle; admissions become visible in the API unless told otherwise."""
@@ -324,7 +326,7 @@ class World:
                 if isinstance(decision, Preempt):
                     self.release(decision.key.partition("/")[2])
 
-    # --- answers ----------------------------------------------------------------------------------------------
+    # --- answers ------------------------------------------------------------------------------------
 
     def holding(self) -> set[str]:
         """Names of workloads that hold quota."""

@@ -156,7 +156,8 @@ def test_66_preemption_gates_matter_only_with_their_feature(gate: bool) -> None:
         assert victims(made) == {"low": OWN}
 
 
-# --- fair sharing ---------------------------------------------------------------------------------------------
+# --- fair sharing
+# ---------------------------------------------------------------------------------------------
 
 
 def shared(

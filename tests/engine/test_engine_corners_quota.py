@@ -1,4 +1,5 @@
-"""Corner cases of quantities, validation and the quota tree (reference/kueue-semantics.md 15, rows 1 to 20)."""
+"""Corner cases of quantities, validation and the quota tree (reference/kueue-semantics.md 15, rows 1 to
+20)."""
 
 from __future__ import annotations
 

@@ -179,6 +179,8 @@ class Chooser:
         wanted = step.amounts if amounts is None else [amounts[resource] for resource in step.resources]
         queue = self.queue
         start = scan.get((group.members[0], step.trigger), -1) + 1 if scan else 0
+        if start >= len(options):
+            start = 0  # the queue lost flavors since
         best: list[Choice] | None = None
         best_mode = best_level = 0
         mildest = NO_FLAVOR + 1

@@ -8,6 +8,7 @@ Source of the rules: reference/kueue-semantics.md 5.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pykueue.engine.admission import holding_of
@@ -172,7 +173,7 @@ class TreeCycle:
         if not record.scan or queue.generation == record.scan_generation:
             return
         if not self._keep_scan or self.state.cycle - record.scan_cycle > 1:
-            record.scan = NO_SCAN
+            self._set_scan(record, NO_SCAN)
 
     # --- processing -------------------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ class TreeCycle:
             self._reserve(entry)
             return
         if assignment.mode != FIT and self._gates_work and has_closed_gate(entry.record.obj):
-            entry.record.scan = NO_SCAN
+            self._set_scan(entry.record, NO_SCAN)
             entry.explanation.outcome = "PreemptionGated"
             self._pend(entry, "AdmissionGated", "PreemptionGated", blocked_on_gates=True)
             return
@@ -223,9 +224,15 @@ class TreeCycle:
         scan = found.assignment.scan or NO_SCAN
         if scan != record.scan:
             self.progress = True  # the next evaluation begins elsewhere
-        self.state.journal.set(record, "scan", scan)
+        self._set_scan(record, scan)
+
+    def _set_scan(self, record: Record, scan: Mapping[tuple[int, str], int]) -> None:
+        """Remembers which flavors were tried, in this cycle and under the present quotas."""
+        self.state.keep(record)
+        record.scan = scan
         record.scan_cycle = self.state.cycle
-        record.scan_generation = entry.queue.generation
+        if record.queue is not None:
+            record.scan_generation = record.queue.generation
 
     def _again(self, entry: Entry) -> bool:
         """Evaluates an entry anew without the victims of others; tells whether that settled it (5.6)."""
@@ -242,7 +249,7 @@ class TreeCycle:
         entry.found = found
         entry.explanation.attempts = found.assignment.attempts
         entry.explanation.search = found.report
-        entry.record.scan = NO_SCAN
+        self._set_scan(entry.record, NO_SCAN)
         if found.assignment.mode != FIT:
             return False
         # It fits once the victims of an earlier entry are gone: what it needs is kept for it.
@@ -310,7 +317,7 @@ class TreeCycle:
 
     def _skip(self, entry: Entry, outcome: Any) -> None:
         if not self._keep_scan:
-            entry.record.scan = NO_SCAN
+            self._set_scan(entry.record, NO_SCAN)
         entry.explanation.outcome = outcome
         self._pend(entry, REASONS[WAITING], "FailedAfterNomination")
 
@@ -388,7 +395,7 @@ class TreeCycle:
                     state.cycle,
                 )
             )
-        record.scan = NO_SCAN
+        self._set_scan(record, NO_SCAN)
         entry.explanation.outcome = "Preempting"
         entry.explanation.pending_preemptions = len(entry.found.targets)
         self._pend(entry, "WaitingForPreemptedWorkloads", "PendingPreemption")

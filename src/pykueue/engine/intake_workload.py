@@ -140,6 +140,7 @@ def _update_holding(state: State, record: Record, obj: kueue.Workload, facts: Fa
                 record.obj = obj
             return
         state.release(record)
+        state.keep(record)
         _read(state, record, obj, facts)
         record.assumed = record.admitted = record.ready = False
         record.evicted = record.eviction_assumed = False
@@ -172,6 +173,7 @@ def _update_holding(state: State, record: Record, obj: kueue.Workload, facts: Fa
         return
     was_admitted = record.admitted
     state.let_go(record)
+    state.keep(record)
     _read(state, record, obj, facts)
     record.reserved_at = reserved_at
     if shrunk or admission != record.admission:
@@ -226,6 +228,7 @@ def _signature(record: Record) -> tuple[object, ...]:
 def _update_waiting(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> None:
     if facts.holding:
         state.dequeue(record)
+        state.keep(record)
         _read(state, record, obj, facts)
         _take_quota(state, record, facts)
         return
@@ -243,6 +246,7 @@ def _update_waiting(state: State, record: Record, obj: kueue.Workload, facts: Fa
         assert queue is not None
         was_sticky = queue.pending.sticky is record
         queue.pending.discard(record)
+        state.keep(record)
         record.priority, record.timestamp, record.shape = new
         state.enqueue(record)
         if was_sticky and record.queue is queue and record.place == ACTIVE and bucket is not None:
@@ -250,6 +254,7 @@ def _update_waiting(state: State, record: Record, obj: kueue.Workload, facts: Fa
         return
     if waiting:
         state.dequeue(record)
+        state.keep(record)
     _read(state, record, obj, facts)
     if facts.may_queue:
         state.enqueue(record)
@@ -283,6 +288,7 @@ def read_again(state: State, record: Record) -> None:
     if shape is record.shape:
         return
     state.dequeue(record)
+    state.keep(record)
     record.shape = shape
     record.scan = NO_SCAN
     place(state, record)

@@ -189,6 +189,7 @@ class Forest:
                 continue
             seen.add(cohort)
             stack.extend(cohort.children.values())
+            self._adopt(cohort, Tree(cohort, cyclic=True), (cohort.name,), {})
             for _, queue in sorted(cohort.queues.items()):
                 seen.add(queue)
                 tree = Tree(queue, cyclic=True)

@@ -1,0 +1,342 @@
+"""What holds for every tree, every load and every order of events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine_world import START, World
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pykueue.engine import Admit, Engine, Options, Preempt
+from pykueue.engine.preemption import Need, put_back, take_away
+from pykueue.engine.quota import available
+
+FLAVORS = ("f", "g")
+RESOURCES = ("cpu", "memory")
+
+relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass
+class Plan:
+    """A world to be."""
+
+    fair: bool
+    cohorts: list[tuple[str, str, dict[str, Any] | None, int | None]]
+    queues: list[dict[str, Any]]
+    workloads: list[dict[str, Any]] = field(default_factory=list)
+
+
+@st.composite
+def quotas(draw: st.DrawFn, flavors: tuple[str, ...], limits: bool, borrowing: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for flavor in flavors:
+        result[flavor] = {}
+        for resource in RESOURCES:
+            nominal = draw(st.integers(0, 8))
+            text = str(nominal)
+            if limits and borrowing and draw(st.booleans()):
+                text += f" BL {draw(st.integers(0, 5))}"
+            if limits and draw(st.booleans()):
+                text += f" LL {draw(st.integers(0, nominal))}"
+            result[flavor][resource] = text
+    return result
+
+
+@st.composite
+def plans(draw: st.DrawFn, strict: bool = True, most: int = 10) -> Plan:
+    flavors = draw(st.sampled_from([("f",), FLAVORS]))
+    cohorts: list[tuple[str, str, dict[str, Any] | None, int | None]] = []
+    weights = st.sampled_from([None, 0, 1, 3])
+    for number in range(draw(st.integers(0, 3))):
+        parent = draw(st.sampled_from(["", *[name for name, *_ in cohorts]]))
+        own = draw(st.none() | quotas(flavors, bool(parent), True))
+        cohorts.append((f"c{number}", parent, own, draw(weights)))
+    queues = []
+    for number in range(draw(st.integers(1, 4))):
+        cohort = draw(st.sampled_from(["", *[name for name, *_ in cohorts]]))
+        reclaim = draw(st.sampled_from(["Never", "LowerPriority", "Any"]))
+        fungibility = draw(st.sampled_from(["", "MS TN", "TN TN", "TN MS", "TN TN PoB", "MS MS"]))
+        queues.append(
+            {
+                "name": f"q{number}",
+                "quotas": draw(quotas(flavors, bool(cohort), True)),
+                "cohort": cohort,
+                "strict": strict and draw(st.booleans()),
+                "within": draw(st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority"])),
+                "reclaim": reclaim,
+                "borrow": draw(st.sampled_from([None, "LowerPriority", 1])) if reclaim != "Never" else None,
+                "fungibility": fungibility.split(),
+                "weight": draw(weights),
+            }
+        )
+    workloads = []
+    for number in range(draw(st.integers(1, most))):
+        pods = {
+            f"p{index}": {
+                "requests": {
+                    resource: draw(st.integers(0, 3))
+                    for resource in draw(st.sampled_from([RESOURCES, ("cpu",), ("memory",)]))
+                },
+                "count": draw(st.integers(1, 3)),
+                "min": None,
+            }
+            for index in range(draw(st.integers(1, 2)))
+        }
+        if draw(st.booleans()):
+            pods["p0"]["min"] = 1
+        workloads.append(
+            {
+                "name": f"w{number}",
+                "queue": draw(st.sampled_from(queues))["name"],
+                "prio": draw(st.integers(-1, 3)),
+                "created": float(number),
+                "pods": pods,
+            }
+        )
+    return Plan(draw(st.booleans()), cohorts, queues, workloads)
+
+
+def build(plan: Plan, workloads: bool = True) -> World:
+    made = World(Options(fair_sharing=plan.fair))
+    for flavor in FLAVORS:
+        made.flavor(flavor)
+    for name, parent, own, weight in plan.cohorts:
+        made.cohort(name, parent, own, weight)
+    for queue in plan.queues:
+        made.queue(**queue)
+    if workloads:
+        for workload in plan.workloads:
+            made.workload(**workload)
+    return made
+
+
+def overdrawn(engine: Engine) -> list[str]:
+    """Queues that use more than the tree allows."""
+    return [
+        f"{name}: {engine._state.pairs.names[cell.pair]}"
+        for name, queue in engine._state.queues.items()
+        for cell in queue.cells.values()
+        if cell.usage > 0 and available(cell) < 0
+    ]
+
+
+def run(made: World, most: int = 120) -> bool:
+    """Cycles, carrying out preemptions; tells whether it came to rest."""
+    while made.engine.has_heads():
+        if made.cycles > most:
+            return False
+        for decision in made.cycle():
+            if isinstance(decision, Preempt):
+                made.release(decision.key.partition("/")[2])
+        assert not overdrawn(made.engine)
+    return True
+
+
+@relaxed
+@given(plans())
+def test_usage_stays_within_what_the_tree_allows(plan: Plan) -> None:
+    run(build(plan))
+
+
+@relaxed
+@given(plans(), st.randoms(use_true_random=False))
+def test_the_order_of_events_does_not_matter(plan: Plan, random: Any) -> None:
+    """Objects of one moment may come in any order."""
+    outcomes = []
+    for shuffled in (False, True):
+        made = World(Options(fair_sharing=plan.fair))
+        steps: list[Any] = [lambda made=made, f=f: made.flavor(f) for f in FLAVORS]
+        steps += [lambda made=made, c=c: made.cohort(*c) for c in plan.cohorts]
+        steps += [lambda made=made, q=q: made.queue(**q) for q in plan.queues]
+        steps += [lambda made=made, w=w, i=i: put(made, w, i) for i, w in enumerate(plan.workloads)]
+        if shuffled:
+            random.shuffle(steps)
+        for step in steps:
+            step()
+        run(made)
+        outcomes.append((made.admitted, made.preempted, made.reasons, made.cycles))
+    assert outcomes[0] == outcomes[1]
+
+
+def put(made: World, workload: dict[str, Any], number: int) -> None:
+    """A workload whose uid does not depend on when it comes."""
+    made._serial = number
+    made.workload(**workload)
+
+
+@relaxed
+@given(plans(strict=False, most=8))
+def test_who_fits_alone_gets_its_turn(plan: Plan) -> None:
+    made = build(plan)
+    started: set[str] = set()
+    for _ in range(40):
+        if not run(made, most=made.cycles + 120):
+            return  # two workloads preempt each other without end; see the pathologies
+        holding = made.holding()
+        if not holding:
+            break
+        started |= holding
+        made.finish(*holding)
+    for workload in plan.workloads:
+        if workload["name"] in started:
+            continue
+        alone = build(plan, workloads=False)
+        alone.workload(**workload)
+        run(alone)
+        assert alone.holding() == set(), f"{workload['name']} fits alone and never started"
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> tuple[Plan, dict[str, Any]]:
+    """A full world and one workload that comes to it."""
+    plan = draw(plans(most=12))
+    return plan, plan.workloads.pop()
+
+
+def victims_of(made: World, decisions: list[Any]) -> list[Preempt]:
+    return [decision for decision in decisions if isinstance(decision, Preempt)]
+
+
+@settings(relaxed, max_examples=100)
+@given(crowded())
+def test_preemption_takes_no_more_than_it_needs(case: tuple[Plan, dict[str, Any]]) -> None:
+    plan, newcomer = case
+    made = build(plan)
+    run(made)
+    made.workload(**{**newcomer, "prio": 3, "created": 0.5})
+    state, evaluator = made.engine._state, made.engine._evaluator
+    state.settle()
+    record = state.records[f"default/{newcomer['name']}"]
+    queue = record.queue
+    assert queue is not None
+    found = evaluator.evaluate(record, queue)
+    chosen = [target for target, _ in found.targets]
+    if not chosen:
+        return
+    usage = found.assignment.usage
+    need = Need(record, queue, [(queue.cells[pair], amount) for pair, amount in usage.items()], (), None)
+
+    def minimal(borrowing: bool) -> bool:
+        """Enough, and not enough without any one of them."""
+        for target in chosen:
+            take_away(target)
+        good = need.fits(borrowing)
+        for target in chosen:
+            put_back(target)
+            good = good and not need.fits(borrowing)
+            take_away(target)
+        for target in chosen:
+            put_back(target)
+        return good
+
+    # The classical search may have had to stay within the own nominal quota, which is more than fitting.
+    assert minimal(True) or (not plan.fair and minimal(False))
+    made.engine.check()
+
+
+@settings(relaxed, max_examples=100)
+@given(plans(most=12))
+def test_nobody_within_quota_is_preempted_by_another_queue(plan: Plan) -> None:
+    made = build(plan)
+    for _ in range(60):
+        if not made.engine.has_heads():
+            break
+        made.engine._state.settle()
+        over = {
+            name: {cell.pair for cell in queue.cells.values() if cell.usage > cell.subtree}
+            for name, queue in made.engine._state.queues.items()
+        }
+        decisions = made.cycle()
+        for decision in victims_of(made, decisions):
+            record = made.engine._state.records[decision.key]
+            own = made.engine._state.records[decision.preemptor].queue
+            if record.queue is own:
+                assert decision.reason == "InClusterQueue"
+                assert own.within != "Never"
+                continue
+            assert own.reclaim != "Never"
+            assert over[record.queue.name] & record.holds, f"{decision.key} is within its queue's quota"
+            if own.reclaim == "LowerPriority":
+                assert record.priority < made.engine._state.records[decision.preemptor].priority
+        for decision in victims_of(made, decisions):
+            made.release(decision.key.partition("/")[2])
+
+
+@relaxed
+@given(plans(), st.data())
+def test_a_fork_leaves_nothing_behind(plan: Plan, data: st.DataObject) -> None:
+    made = build(plan)
+    for _ in range(data.draw(st.integers(0, 3))):
+        made.cycle()
+    names = [queue["name"] for queue in plan.queues]
+
+    def seen() -> Any:
+        engine = made.engine
+        return (
+            [engine.cluster_queue(name) for name in names],
+            [engine.in_line(name) for name in names],
+            [engine.workload(f"default/{w['name']}") for w in plan.workloads],
+            engine.has_heads(),
+        )
+
+    before = seen()
+    with made.engine.fork():
+        workloads = dict(made.workloads)
+        for _ in range(data.draw(st.integers(1, 6))):
+            match data.draw(st.sampled_from(["cycle", "finish", "queue", "flavor", "hold", "priority"])):
+                case "cycle":
+                    for decision in victims_of(made, made.cycle(carry_out=data.draw(st.booleans()))):
+                        made.release(decision.key.partition("/")[2])
+                case "finish" if made.workloads:
+                    made.finish(data.draw(st.sampled_from(sorted(made.workloads))))
+                case "queue":
+                    made.queue(**{**plan.queues[0], "cohort": "", "quotas": {"f": {"cpu": "9"}}})
+                case "flavor":
+                    made.flavor("f", labels={"new": "label"})
+                case "hold":
+                    made.local(names[0], names[0], stopPolicy="Hold")
+                case "priority" if made.workloads:
+                    made.change(data.draw(st.sampled_from(sorted(made.workloads))), priority=7)
+        made.workloads = workloads
+    made.engine.check()
+    assert seen() == before
+
+
+@relaxed
+@given(plans(), st.data())
+def test_the_books_are_right_whatever_happens(plan: Plan, data: st.DataObject) -> None:
+    """`World` checks the engine after every event."""
+    made = build(plan)
+    waiting: list[str] = []
+    for _ in range(data.draw(st.integers(1, 25))):
+        match data.draw(
+            st.sampled_from(["cycle", "cycle", "finish", "evict", "queue", "cohort", "forget", "count"])
+        ):
+            case "cycle":
+                decisions = made.cycle(carry_out=data.draw(st.booleans()))
+                waiting += [decision.key for decision in decisions if isinstance(decision, Admit | Preempt)]
+            case "finish" if made.workloads:
+                made.finish(data.draw(st.sampled_from(sorted(made.workloads))))
+            case "evict" if made.holding():
+                made.release(data.draw(st.sampled_from(sorted(made.holding()))))
+            case "queue":
+                queue = dict(data.draw(st.sampled_from(plan.queues)))
+                cohorts = ["", *[name for name, *_ in plan.cohorts]]
+                made.queue(
+                    **{**queue, "cohort": data.draw(st.sampled_from(cohorts)), "quotas": {"f": {"cpu": "5"}}}
+                )
+            case "cohort" if plan.cohorts:
+                name, *_ = data.draw(st.sampled_from(plan.cohorts))
+                made.cohort(name, data.draw(st.sampled_from(["", *[other for other, *_ in plan.cohorts]])))
+            case "forget" if waiting:
+                key = waiting.pop()
+                made.engine.forget(key)
+                made.engine.forget_preemption(key)
+                made.engine.check()
+            case "count" if made.workloads:
+                name = data.draw(st.sampled_from(sorted(made.workloads)))
+                made.status(name, reclaimablePods=[{"name": "p0", "count": 1}])
+    assert made.now > START or made.cycles == 0
