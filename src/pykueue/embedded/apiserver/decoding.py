@@ -13,7 +13,7 @@ from pykueue.embedded.apiserver import metadata
 from pykueue.embedded.apiserver.call import Call, WriteOptions
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.registry import Endpoint
-from pykueue.embedded.apiserver.status import Cause, bad_request, invalid_object
+from pykueue.embedded.apiserver.status import Cause, bad_request, invalid_object, type_invalid
 
 
 def own_copy(body: Any) -> Any:
@@ -76,7 +76,7 @@ def decode(
     if found is None:
         obj = {**obj, "metadata": {}}
     elif type(found) is not dict:
-        cause = metadata.type_invalid("metadata", found, "must be of type object")
+        cause = type_invalid("metadata", found, "must be of type object")
         raise invalid_object(endpoint.group, endpoint.kind.kind, "", [cause])
     else:
         causes = metadata.type_causes(found)

@@ -266,10 +266,10 @@ class HttpFront:
             if form.view:
                 document = server.discovery.aggregated(plain == "/api", form.version)
                 return _document_response(document, form)
-        document = server.discovery.document(path)
-        if document is None:
+        found = server.discovery.document(path)
+        if found is None:
             return web.Response(status=404, text="404 page not found\n")
-        return _document_response(document, choose(accept, ()))
+        return _document_response(found, choose(accept, ()))
 
     def _openapi_v2(self, accept: str) -> web.Response:
         if OPENAPI_V2 in accept or "proto-openapi" in accept:

@@ -16,7 +16,8 @@ LogSource = Callable[[Object, str, Mapping[str, str]], AsyncIterator[bytes]]
 
 async def no_lines(_pod: Object, _container: str, _query: Mapping[str, str]) -> AsyncIterator[bytes]:
     """The log of a container that says nothing."""
-    for line in ():
+    nothing: tuple[bytes, ...] = ()
+    for line in nothing:
         yield line
 
 

@@ -150,7 +150,7 @@ class Reads:
             await self._core.clock.sleep(0.05)
             waited += 0.05
 
-    async def list(self, call: Call) -> Listing:
+    async def listing(self, call: Call) -> Listing:
         """GET on a collection."""
         query, store = call.query, self._core.store
         limit = self._limit(query)

@@ -226,7 +226,7 @@ class Server:
             case "get":
                 return await self._reads.get(call)
             case "list":
-                return await self._reads.list(call)
+                return await self._reads.listing(call)
             case "create":
                 if target.name:
                     raise method_not_allowed()
