@@ -20,6 +20,7 @@ from pykueue.embedded.controllers.jobs.pods import (
     owner_reference,
 )
 from pykueue.embedded.controllers.jobs.status import is_finished
+from pykueue.embedded.kinds.job import CONTROLLER_UID_LABEL
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -33,8 +34,8 @@ Key = tuple[str, str]
 MANAGED_BY = "kubernetes.io/job-controller"
 
 _BY_OWNER = "job by uid"
-_WITHOUT_OWNER = "without a controller, by namespace"
-_BY_NAMESPACE = "by namespace"
+_WITHOUT_OWNER = "without a controller"
+_ADOPTERS = "by what its pods are found"
 
 
 class Ownership:
@@ -48,8 +49,8 @@ class Ownership:
             "job-pods", self._free, clock=clock, wait_for=[jobs.synced, pods.synced]
         )
         pods.add_index(_BY_OWNER, _owning_job)
-        pods.add_index(_WITHOUT_OWNER, _free_namespace)
-        jobs.add_index(_BY_NAMESPACE, lambda job: [job["metadata"]["namespace"]])
+        pods.add_index(_WITHOUT_OWNER, _where_found)
+        jobs.add_index(_ADOPTERS, lambda job: [_where_to_look(job)])
 
     async def run(self) -> None:
         """Free pods until cancelled."""
@@ -65,7 +66,7 @@ class Ownership:
             elif not is_deleting(job):
                 await self._release(job, pod)
         if not is_deleting(job):
-            for pod in self._pods.by_index(_WITHOUT_OWNER, job["metadata"]["namespace"]):
+            for pod in self._pods.by_index(_WITHOUT_OWNER, _where_to_look(job)):
                 if _matches(selector, pod):
                     adopted = await self._adopt(job, pod)
                     if adopted is not None:
@@ -74,11 +75,10 @@ class Ownership:
 
     def possible_owners(self, pod: Object) -> Iterable[Object]:
         """The Jobs that would adopt a pod that has no controller."""
-        if is_deleting(pod):
-            return
-        for job in self._jobs.by_index(_BY_NAMESPACE, pod["metadata"]["namespace"]):
-            if _matches(job["spec"].get("selector"), pod) and not is_finished(job):
-                yield job
+        for key in _where_found(pod):
+            for job in self._jobs.by_index(_ADOPTERS, key):
+                if _matches(job["spec"].get("selector"), pod) and not is_finished(job):
+                    yield job
 
     def check(self, pod: Object) -> None:
         """See to a tracked pod, should nobody be there to count it."""
@@ -165,5 +165,22 @@ def _owning_job(pod: Object) -> list[str]:
     return [owner["uid"]] if owner is not None and owner.get("kind") == JOBS.kind else []
 
 
-def _free_namespace(pod: Object) -> list[str]:
-    return [pod["metadata"]["namespace"]] if controller_of(pod) is None and not is_deleting(pod) else []
+def _where_to_look(job: Object) -> tuple[str, str]:
+    """The index key under which pods that the Job might adopt stand.
+
+    Generated selectors ask for the Job's UID; only for those a user wrote must a whole namespace be looked
+    through.
+    """
+    metadata = job["metadata"]
+    uid = "" if job["spec"].get("manualSelector") else metadata["uid"]
+    return metadata["namespace"], uid
+
+
+def _where_found(pod: Object) -> list[tuple[str, str]]:
+    """The index keys of a pod without a controller."""
+    if controller_of(pod) is not None or is_deleting(pod):
+        return []
+    metadata = pod["metadata"]
+    uid = (metadata.get("labels") or {}).get(CONTROLLER_UID_LABEL)
+    keys = [(metadata["namespace"], "")]
+    return [*keys, (metadata["namespace"], uid)] if uid else keys
