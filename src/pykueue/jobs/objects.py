@@ -12,7 +12,7 @@ def get(obj: Mapping[str, Any], *path: str) -> Any:
     """The value at `path`, or None where any step of it is missing."""
     value: Any = obj
     for key in path:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             return None
         value = value.get(key)
     return value
@@ -21,7 +21,7 @@ def get(obj: Mapping[str, Any], *path: str) -> Any:
 def section(obj: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     """The map at `path`; empty where it is missing."""
     value = get(obj, *path)
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
@@ -57,7 +57,7 @@ def changed(obj: Mapping[str, Any], path: Iterable[str], change: Callable[[Any],
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
     """The JSON merge patch that turns `old` into `new`: lists whole, removed fields as null."""
     patch: Object = {}
-    for key in old.keys() | new.keys():
+    for key in {**old, **new}:
         before, after = old.get(key), new.get(key)
         if before == after:
             continue

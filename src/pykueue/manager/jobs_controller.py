@@ -214,7 +214,8 @@ class JobController:
             await self._rewrite(job, others[0])
             return
         for other in others:
-            await self._delete_workload(job, other)
+            if not reading.has_quota(other) or await self._stop(job, None, "No matching Workload"):
+                await self._delete_workload(job, other)
         if not others:
             await self._create(job)
 
@@ -392,10 +393,24 @@ class JobController:
         self._recorder.event(job, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
 
     async def _stop(self, job: Object, originals: Any, why: str) -> bool:
-        """Take the next step of stopping the job; whether it has stopped completely."""
+        """Take the next step of stopping the job; whether it has stopped completely.
+
+        That is asked of the server, not of the cache: quota is given away on the strength of it, and the cache
+        may not know yet of a start whose answer was lost.
+        """
         write = self.integration.stop(job, originals)
         if write is None:
-            return not self.integration.is_active(job)
+            if self.integration.is_active(job):
+                return False
+            stored = await self._writer.reread(self._jobs, _key(job))
+            return (
+                stored is None
+                or stored["metadata"].get("uid") != job["metadata"].get("uid")
+                or (
+                    self.integration.stop(stored, originals) is None
+                    and not self.integration.is_active(stored)
+                )
+            )
         running = not self.integration.is_suspended(job)
         await self._writer.change(self._jobs, job, write.desired, write.subresource)
         if running and not write.subresource:

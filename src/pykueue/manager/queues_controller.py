@@ -76,7 +76,7 @@ class QueueController:
             self._add("LocalQueue", standing.namespace, standing.queue)
             local = self._cluster.local_queues.get(standing.namespace, standing.queue)
             names = {standing.cluster_queue, str(get(local, "spec", "clusterQueue") or "") if local else ""}
-            for name in names - {""}:
+            for name in sorted(names - {""}):
                 self._add("ClusterQueue", "", name)
 
     def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:

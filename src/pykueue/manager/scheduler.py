@@ -73,8 +73,9 @@ class Scheduler:
         kind = informer.resource.kind
 
         def hear(type_: str, old: Any, new: Any) -> None:
-            if new is None:
-                metadata = old["metadata"]
+            obj = old if new is None else new
+            if new is None or _is_leaving(new):
+                metadata = obj["metadata"]
                 self.engine.apply(Removed(kind, metadata.get("namespace") or "", metadata["name"]))
             else:
                 self._tell(kind, new)
@@ -113,7 +114,8 @@ class Scheduler:
                 match decision:
                     case Admit():
                         self._pends.pop(decision.key, None)
-                        self._carry_out(tasks, self._admit(decision))
+                        seen = self._cluster.workload(_key(decision.key))
+                        self._carry_out(tasks, self._admit(decision, _version(seen)))
                     case Preempt():
                         self._carry_out(tasks, self._preempt(decision))
                     case Pend():
@@ -138,12 +140,13 @@ class Scheduler:
 
         tasks.create_task(bounded())
 
-    async def _admit(self, decision: Admit) -> None:
+    async def _admit(self, decision: Admit, decided_on: tuple[Any, Any]) -> None:
+        """Write an admission, if the Workload still asks for what it was decided on."""
         key = _key(decision.key)
         admission = encode(decision.admission)
 
         def step(workload: Object) -> Object | None:
-            if not _may_reserve(workload):
+            if _version(workload) != decided_on or not _may_reserve(workload):
                 return None
             checks = self._checks(workload, decision)
             return transitions.reserved(workload, admission, checks, self._waits, self._clock.time())
@@ -213,15 +216,17 @@ class Scheduler:
     async def _written(
         self, key: Key, step: Callable[[Object], Object | None], undo: Callable[[], None]
     ) -> Object | None:
-        """The object after the step; whatever goes wrong is undone in the engine, which then decides anew."""
+        """The object after the step. What could not be written is undone in the engine, which decides anew.
+
+        Not at once: the event that overtook the decision comes first, and a server in trouble is spared.
+        """
+        written = None
         try:
             written = await self._writer.update(self._cluster.workloads, key, step)
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.warning("the decision on %s/%s could not be written: %s", *key, error)
-            self._clock.call_later(RETRY, self._undone, undo)
-            return None
         if written is None:
-            self._undone(undo)
+            self._clock.call_later(RETRY, self._undone, undo)
         return written
 
     def _undone(self, undo: Callable[[], None]) -> None:
@@ -257,6 +262,18 @@ class Scheduler:
         written = await self._writer.update(self._cluster.workloads, key, step)
         if written is not None and reading.reason(before, reading.QUOTA_RESERVED) != decision.reason:
             self._recorder.event(written, WARNING, decision.reason, text)
+
+
+def _version(workload: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    """Which Workload this is, and which spec of it."""
+    metadata = workload["metadata"] if workload is not None else {}
+    return (metadata.get("uid"), metadata.get("generation"))
+
+
+def _is_leaving(obj: Mapping[str, Any]) -> bool:
+    """A Workload that is being deleted competes no more; one that holds quota still counts."""
+    deleted = obj["metadata"].get("deletionTimestamp") and obj.get("kind") == "Workload"
+    return bool(deleted) and not reading.has_quota(obj)
 
 
 def _key(text: str) -> Key:

@@ -100,7 +100,7 @@ class WorkloadController:
                 affected = {q["metadata"]["name"] for q in queues.by_index("check", name)}
             case _:
                 affected = {q["metadata"]["name"] for q in queues.list()}
-        for queue in affected:
+        for queue in sorted(affected):
             if self._activity.get(queue) != self._current_activity(queue):
                 self._cluster_queue_workloads(queue)
 

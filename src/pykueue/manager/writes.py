@@ -97,10 +97,11 @@ class Writer:
                         return None
                     if not error.conflict or attempt == ATTEMPTS:
                         raise
-                obj = await self._reread(informer, key)
+                obj = await self.reread(informer, key)
         return None
 
-    async def _reread(self, informer: Informer, key: tuple[str, str]) -> Object | None:
+    async def reread(self, informer: Informer, key: tuple[str, str]) -> Object | None:
+        """The object as the server has it now, noted in the cache; None when it is gone."""
         namespace, name = key
         try:
             obj = await self._client.get(informer.resource, name, namespace or None)
