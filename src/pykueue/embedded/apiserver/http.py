@@ -217,7 +217,12 @@ class HttpFront:
         if length is not None and length > BODY_LIMIT:
             raise too_large()
         data = b""
-        if request.body_exists:
+        content = request.content
+        if content.is_eof():  # all of it is here already
+            data = content.read_nowait()
+            if len(data) > BODY_LIMIT:
+                raise too_large()
+        elif request.body_exists:
             try:
                 async with asyncio.timeout(_BODY_TIME):
                     data = await _read(request)

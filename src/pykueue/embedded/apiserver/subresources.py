@@ -216,7 +216,6 @@ class Subresources:
                         }
                     ]
                 },
-                10,
             )
 
     # -- namespaces

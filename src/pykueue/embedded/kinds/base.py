@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pykueue.embedded.apiserver.status import Cause
@@ -111,7 +112,7 @@ class Kind:
 
     _status_free: ClassVar[frozenset[str]] = frozenset(("metadata", "status"))
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
@@ -123,7 +124,7 @@ class Kind:
     def singular_name(self) -> str:
         return self.singular or self.kind.lower()
 
-    @property
+    @cached_property
     def has_status(self) -> bool:
         """Whether status is written through its own endpoint only."""
         return any(one.name == "status" for one in self.subresources)
