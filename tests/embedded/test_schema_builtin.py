@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from pykueue.embedded.apiserver.builtin_schemas import BuiltinSchema
 from pykueue.embedded.apiserver.definitions import definitions
 from pykueue.embedded.apiserver.schema import builtin_schema
+from pykueue.embedded.apiserver.schema_node import Node
+from pykueue.embedded.apiserver.schema_walk import path_text
 
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
@@ -174,6 +177,63 @@ def test_every_published_kind_compiles() -> None:
             if one["version"] == "v1" and not one["kind"].endswith("List"):
                 compiled = builtin_schema(one["group"], "v1", one["kind"])
                 compiled.prepare({"apiVersion": "x", "kind": one["kind"], "metadata": {"name": "a"}})
+
+
+def places(node: Node, path: tuple[str | int, ...], above: tuple[Node, ...]) -> Iterator[tuple[Any, Node]]:
+    """Every place below a node, but only once around a recursion."""
+    if node in above or len(path) > 9:
+        return
+    for name, child in node.properties.items():
+        yield (*path, name), child
+        yield from places(child, (*path, name), (*above, node))
+    if node.items is not None:
+        yield (*path, 0), node.items
+        yield from places(node.items, (*path, 0), (*above, node))
+    if node.values is not None:
+        yield (*path, "key"), node.values
+        yield from places(node.values, (*path, "key"), (*above, node))
+
+
+def holding(path: tuple[str | int, ...], value: Any) -> Any:
+    for step in reversed(path):
+        value = [value] if step == 0 else {step: value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"),
+    [
+        ("", "Pod"),
+        ("", "Node"),
+        ("", "Service"),
+        ("batch", "CronJob"),
+        ("rbac.authorization.k8s.io", "ClusterRole"),
+    ],
+)
+def test_a_wrong_type_anywhere_names_its_place(group: str, kind: str) -> None:
+    schema = builtin_schema(group, "v1", kind)
+    tried = 0
+    for path, node in places(schema.node, (), ()):
+        for wrong in (True, 1.5, "text", [[]], {"a": {}}, -(2**40)):
+            fits = {
+                "boolean": isinstance(wrong, bool),
+                "string": isinstance(wrong, str),
+                "integer": False,
+                "number": isinstance(wrong, (int, float)) and not isinstance(wrong, bool),
+                "array": isinstance(wrong, list),
+                "object": isinstance(wrong, dict),
+                "int-or-string": isinstance(wrong, str),
+                "quantity": isinstance(wrong, (int, float)) and not isinstance(wrong, bool),
+                "": True,
+            }
+            if fits[node.type] or (node.type == "integer" and wrong == -(2**40)):
+                continue
+            tried += 1
+            prepared, unknown = schema.prepare(holding(path, wrong))
+            where = path_text(path)
+            assert where in [cause.field for cause in schema.validate(prepared)], (where, wrong)
+            assert unknown == []
+    assert tried > 100
 
 
 def test_an_unpublished_kind() -> None:

@@ -148,10 +148,25 @@ def _json_type(schema: Mapping[str, Any]) -> str:
 
 # Validators
 
+#: Marks the variant of a definition that is used below a status.
+_IN_STATUS: Final = "~"
+
 
 def json_schema(root: str) -> Object:
-    """The closed JSON Schema of a definition, with the definitions it leads to."""
+    """The closed JSON Schema of a definition, with the definitions it leads to.
+
+    What a status lacks counts as zero, as in Go, so below it nothing is required.
+    """
     closure = {name: _convert(definitions()[name], name) for name in definition_closure(root)}
+    status = referenced((definitions()[root].get("properties") or {}).get("status") or {})
+    if status is not None:
+        for name in definition_closure(status):
+            closure[name + _IN_STATUS] = _convert(definitions()[name], name, _IN_STATUS)
+        properties = {
+            **closure[root]["properties"],
+            "status": {"$ref": f"#/definitions/{status}{_IN_STATUS}"},
+        }
+        closure[root] = {**closure[root], "properties": properties}
     return {"$ref": f"#/definitions/{root}", "definitions": closure}
 
 
@@ -162,10 +177,10 @@ def metadata_definitions() -> Object:
     return {**found, "ObjectMeta": found[OBJECT_META]}
 
 
-def _convert(schema: Mapping[str, Any], name: str = "") -> Object:
+def _convert(schema: Mapping[str, Any], name: str = "", variant: str = "") -> Object:
     target = referenced(schema)
     if target is not None:
-        return {"$ref": f"#/definitions/{target}"}
+        return {"$ref": f"#/definitions/{target}{variant}"}
     if name == _QUANTITY:
         return {"type": "string", "pattern": CANONICAL_QUANTITY}
     if name == _INT_OR_STRING:
@@ -184,16 +199,20 @@ def _convert(schema: Mapping[str, Any], name: str = "") -> Object:
     if kind == "object":
         properties = schema.get("properties") or {}
         if properties:
-            out["properties"] = {field: _convert(inner) for field, inner in properties.items()}
+            out["properties"] = {
+                field: _convert(inner, variant=variant) for field, inner in properties.items()
+            }
         additional = schema.get("additionalProperties")
-        out["additionalProperties"] = _convert(additional) if isinstance(additional, dict) else False
+        out["additionalProperties"] = (
+            _convert(additional, variant=variant) if isinstance(additional, dict) else False
+        )
         required = [
             one for one in schema.get("required") or () if one not in _ZERO_ALLOWED.get(name, frozenset())
         ]
-        if required:
+        if required and not variant:
             out["required"] = required
     if isinstance(schema.get("items"), dict):
-        out["items"] = _convert(schema["items"])
+        out["items"] = _convert(schema["items"], variant=variant)
     return out
 
 
@@ -215,15 +234,13 @@ class BuiltinSchema:
     def validate(self, obj: Object, old: Object | None = None) -> list[Cause]:
         """Wrong types and missing fields; `obj` must have been prepared.
 
-        Fields that a status lacks are zero values, not errors. Repeated list elements are each kind's own
-        matter: Kubernetes accepts an environment variable twice, say.
+        Repeated list elements are each kind's own matter: Kubernetes accepts an environment variable twice.
         """
         causes: list[Cause] = []
         if obj is old or self._validator.is_valid(obj):
             return causes
         for error in self._validator.iter_errors(obj):
-            if error.kind.name != "required" or error.instance_path[:1] != ["status"]:
-                causes.extend(to_causes(error))
+            causes.extend(to_causes(error))
         return causes
 
     def openapi(self) -> Object:
