@@ -395,8 +395,8 @@ class JobController:
     async def _stop(self, job: Object, originals: Any, why: str) -> bool:
         """Take the next step of stopping the job; whether it has stopped completely.
 
-        That is asked of the server, not of the cache: quota is given away on the strength of it, and the cache
-        may not know yet of a start whose answer was lost.
+        That is asked of the server, not of the cache: quota is given away on the strength of it, and the
+        cache may not know yet of a start whose answer was lost.
         """
         write = self.integration.stop(job, originals)
         if write is None:

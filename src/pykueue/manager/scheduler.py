@@ -151,7 +151,14 @@ class Scheduler:
             checks = self._checks(workload, decision)
             return transitions.reserved(workload, admission, checks, self._waits, self._clock.time())
 
-        written = await self._written(key, step, lambda: self.engine.forget(decision.key))
+        def undo() -> None:
+            self.engine.forget(decision.key)
+            # Until here the engine took no news of a Workload whose admission it believed to be on its way.
+            newest = self._cluster.workload(key)
+            if newest is not None and not _is_leaving(newest):
+                self._tell("Workload", newest)
+
+        written = await self._written(key, step, undo)
         if written is not None:
             self._tell_of_admission(written, decision)
 
