@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pykueue.jobs.objects import Object, get
 
-from .cluster import check_names, check_rules, flavor_names
+from .queue_parts import check_names, check_rules, flavor_names
 
 Lookup = Callable[[str], Object | None]
 

@@ -31,7 +31,9 @@ from pykueue.kube.resources import (
     Resource,
 )
 
+from .activity import Activity, cluster_queue_activity
 from .configuration import Configuration
+from .queue_parts import check_names, flavor_names
 from .workloads import reading
 
 TOPOLOGIES = Resource("kueue.x-k8s.io", "v1beta2", "topologies", "Topology", False)
@@ -125,6 +127,15 @@ class Cluster:
             workload["metadata"].get("namespace"), str(get(workload, "spec", "queueName") or "")
         )
         return self.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or "")) if queue else None
+
+    def activity(self, cluster_queue: Mapping[str, Any]) -> Activity:
+        """Whether a ClusterQueue takes part."""
+        return cluster_queue_activity(
+            cluster_queue,
+            lambda name: self.flavors.get("", name),
+            lambda name: self.checks.get("", name),
+            lambda name: self.topologies.get("", name),
+        )
 
     # Jobs
 
@@ -221,51 +232,3 @@ def _priority_class_keys(workload: Object) -> Iterable[Hashable]:
     if get(workload, "spec", "priorityClassRef", "kind") != WORKLOAD_PRIORITY_CLASSES.kind:
         return ()
     return [get(workload, "spec", "priorityClassRef", "name")]
-
-
-def flavor_names(cluster_queue: Mapping[str, Any]) -> list[str]:
-    """The flavors a ClusterQueue or Cohort names, in order, each once."""
-    names = (
-        str(flavor.get("name"))
-        for group in get(cluster_queue, "spec", "resourceGroups") or ()
-        for flavor in group.get("flavors") or ()
-    )
-    return list(dict.fromkeys(names))
-
-
-def check_rules(cluster_queue: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The admission checks of a ClusterQueue with the flavors each is for."""
-    return get(cluster_queue, "spec", "admissionChecksStrategy", "admissionChecks") or []
-
-
-def check_names(cluster_queue: Mapping[str, Any]) -> list[str]:
-    """The admission checks a ClusterQueue names."""
-    return list(dict.fromkeys(str(rule.get("name")) for rule in check_rules(cluster_queue)))
-
-
-def required_checks(cluster_queue: Mapping[str, Any], workload: Mapping[str, Any]) -> frozenset[str]:
-    """The checks that apply to a Workload (reference/kueue-semantics.md 11.4).
-
-    With a reservation: those for any of its flavors. Without one: those for all flavors of the queue.
-    """
-    assignments = get(workload, "status", "admission", "podSetAssignments")
-    reserved = reading.has_quota(workload) and assignments is not None
-    if reserved:
-        assigned = {flavor for a in assignments for flavor in (a.get("flavors") or {}).values()}
-        return checks_for(cluster_queue, assigned)
-    every = set(flavor_names(cluster_queue))
-    return frozenset(
-        str(rule.get("name"))
-        for rule in check_rules(cluster_queue)
-        if not rule.get("onFlavors") or every <= set(rule["onFlavors"])
-    )
-
-
-def checks_for(cluster_queue: Mapping[str, Any], flavors: Iterable[str]) -> frozenset[str]:
-    """The checks that apply when a Workload is assigned these flavors."""
-    assigned = set(flavors)
-    return frozenset(
-        str(rule.get("name"))
-        for rule in check_rules(cluster_queue)
-        if not rule.get("onFlavors") or assigned & set(rule["onFlavors"])
-    )

@@ -22,6 +22,7 @@ from .cluster import Cluster
 from .configuration import Configuration
 from .engine_options import engine_options
 from .jobs_controller import JobController
+from .metrics import Metrics
 from .queues_controller import QueueController
 from .scheduler import Scheduler
 from .webhooks import Registration, webhooks
@@ -65,9 +66,10 @@ class Manager:
             return found
 
         self._recorders: list[EventRecorder] = []
+        self.metrics = Metrics(self.cluster, self.engine)
         admission, workloads = recorder("kueue-admission"), recorder("kueue-workload-controller")
         # The scheduler's handlers come first: controllers then act on what the engine knows already.
-        self.scheduler = Scheduler(self.engine, self.cluster, writer, admission, clock)
+        self.scheduler = Scheduler(self.engine, self.cluster, writer, admission, clock, self.metrics)
         self.queues = QueueController(self.cluster, writer, clock, self.engine)
         self.workloads = WorkloadController(
             self.cluster,
@@ -103,7 +105,17 @@ class Manager:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.cluster.run())
+            tasks.create_task(self.follow())
+            tasks.create_task(self.lead())
+
+    async def follow(self) -> None:
+        """Know the cluster, as every replica does: admission rules and metrics answer from the caches."""
+        await self.cluster.run()
+
+    async def lead(self) -> None:
+        """Decide and write, as one replica at a time does."""
+        self.metrics.role = "leader" if self.configuration.leader_election.leader_elect else "standalone"
+        async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.scheduler.run())
             tasks.create_task(self.queues.run())
             tasks.create_task(self.workloads.run())

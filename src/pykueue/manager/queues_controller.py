@@ -18,8 +18,9 @@ from pykueue.jobs.objects import Object, get, replaced
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
 
-from .activity import Activity, cluster_queue_activity, local_queue_activity
-from .cluster import Cluster, check_names, flavor_names
+from .activity import Activity, local_queue_activity
+from .cluster import Cluster
+from .queue_parts import check_names, flavor_names
 from .workloads import reading
 from .writes import Writer
 
@@ -139,15 +140,6 @@ class QueueController:
             self._written[item] = asyncio.get_running_loop().time()
         return None
 
-    def activity(self, queue: Mapping[str, Any]) -> Activity:
-        """Whether a ClusterQueue takes part."""
-        return cluster_queue_activity(
-            queue,
-            lambda name: self._cluster.flavors.get("", name),
-            lambda name: self._cluster.checks.get("", name),
-            lambda name: self._cluster.topologies.get("", name),
-        )
-
     async def _cluster_queue(self, name: str) -> bool:
         queue = self._cluster.cluster_queues.get("", name)
         if queue is None:
@@ -160,7 +152,7 @@ class QueueController:
         )
 
     def _cluster_queue_status(self, queue: Object) -> Object:
-        result = self._with_activity(queue, self.activity(queue))
+        result = self._with_activity(queue, self._cluster.activity(queue))
         view = self._engine.cluster_queue(queue["metadata"]["name"])
         if view is None:
             return result
@@ -186,7 +178,7 @@ class QueueController:
 
     def _local_queue_status(self, queue: Object) -> Object:
         target = self._cluster.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or ""))
-        active = local_queue_activity(queue, None if target is None else self.activity(target))
+        active = local_queue_activity(queue, None if target is None else self._cluster.activity(target))
         result = self._with_activity(queue, active)
         view = self._engine.local_queue(queue["metadata"].get("namespace") or "", queue["metadata"]["name"])
         if view is None:

@@ -24,7 +24,9 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
 
-from .cluster import Cluster, Key, checks_for
+from .cluster import Cluster, Key
+from .metrics import Metrics
+from .queue_parts import checks_for
 from .workloads import reading, transitions
 from .writes import Writer
 
@@ -40,13 +42,20 @@ class Scheduler:
     """Feeds the engine and carries out what it decides."""
 
     def __init__(
-        self, engine: Engine, cluster: Cluster, writer: Writer, recorder: EventRecorder, clock: Clock
+        self,
+        engine: Engine,
+        cluster: Cluster,
+        writer: Writer,
+        recorder: EventRecorder,
+        clock: Clock,
+        metrics: Metrics,
     ) -> None:
         self.engine = engine
         self._cluster = cluster
         self._writer = writer
         self._recorder = recorder
         self._clock = clock
+        self._metrics = metrics
         self._waits = cluster.configuration.wait_for_pods_ready is not None
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(CONCURRENCY)
@@ -110,7 +119,11 @@ class Scheduler:
     async def _cycle(self, tasks: asyncio.TaskGroup) -> None:
         """Cycles until nothing is left to look at; other tasks get their turn after each."""
         while self.engine.has_heads():
-            for decision in self.engine.cycle(self._clock.time()):
+            started = self._clock.time()
+            decisions = self.engine.cycle(started)
+            admits = any(isinstance(decision, Admit) for decision in decisions)
+            self._metrics.observer.cycle(self._clock.time() - started, admits)
+            for decision in decisions:
                 match decision:
                     case Admit():
                         self._pends.pop(decision.key, None)
@@ -202,6 +215,8 @@ class Scheduler:
             self._recorder.event(written, NORMAL, reading.PREEMPTED, text)
             self._recorder.event(written, NORMAL, "EvictedDueToPreempted", text)
             if preemptor is not None:
+                queue = decision.preemptor_path[-1] if decision.preemptor_path else ""
+                self._metrics.observer.preemption(queue, decision.reason)
                 note = f"Preempted {decision.key} due to {decision.reason}"
                 self._recorder.event(preemptor, NORMAL, "PreemptedWorkload", note)
 

@@ -17,8 +17,9 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.kube.informer import DELETED
 
-from .activity import Activity, cluster_queue_activity
-from .cluster import Cluster, Key, required_checks
+from .activity import Activity
+from .cluster import Cluster, Key
+from .queue_parts import required_checks
 from .workloads import reading, transitions
 from .workloads.rules import Queue, Step, Surroundings, next_step
 from .writes import Writer
@@ -109,12 +110,7 @@ class WorkloadController:
         if queue is None:
             self._activity.pop(name, None)
             return None
-        found = cluster_queue_activity(
-            queue,
-            lambda flavor: self._cluster.flavors.get("", flavor),
-            lambda check: self._cluster.checks.get("", check),
-            lambda topology: self._cluster.topologies.get("", topology),
-        )
+        found = self._cluster.activity(queue)
         self._activity[name] = found
         return found
 

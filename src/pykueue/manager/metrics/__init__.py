@@ -1,6 +1,51 @@
-"""Prometheus metrics under the reference's names and labels (reference/kueue-api.md 6)."""
+"""Prometheus metrics under the reference's names and labels (reference/kueue-api.md 6).
+
+Counters and histograms follow what happens (`observer`), gauges are worked out when somebody asks (`gauges`).
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from pykueue.api.decoding import decode_as
+from pykueue.api.meta import LabelSelector
+from pykueue.engine import Engine
+from pykueue.jobs.objects import labels_of
+from pykueue.manager.cluster import Cluster
 
 from .gauges import Gauges
 from .observer import Observer
 
-__all__ = ["Gauges", "Observer"]
+__all__ = ["Metrics"]
+
+
+class Metrics:
+    """All metrics of one manager."""
+
+    def __init__(self, cluster: Cluster, engine: Engine) -> None:
+        self._cluster = cluster
+        configuration = cluster.configuration
+        chosen = configuration.metrics.local_queue_metrics
+        self._local = chosen.enable and configuration.gates["LocalQueueMetrics"]
+        self._selector = decode_as(LabelSelector, chosen.local_queue_selector or {}).selector()
+        #: The label replica_role: leader, follower or standalone.
+        self.role = "follower"
+        self.registry = CollectorRegistry()
+        waits = configuration.wait_for_pods_ready is not None
+        self.observer = Observer(self.registry, self._role, self._wants, waits)
+        self.registry.register(Gauges(cluster, engine, self._role, self._wants))
+        self.observer.follow(cluster.workloads)
+
+    def _role(self) -> str:
+        return self.role
+
+    def _wants(self, namespace: str, name: str) -> bool:
+        """Whether metrics of this LocalQueue are wanted."""
+        if not self._local:
+            return False
+        queue = self._cluster.local_queues.get(namespace, name)
+        return queue is not None and self._selector.matches(labels_of(queue))
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -14,7 +14,7 @@ import pykueue
 from pykueue.api.quantity import parse
 from pykueue.engine import Engine
 from pykueue.jobs.objects import get
-from pykueue.manager.activity import Activity, local_queue_activity
+from pykueue.manager.activity import local_queue_activity
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads import reading
 
@@ -22,24 +22,25 @@ from pykueue.manager.workloads import reading
 class Gauges(Collector):
     """Answers a scrape from the caches and the engine's figures.
 
-    `activity` says whether a ClusterQueue takes part, `local_queues` for which LocalQueues (namespace, name)
-    metrics are wanted.
+    `local_queues` says for which LocalQueues (namespace, name) metrics are wanted.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         engine: Engine,
-        role: str,
-        activity: Callable[[Mapping[str, Any]], Activity],
+        role: Callable[[], str],
         local_queues: Callable[[str, str], bool],
     ) -> None:
         self._cluster = cluster
         self._engine = engine
-        self._role = role
-        self._activity = activity
+        self._role_now = role
         self._wants_local = local_queues
         self._with_resources = cluster.configuration.metrics.enable_cluster_queue_resources
+
+    @property
+    def _role(self) -> str:
+        return self._role_now()
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: names do not depend on what exists."""
@@ -98,7 +99,7 @@ class Gauges(Collector):
     def _status(self, queue: Mapping[str, Any]) -> str:
         if queue["metadata"].get("deletionTimestamp"):
             return "terminating"
-        return "active" if self._activity(queue).active else "pending"
+        return "active" if self._cluster.activity(queue).active else "pending"
 
     def _root(self, cohort: str) -> str:
         """The topmost cohort above; a cycle ends where it began."""
@@ -160,7 +161,9 @@ class Gauges(Collector):
             self._set(reserving, view.reserving, name, namespace)
             self._set(admitted, view.admitted, name, namespace)
             target = self._cluster.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or ""))
-            active = local_queue_activity(queue, None if target is None else self._activity(target)).active
+            active = local_queue_activity(
+                queue, None if target is None else self._cluster.activity(target)
+            ).active
             for each in ("True", "False", "Unknown"):
                 self._set(status, float(each == str(active)), name, namespace, each)
             for gauge, amounts in ((reservation, view.reservation), (usage, view.usage)):

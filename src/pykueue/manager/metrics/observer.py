@@ -29,18 +29,18 @@ _LOCAL = ("name", "namespace", "priority_class")
 class Observer:
     """Counts what happens to Workloads and in scheduling cycles.
 
-    `role` is the value of the label replica_role: leader, follower or standalone. `local_queues` says for
+    `role` gives the value of the label replica_role: leader, follower or standalone. `local_queues` says for
     which LocalQueues (namespace, name) metrics are wanted.
     """
 
     def __init__(
         self,
         registry: CollectorRegistry,
-        role: str,
+        role: Callable[[], str],
         local_queues: Callable[[str, str], bool],
         waits_for_pods: bool,
     ) -> None:
-        self._role = role
+        self._role_now = role
         self._wants_local = local_queues
         self._waits = waits_for_pods
         self._registry = registry
@@ -114,6 +114,10 @@ class Observer:
     ) -> Histogram:
         labels = (*labels, "replica_role")
         return Histogram(f"kueue_{name}", text, labels, buckets=buckets, registry=self._registry)
+
+    @property
+    def _role(self) -> str:
+        return self._role_now()
 
     # What happened
 

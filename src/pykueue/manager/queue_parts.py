@@ -1,0 +1,58 @@
+"""What a ClusterQueue names: flavors and admission checks, and which checks apply to a Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykueue.jobs.objects import get
+
+from .workloads import reading
+
+
+def flavor_names(cluster_queue: Mapping[str, Any]) -> list[str]:
+    """The flavors a ClusterQueue or Cohort names, in order, each once."""
+    names = (
+        str(flavor.get("name"))
+        for group in get(cluster_queue, "spec", "resourceGroups") or ()
+        for flavor in group.get("flavors") or ()
+    )
+    return list(dict.fromkeys(names))
+
+
+def check_rules(cluster_queue: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The admission checks of a ClusterQueue with the flavors each is for."""
+    return get(cluster_queue, "spec", "admissionChecksStrategy", "admissionChecks") or []
+
+
+def check_names(cluster_queue: Mapping[str, Any]) -> list[str]:
+    """The admission checks a ClusterQueue names."""
+    return list(dict.fromkeys(str(rule.get("name")) for rule in check_rules(cluster_queue)))
+
+
+def required_checks(cluster_queue: Mapping[str, Any], workload: Mapping[str, Any]) -> frozenset[str]:
+    """The checks that apply to a Workload (reference/kueue-semantics.md 11.4).
+
+    With a reservation: those for any of its flavors. Without one: those for all flavors of the queue.
+    """
+    assignments = get(workload, "status", "admission", "podSetAssignments")
+    reserved = reading.has_quota(workload) and assignments is not None
+    if reserved:
+        assigned = {flavor for a in assignments for flavor in (a.get("flavors") or {}).values()}
+        return checks_for(cluster_queue, assigned)
+    every = set(flavor_names(cluster_queue))
+    return frozenset(
+        str(rule.get("name"))
+        for rule in check_rules(cluster_queue)
+        if not rule.get("onFlavors") or every <= set(rule["onFlavors"])
+    )
+
+
+def checks_for(cluster_queue: Mapping[str, Any], flavors: Iterable[str]) -> frozenset[str]:
+    """The checks that apply when a Workload is assigned these flavors."""
+    assigned = set(flavors)
+    return frozenset(
+        str(rule.get("name"))
+        for rule in check_rules(cluster_queue)
+        if not rule.get("onFlavors") or assigned & set(rule["onFlavors"])
+    )
