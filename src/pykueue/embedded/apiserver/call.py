@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, NamedTuple
 
 from pykueue.embedded.apiserver.contract import Object
@@ -66,7 +67,7 @@ def resolve(registry: Registry, path: str) -> Target | None:
     rest = parts[at:]
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and (group or rest[2] not in ("status", "finalize")):
-        namespace, rest = rest[1], rest[2:]
+        namespace, rest = intern(rest[1]), rest[2:]
         if not namespace:
             return None
     endpoint = registry.find(group, version, rest[0])

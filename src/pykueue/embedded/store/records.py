@@ -17,6 +17,11 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 
 
+def encode(obj: Object) -> bytes:
+    """The object as JSON in exactly the memory it needs: the encoder's own result keeps its spare room."""
+    return memoryview(orjson.dumps(obj)).tobytes()
+
+
 class Shelf:
     """Remembers which records hold a decoded dict, and drops the oldest dicts when there are too many."""
 
@@ -70,7 +75,7 @@ class Record:
         """The object as JSON."""
         data = self._data
         if data is None:
-            data = self._data = orjson.dumps(self._object)
+            data = self._data = encode(self._object or {})
         return data
 
     def shrink(self) -> None:

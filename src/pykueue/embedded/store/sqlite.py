@@ -21,10 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
-import orjson
-
 from pykueue.embedded.store.memory import HISTORY, MemoryStore, StoreError, Table
-from pykueue.embedded.store.records import Event, Key, Object, Record, Shelf
+from pykueue.embedded.store.records import Event, Key, Object, Record, Shelf, encode
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +205,7 @@ class SqliteStore(MemoryStore):
     # -- writes
 
     def _record(self, table: Table, key: Key, obj: Object) -> Record:
-        return Record(key, self.revision, obj, orjson.dumps(obj), self._shelf)
+        return Record(key, self.revision, obj, encode(obj), self._shelf)
 
     def _changed(self, table: Table, event: Event) -> None:
         table.revision = self.revision
