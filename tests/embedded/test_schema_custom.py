@@ -7,7 +7,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykueue.embedded.apiserver.schema import CustomSchema, check_custom_schema, custom_schema
@@ -284,3 +284,51 @@ def test_names_may_be_constrained() -> None:
     }
     assert schema.prepare(obj) == (obj, [])
     assert [cause.field for cause in schema.validate(obj)] == ["metadata.name"]
+
+
+keyword_values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 3),
+    st.sampled_from(
+        [2**64 - 1, 2**53, 1.5, -1.5, 1e300, "", "a", "(", "(?i)a", "int32", "map", "set", "date-time"]
+    ),
+    st.lists(st.sampled_from(["a", "a", "b", 1, 1.0, None, True, {}]), max_size=3),
+)
+KEYWORDS = ["format", "title", "description", "default", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "enum", "maxProperties", "minProperties", "required", "nullable", "externalDocs", "example", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string", "x-kubernetes-list-map-keys", "x-kubernetes-list-type", "x-kubernetes-map-type", "x-kubernetes-validations"]  # fmt: skip
+schemas = st.recursive(
+    st.fixed_dictionaries(
+        {"type": st.sampled_from(["string", "integer", "number", "boolean", "object", "text", None, 1])},
+        optional=dict.fromkeys(KEYWORDS, keyword_values),
+    ),
+    lambda inner: st.fixed_dictionaries(
+        {"type": st.sampled_from(["object", "array"])},
+        optional={
+            "properties": st.dictionaries(st.sampled_from(["a", "b-c", "true"]), inner, max_size=2),
+            "items": inner,
+            "additionalProperties": inner | st.booleans(),
+            "allOf": st.lists(inner, max_size=2) | keyword_values,
+            "anyOf": st.lists(inner, max_size=2) | keyword_values,
+            "oneOf": st.lists(inner, max_size=2) | keyword_values,
+            "not": inner | keyword_values,
+            "x-kubernetes-list-type": st.sampled_from(["map", "set", "atomic"]),
+            "x-kubernetes-list-map-keys": st.lists(st.sampled_from(["a", "b-c"]), max_size=2),
+            "required": st.lists(st.sampled_from(["a", "b-c", "z"]), max_size=3),
+            "default": st.just({}),
+        },
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@settings(max_examples=400)
+@given(schemas, json_values)
+def test_a_schema_that_is_accepted_can_be_used(spec: dict[str, Any], value: Any) -> None:
+    openapi = {"type": "object", "properties": {"spec": spec}}
+    if check_custom_schema(openapi, "schema"):
+        return
+    schema = custom_schema("example.com", "v1", "Thing", True, openapi)
+    prepared, _ = schema.prepare({**thing(), "spec": value})
+    schema.validate(prepared)
+    schema.validate(prepared, thing())
+    schema.openapi()

@@ -75,7 +75,7 @@ class Program:
         try:
             self._compiled = _environment().compile(rewritten)
             self._reads = reads_of(self._compiled.serialize(), _VARIABLES)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError, RecursionError) as error:
             raise RuleError(f"compilation failed: {str(error).removeprefix('INVALID_ARGUMENT: ')}") from None
 
     @property

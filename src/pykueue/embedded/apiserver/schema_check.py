@@ -88,11 +88,8 @@ def _check(schema: Any, path: str, root: bool, causes: list[Cause]) -> None:
     _check_fields(schema, path, causes)
     _check_list_type(schema, path, causes)
     for key in ("allOf", "anyOf", "oneOf"):
-        branches = schema.get(key)
-        if branches is None or (flexible and key == "anyOf" and branches == _INT_OR_STRING):
-            continue
-        if not isinstance(branches, list):
-            causes.append(invalid(f"{path}.{key}", branches, "must be an array"))
+        branches = _branches(schema, key, path, causes)
+        if flexible and key == "anyOf" and branches == _INT_OR_STRING:
             continue
         for index, branch in enumerate(branches):
             if flexible and key == "allOf" and branch == {"anyOf": _INT_OR_STRING}:
@@ -115,6 +112,8 @@ def _check_keywords(schema: Mapping[str, Any], path: str, causes: list[Cause]) -
     for key in _FLAGS:
         if key in schema and not isinstance(schema[key], bool):
             causes.append(invalid(f"{path}.{key}", schema[key], "must be a boolean"))
+    if isinstance(schema.get("multipleOf"), (int, float)) and schema["multipleOf"] <= 0:
+        causes.append(invalid(f"{path}.multipleOf", schema["multipleOf"], "must be greater than 0"))
     pattern = schema.get("pattern")
     if pattern is not None and not _is_pattern(pattern):
         causes.append(invalid(f"{path}.pattern", pattern, "must be a valid regular expression"))
@@ -214,6 +213,15 @@ def _check_list_type(schema: Mapping[str, Any], path: str, causes: list[Cause]) 
                 )
 
 
+def _branches(schema: Mapping[str, Any], key: str, path: str, causes: list[Cause]) -> list[Any]:
+    """The alternatives of allOf, anyOf or oneOf."""
+    branches = schema.get(key)
+    if branches is not None and not isinstance(branches, list):
+        causes.append(invalid(f"{path}.{key}", branches, "must be an array"))
+        return []
+    return branches or []
+
+
 def _check_junctor(schema: Any, path: str, causes: list[Cause]) -> None:
     """Alternatives constrain values; they declare nothing."""
     if not isinstance(schema, dict):
@@ -229,7 +237,7 @@ def _check_junctor(schema: Any, path: str, causes: list[Cause]) -> None:
     if "items" in schema:
         _check_junctor(schema["items"], f"{path}.items", causes)
     for key in ("allOf", "anyOf", "oneOf"):
-        for index, branch in enumerate(schema.get(key) or ()):
+        for index, branch in enumerate(_branches(schema, key, path, causes)):
             _check_junctor(branch, f"{path}.{key}[{index}]", causes)
     if "not" in schema:
         _check_junctor(schema["not"], f"{path}.not", causes)

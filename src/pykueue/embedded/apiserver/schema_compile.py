@@ -23,6 +23,7 @@ from pykueue.embedded.apiserver.schema_formats import (
     GoPattern,
     pattern_is_native,
 )
+from pykueue.embedded.apiserver.values import same
 
 Schema = dict[str, Any]
 
@@ -71,16 +72,20 @@ def _type_and_metadata() -> Schema:
 
 def convert(schema: Mapping[str, Any], closed: bool) -> Schema:
     """One structural OpenAPI schema as JSON Schema. Open ones are used inside allOf, anyOf, oneOf and not."""
-    out: Schema = {key: schema[key] for key in _COPIED if key in schema}
+    out: Schema = {key: schema[key] for key in _COPIED if schema.get(key) is not None}
+    for bound in ("Maximum", "Minimum"):
+        if bound.lower() not in out:
+            out.pop(f"exclusive{bound}", None)
+    if "required" in out:
+        out["required"] = list(dict.fromkeys(out["required"]))
     nullable = bool(schema.get("nullable"))
     flexible = bool(schema.get("x-kubernetes-int-or-string"))
     kind = ["integer", "string"] if flexible else schema.get("type")
     if kind:
         names = kind if isinstance(kind, list) else [kind]
         out["type"] = [*names, "null"] if nullable else kind
-    if "enum" in schema:
-        options = list(schema["enum"])
-        out["enum"] = [*options, None] if nullable and None not in options else options
+    if schema.get("enum"):
+        out["enum"] = _distinct([*schema["enum"], None] if nullable else schema["enum"])
     _convert_format(schema, out)
     _convert_fields(schema, out, closed)
     if isinstance(schema.get("items"), dict):
@@ -101,9 +106,22 @@ def convert(schema: Mapping[str, Any], closed: bool) -> Schema:
     return out
 
 
+def _distinct(options: list[Any]) -> list[Any]:
+    """Each value once: JSON Schema allows no repetition."""
+    kept: list[Any] = []
+    for option in options:
+        if not any(_same_number(option, one) or same(option, one) for one in kept):
+            kept.append(option)
+    return kept
+
+
+def _same_number(left: Any, right: Any) -> bool:
+    return type(left) in (int, float) and type(right) in (int, float) and left == right
+
+
 def _convert_format(schema: Mapping[str, Any], out: Schema) -> None:
     """Formats of numbers become bounds, patterns beyond the validator's syntax a keyword of our own."""
-    name = schema.get("format", "")
+    name = schema.get("format") or ""
     if schema.get("type") == "integer" or schema.get("x-kubernetes-int-or-string"):
         low, high = INTEGER_BOUNDS.get(name, INTEGER_BOUNDS[""])
         if "maximum" not in out:
