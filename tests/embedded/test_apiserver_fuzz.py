@@ -14,9 +14,8 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
 
 _STRANGE: list[Any] = [
-    None, True, False, 0, -1, 2**63, 1.5, "", "x", "A_b!", "é\u0000", "9" * 300, [], [None], [[]], {}, {"": ""},
-    {"a": {"b": []}},
-    ["x", 1], [{}], "1Gi", "2026-01-01T00:00:00Z",
+    None, True, False, 0, -1, 2**63, 1.5, "", "x", "A_b!", "é\u0000", "9" * 300, [], [None], [[]], {},
+    {"": ""}, {"a": {"b": []}}, ["x", 1], [{}], "1Gi", "2026-01-01T00:00:00Z",
 ]  # fmt: skip
 _DEPTH = 9
 

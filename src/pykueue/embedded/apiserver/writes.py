@@ -246,6 +246,7 @@ class Writes:
             )
         config = {**body, "metadata": {**given, "name": target.name}}
         now = self._core.now_text()
+
         def run(live: Object | None) -> Object:
             return apply(
                 live,
