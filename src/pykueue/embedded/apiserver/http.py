@@ -85,8 +85,12 @@ class HttpFront:
         """End all watches and connections."""
         for ended in self._watches:
             ended.set()
+        transports = [connection.transport for connection in self.web_server.connections]
         self.web_server.pre_shutdown()  # idle connections need not be waited for
         await self.web_server.shutdown(5.0)
+        for transport in transports:
+            if transport is not None:
+                transport.abort()  # nor their answer to the goodbye of TLS
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
