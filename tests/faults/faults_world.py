@@ -29,6 +29,8 @@ from pykueue.manager.workloads import reading
 Object = dict[str, Any]
 
 QUOTA = 10
+#: Seconds between the beginnings of two worlds.
+EPOCH = 8192.0
 CONFIGURATION = """
 waitForPodsReady:
   timeout: 20s
@@ -292,13 +294,17 @@ async def served(clock: Clock, seed: int) -> Server:
 
 async def run(clock: Clock, seeds: Iterable[int], rates: Callable[[int], Rates], seconds: float) -> None:
     """One world after the other; raises AssertionError naming the seed of the first that broke a rule."""
-    clock = JumpingClock(clock._epoch)
     server: Server | None = None
     try:
         for seed in seeds:
+            # Every world begins alike, whatever came before it: a seed alone shows what it shows in a row.
+            await clock.sleep(EPOCH - asyncio.get_running_loop().time() % EPOCH)
+            world_clock = JumpingClock(clock._epoch)
             if server is None:
                 server = await served(clock, seed)
-            world = World(clock, seed, rates(seed), server)
+            server.core.rng.seed(seed)
+            server.core.clock = world_clock
+            world = World(world_clock, seed, rates(seed), server)
             await _live(world, seconds)
             found = "\n".join(dict.fromkeys(world.violations))
             assert not found, f"seed {seed}: {found}"
@@ -316,6 +322,8 @@ async def _live(world: World, seconds: float) -> None:
             await world.apply(QUEUES)
             await world.apply(CLASSES)
             await world.patch(CLUSTER_QUEUES, "cq", PREEMPTION)
+        for name, value in (("high", 100), ("low", 1)):
+            await world.patch(WORKLOAD_PRIORITY_CLASSES, name, {"value": value})
         for part in (world.job_controller, world.garbage_collector, world.user, world.death):
             world.play(part)
         await world.clock.sleep(seconds)

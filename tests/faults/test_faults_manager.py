@@ -1,6 +1,6 @@
 """Whatever goes wrong between manager and API server: quota holds, nothing runs unadmitted, all ends.
 
-`PYKUEUE_FAULT_RUNS` sets the number of runs (200 if nothing is said, 2000 and more in CI), `PYKUEUE_FAULT_SEED` the first seed.
+`PYKUEUE_FAULT_RUNS` sets the number of runs (200 if nothing is said), `PYKUEUE_FAULT_SEED` the first seed.
 """
 
 from __future__ import annotations

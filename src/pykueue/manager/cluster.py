@@ -95,6 +95,15 @@ class Cluster:
         """Wait until everything has been read once."""
         await self.factory.synced()
 
+    @property
+    def has_synced(self) -> bool:
+        """Whether everything has been read once."""
+        return all(informer.has_synced for informer in self._informers())
+
+    def _informers(self) -> Iterator[Informer]:
+        yield from (value for value in vars(self).values() if isinstance(value, Informer))
+        yield from self.jobs.values()
+
     # Workloads
 
     def workload(self, key: Key) -> Object | None:
