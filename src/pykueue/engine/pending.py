@@ -48,7 +48,7 @@ class Bucket:
         heap = self.heap
         while heap:
             entry = heap[0]
-            record: Record = entry[2]
+            record: Record = entry[3]
             if record.entry is entry:
                 return record
             heappop(heap)
@@ -56,7 +56,7 @@ class Bucket:
 
     def records(self) -> Iterator[Record]:
         """All of them, in no particular order."""
-        return (entry[2] for entry in self.heap if entry[2].entry is entry)
+        return (entry[3] for entry in self.heap if entry[3].entry is entry)
 
 
 class Pending:
@@ -109,7 +109,7 @@ class Pending:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(likeness, local)
-        entry = (record.timestamp, record.key, record)
+        entry = (record.timestamp, record.key, _ticket(), record)
         record.entry = entry
         record.bucket = bucket
         record.place = ACTIVE
