@@ -102,7 +102,11 @@ class Webhooks:
                 allow_redirects=False,
             ) as response,
         ):
-            data = await response.content.read(_ANSWER_LIMIT)
+            data = bytearray()
+            async for chunk in response.content.iter_any():
+                data += chunk
+                if len(data) > _ANSWER_LIMIT:
+                    raise ValueError(f"the answer is larger than {_ANSWER_LIMIT} bytes")
             if response.status != 200:
                 raise ValueError(
                     f"the webhook answered {response.status}: {data[:200].decode(errors='replace')}"
