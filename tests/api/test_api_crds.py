@@ -403,6 +403,8 @@ def test_bounds(kind: str, path: str, bounds: Schema) -> None:
 )
 def test_what_is_out_of_bounds_is_refused(kind: str, spec: Manifest, expected: list[tuple[str, str]]) -> None:
     found = causes({"apiVersion": V1BETA2, "kind": kind, "metadata": {"name": "x"}, "spec": spec})
+    # Where the schema is broken already, a last cause says that the CEL rules were not tried.
+    found = [cause for cause in found if cause[0] != "<nil>"]
     assert [field for field, _ in found] == [field for field, _ in expected]
     assert all(text in message for (_, message), (_, text) in zip(found, expected, strict=True))
 
