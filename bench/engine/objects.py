@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykueue.api import kueue
 from pykueue.api.core import Namespace
-from pykueue.api.meta import Condition, ObjectMeta, format_micro_time
+from pykueue.api.meta import Condition, LabelSelector, ObjectMeta, format_micro_time
 from pykueue.api.quantity import Quantity
 
 NAMESPACE = "bench"
@@ -60,7 +60,7 @@ def cluster_queue(
         spec=kueue.ClusterQueueSpec(
             resource_groups=[group(quotas)],
             cohort_name=cohort,
-            namespace_selector=kueue_everything(),
+            namespace_selector=LabelSelector(),
             preemption=kueue.ClusterQueuePreemption(
                 reclaim_within_cohort=reclaim,  # type: ignore[arg-type]
                 within_cluster_queue=within,  # type: ignore[arg-type]
@@ -70,11 +70,8 @@ def cluster_queue(
     )
 
 
-def kueue_everything():  # type: ignore[no-untyped-def]
-    """The selector that takes every namespace."""
-    from pykueue.api.meta import LabelSelector
-
-    return LabelSelector()
+def cohort(name: str, parent: str | None = None) -> kueue.Cohort:
+    return kueue.Cohort(metadata=ObjectMeta(name=name), spec=kueue.CohortSpec(parent_name=parent))
 
 
 def workload(name: str, queue: str, cpu: int, priority: int, created: float) -> kueue.Workload:

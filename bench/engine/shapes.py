@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import merge
 
+from pykueue.api import kueue
+
 from . import objects
 from .harness import Arrival, Shape
 
@@ -67,3 +69,74 @@ def large(scale: float = 1.0) -> Shape:
             ("large", 4, 700, 20, 700, 200),
         ],
     )
+
+
+def deep(pending: int) -> Shape:
+    """One queue with room for 100 workloads and very many waiting; the first 2 000 virtual seconds of it."""
+
+    def arrivals() -> Iterator[Arrival]:
+        for number in range(pending):
+            cpu = 1 + number % 7
+            yield Arrival(0, f"{cpu} cpu", f"w{number}", "q", cpu, 0, 1000 + 10 * (number % 100))
+
+    setup = [
+        objects.flavor("default"),
+        objects.cluster_queue("q", {"default": (400, None)}),
+        objects.local_queue("q", "q"),
+    ]
+    return Shape(f"deep {pending}", setup, arrivals(), until=15_000)
+
+
+def wide(queues: int) -> Shape:
+    """A three-level tree: root, cohorts of 20 teams, queues; everybody borrows, priorities differ."""
+    setup: list[object] = [objects.flavor("default"), objects.cohort("root")]
+    streams = []
+    teams = max(1, queues // 20)
+    for team in range(teams):
+        setup.append(objects.cohort(f"team-{team}", "root"))
+    for number in range(queues):
+        queue = f"q{number}"
+        nominal = 4 if number % 4 else 16
+        setup.append(
+            objects.cluster_queue(
+                queue, {"default": (nominal, None)}, f"team-{number % teams}", reclaim="Any", within="LowerPriority"
+            )
+        )
+        setup.append(objects.local_queue(queue, queue))
+        streams.append(_stream(queue, "work", 10, 100 + number % 5 * 10, 2, 600, number % 5))
+    return Shape(f"wide {queues}", setup, merge(*streams, key=lambda arrival: arrival.at))
+
+
+def flavors(workloads: int) -> Shape:
+    """One queue with 50 flavors, tried one after the other."""
+    names = [f"flavor-{number:02d}" for number in range(50)]
+    setup: list[object] = [objects.flavor(name) for name in names]
+    setup.append(
+        objects.cluster_queue(
+            "q",
+            {name: (8, None) for name in names},
+            "all",
+            fungibility=kueue.FlavorFungibility(when_can_borrow="TryNextFlavor"),
+        )
+    )
+    setup.append(objects.local_queue("q", "q"))
+    return Shape(
+        f"flavors {workloads}", setup, _stream("q", "work", workloads, 10, 4, 900, 0)
+    )
+
+
+def storm(admitted: int) -> Shape:
+    """A queue full of running workloads, and a stream of more important ones that each need four of them."""
+
+    def arrivals() -> Iterator[Arrival]:
+        for number in range(admitted):
+            yield Arrival(0, "running", f"r{number}", "q", 1, number % 100, 3_600_000)
+        for number in range(500):
+            yield Arrival(60_000 + number * 100, "urgent", f"u{number}", "q", 4, 1000, 3_600_000)
+
+    setup = [
+        objects.flavor("default"),
+        objects.cluster_queue("q", {"default": (admitted, None)}, within="LowerPriority"),
+        objects.local_queue("q", "q"),
+    ]
+    return Shape(f"storm {admitted}", setup, arrivals(), until=120_000)

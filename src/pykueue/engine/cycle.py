@@ -18,7 +18,7 @@ from pykueue.engine.decisions import Admit, Decision, Pend, PendReason, Preempt,
 from pykueue.engine.evaluation import Evaluation, Evaluator
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.fairness import Contender, Tournament
-from pykueue.engine.preemption import put_back, take_away
+from pykueue.engine.preemption import Scene, put_back, take_away
 from pykueue.engine.quota import Cell, add, available, remove
 from pykueue.engine.state import State
 from pykueue.engine.tree import Tree
@@ -73,6 +73,8 @@ class TreeCycle:
         )
         self._fine_reasons = options.enabled("UnadmittedWorkloadsObservability")
         self._non_borrowing_first = options.enabled("FairSharingPrioritizeNonBorrowing")
+        #: Shared by all nominations, during which the tree stays as it is.
+        self._scene = Scene()
         self.decisions: list[Decision] = []
         #: Something happened that makes the next cycle different from this one.
         self.progress = False
@@ -165,7 +167,7 @@ class TreeCycle:
             return None
         self._expire_scan(record, queue)
         replaced = state.replaced_by(record)
-        found = self.evaluator.evaluate(record, queue, replaced=replaced)
+        found = self.evaluator.evaluate(record, queue, replaced=replaced, scene=self._scene)
         return Entry(record, queue, found, replaced, is_preemptor)
 
     def _expire_scan(self, record: Record, queue: ClusterQueue) -> None:
@@ -188,7 +190,8 @@ class TreeCycle:
             if self._again(entry):
                 return
             found = entry.found
-        else:
+        elif not (self.state.unready and found.assignment.mode == FIT):
+            # One that is only held until all pods are ready keeps its assignment: it tries no other flavor.
             self._keep_progress(entry, found)
         assignment = found.assignment
         if assignment.mode == NO_FIT:

@@ -25,7 +25,7 @@ from pykueue.engine.cluster_queue import ClusterQueue
 from pykueue.engine.explanation import Blocker, Search
 from pykueue.engine.options import Options
 from pykueue.engine.plan import Plan, make_plan
-from pykueue.engine.preemption import Chosen, Need, UsageOf, put_back, take_away
+from pykueue.engine.preemption import Chosen, Need, Scene, UsageOf, put_back, take_away
 from pykueue.engine.quota import Cell, borrowing_level
 from pykueue.engine.requests import Shape
 from pykueue.engine.workload import Record
@@ -74,13 +74,14 @@ class Evaluator:
         replaced: Record | None = None,
         nominated: Pinned | None = None,
         taken: Container[Record] = (),
+        scene: Scene | None = None,
     ) -> Evaluation:
         """Flavors and victims for a workload.
 
         `replaced` is the slice it stands in for, `nominated` binds it to the flavors it was nominated with,
         and `taken` are workloads that are preempted for others already.
         """
-        attempt = _Attempt(self, record, queue, replaced, nominated, taken)
+        attempt = _Attempt(self, record, queue, replaced, nominated, taken, scene or Scene())
         first = attempt.at()
         if first.assignment.mode == FIT or first.targets:
             return first
@@ -131,7 +132,9 @@ class _Attempt:
         replaced: Record | None,
         nominated: Pinned | None,
         taken: Container[Record],
+        scene: Scene,
     ) -> None:
+        self.scene = scene
         self.evaluator = evaluator
         self.record = record
         self.queue = queue
@@ -184,7 +187,13 @@ class _Attempt:
 
     def _oracle(self, cell: Cell, amount: int, level: int) -> tuple[int, int]:
         need = Need(
-            self.record, self.queue, [(cell, amount)], (cell.pair,), self.evaluator.usage_of, self.spared
+            self.record,
+            self.queue,
+            [(cell, amount)],
+            (cell.pair,),
+            self.evaluator.usage_of,
+            self.spared,
+            self.scene,
         )
         chosen, report = self.evaluator.search(need)
         self.found[(cell.pair, amount)] = chosen, report
@@ -212,7 +221,9 @@ class _Attempt:
             known = self.found.get((requests[0][0].pair, requests[0][1]))
             if known is not None:
                 return known
-        need = Need(self.record, self.queue, requests, needed, self.evaluator.usage_of, self.spared)
+        need = Need(
+            self.record, self.queue, requests, needed, self.evaluator.usage_of, self.spared, self.scene
+        )
         return self.evaluator.search(need)
 
 

@@ -106,18 +106,12 @@ def _candidates(need: Need) -> dict[ClusterQueue, list[Any]]:
         found[need.queue] = own
     if need.queue.reclaim == "Never" or need.queue.parent is None:
         return found
-    for queue in need.queue.tree.queues:
-        if queue is need.queue or not queue.is_active or not _over_nominal(queue, need.needed):
-            continue
-        seats = [seat for evicted in (True, False) for seat in need.other_candidates([queue], evicted)]
-        if seats:
-            found[queue] = seats
+    for queue in need.scene.over_nominal(need.queue.tree, need.needed):
+        if queue is not need.queue:
+            seats = need.candidates_of(queue)
+            if seats:
+                found[queue] = seats
     return found
-
-
-def _over_nominal(queue: ClusterQueue, pairs: frozenset[int]) -> bool:
-    cells = queue.cells
-    return any((cell := cells.get(pair)) is not None and cell.usage > cell.subtree for pair in pairs)
 
 
 def _sides(own: ClusterQueue, other: ClusterQueue) -> tuple[Node, Node]:

@@ -17,7 +17,7 @@ from pykueue.engine.decisions import PreemptionReason
 from pykueue.engine.explanation import Search, Target
 from pykueue.engine.local_queue import LocalQueue
 from pykueue.engine.quota import Cell, add, available, remove
-from pykueue.engine.tree import Cohort, Node
+from pykueue.engine.tree import Cohort, Node, Tree
 from pykueue.engine.workload import Record
 
 #: Past usage of a LocalQueue, where LocalQueues compete (10.5).
@@ -26,10 +26,72 @@ UsageOf = Callable[[LocalQueue], float]
 Chosen = list[tuple[Record, PreemptionReason]]
 
 
+class Crowd:
+    """Borrowers below a cohort, and what they run: candidates for everybody in the cohort (8.3)."""
+
+    __slots__ = ("evicted", "running", "side")
+
+    def __init__(self, side: dict[ClusterQueue, Node], needed: frozenset[int]) -> None:
+        #: The child of the cohort that a queue is, or is below.
+        self.side = side
+        self.evicted: list[Any] = []
+        self.running: list[Any] = []
+        for queue in side:
+            for seat in queue.seats:
+                record: Record = seat[4]
+                if not needed.isdisjoint(record.holds):
+                    (self.evicted if record.evicted else self.running).append(seat)
+        # Seats of one queue are in order already, which makes this sort a merge.
+        self.evicted.sort()
+        self.running.sort()
+
+
+class Scene:
+    """What the searches of one moment share: it holds only as long as no usage changes."""
+
+    __slots__ = ("_crowds", "_over")
+
+    def __init__(self) -> None:
+        self._crowds: dict[tuple[Cohort, frozenset[int]], Crowd] = {}
+        self._over: dict[tuple[Tree, frozenset[int]], list[ClusterQueue]] = {}
+
+    def crowd(self, cohort: Cohort, needed: frozenset[int]) -> Crowd:
+        """The borrowers below a cohort."""
+        key = (cohort, needed)
+        found = self._crowds.get(key)
+        if found is None:
+            found = self._crowds[key] = Crowd(_borrowers(cohort, needed), needed)
+        return found
+
+    def over_nominal(self, tree: Tree, needed: frozenset[int]) -> list[ClusterQueue]:
+        """Active queues of a tree that use more than their quota of any of the pairs."""
+        key = (tree, needed)
+        found = self._over.get(key)
+        if found is None:
+            found = self._over[key] = [
+                queue for queue in tree.queues if queue.is_active and not within_nominal(queue, needed)
+            ]
+        return found
+
+
+def _borrowers(cohort: Cohort, needed: frozenset[int]) -> dict[ClusterQueue, Node]:
+    """Active queues below a cohort that borrow, as do all cohorts between; with the child they are, or are
+    below."""
+    found: dict[ClusterQueue, Node] = {}
+    for child in cohort.children.values():
+        if not within_nominal(child, needed):
+            for queue in _borrowers(child, needed):
+                found[queue] = child
+    for queue in cohort.queues.values():
+        if queue.is_active and not within_nominal(queue, needed):
+            found[queue] = queue
+    return found
+
+
 class Need:
     """What must be made free, and for whom."""
 
-    __slots__ = ("needed", "priority", "queue", "record", "requests", "spared", "usage_of")
+    __slots__ = ("needed", "priority", "queue", "record", "requests", "scene", "spared", "usage_of")
 
     def __init__(
         self,
@@ -39,6 +101,7 @@ class Need:
         needed: Iterable[int],
         usage_of: UsageOf | None,
         spared: Container[Record] = (),
+        scene: Scene | None = None,
     ) -> None:
         self.record = record
         self.queue = queue
@@ -50,6 +113,8 @@ class Need:
         self.usage_of = usage_of
         #: Workloads that are no candidates: others of this cycle count on them, or this one replaces them.
         self.spared = spared
+        #: What other searches of this moment found out already.
+        self.scene = scene if scene is not None else Scene()
 
     def within_own_policy(self, other: Record) -> bool:
         """Whether withinClusterQueue allows to preempt this workload of the same queue (8.1)."""
@@ -87,43 +152,20 @@ class Need:
             ):
                 yield seat
 
-    def other_candidates(self, queues: Sequence[ClusterQueue], evicted: bool) -> Iterator[Any]:
-        """Seats of workloads of other queues that reclaimWithinCohort allows to preempt."""
-        streams = [self._seats(queue, evicted) for queue in queues if not evicted or queue.evicted]
-        if len(streams) == 1:
-            return streams[0]
-        if self.usage_of is not None and any(queue.fair_by_usage for queue in queues):
-            return iter(sorted((seat for stream in streams for seat in stream), key=self._by_usage()))
-        return merge(*streams)
-
-    def _seats(self, queue: ClusterQueue, evicted: bool) -> Iterator[Any]:
-        seats: Sequence[Any] = queue.seats if not evicted else sorted(r.seat for r in queue.evicted.values())
+    def candidates_of(self, queue: ClusterQueue) -> list[Any]:
+        """Seats of workloads of another queue that reclaimWithinCohort allows to preempt, evicted ones
+        first."""
+        seats: Sequence[Any] = queue.seats
         if self.queue.reclaim == "LowerPriority":
             seats = seats[: bisect_left(seats, (self.priority,))]
-        if queue.fair_by_usage and self.usage_of is not None:
-            seats = sorted(seats, key=self._by_usage())
         needed, spared = self.needed, self.spared
-        return (
-            seat
-            for seat in seats
-            if seat[4].evicted == evicted and not needed.isdisjoint(seat[4].holds) and seat[4] not in spared
-        )
-
-    def _by_usage(self) -> Callable[[Any], Any]:
-        """Order of candidates where LocalQueues of one ClusterQueue compete by usage: the heavier user
-        goes first."""
-        usage_of = self.usage_of
-        assert usage_of is not None
-
-        def compare(one: Any, other: Any) -> int:
-            a, b = one[4], other[4]
-            if a.queue is b.queue and a.queue.fair_by_usage and a.local is not b.local:
-                used, other_used = usage_of(a.local), usage_of(b.local)
-                if used != other_used:
-                    return -1 if used > other_used else 1
-            return -1 if one < other else 1
-
-        return cmp_to_key(compare)
+        found = [seat for seat in seats if not needed.isdisjoint(seat[4].holds) and seat[4] not in spared]
+        if queue.fair_by_usage and self.usage_of is not None:
+            usage_of = self.usage_of
+            found.sort(key=lambda seat: -usage_of(seat[4].local) if seat[4].local is not None else 0.0)
+        if queue.evicted:
+            found.sort(key=lambda seat: not seat[4].evicted)
+        return found
 
     def fits(self, borrowing: bool) -> bool:
         """Whether the requests fit now; without borrowing, also within the own nominal quota."""
@@ -156,54 +198,96 @@ def put_back(record: Record) -> None:
         add(cells[pair], amount)
 
 
-class _Field:
-    """Queues whose workloads may be reclaimed, and from which ancestor on (8.3)."""
+#: A candidate of another queue: its seat, and the nearest cohort it shares with the preemptor.
+_Foreign = tuple[Any, Cohort]
 
-    __slots__ = ("ancestor", "hierarchy", "need", "priority")
+
+class _Field:
+    """Where the workloads of other queues that may be reclaimed stand (8.3)."""
+
+    __slots__ = ("hierarchy", "need", "priority")
 
     def __init__(self, need: Need) -> None:
         self.need = need
-        #: Nearest cohort a queue shares with the preemptor.
-        self.ancestor: dict[ClusterQueue, Cohort] = {}
-        #: Queues outside a subtree whose own quota covers the requests.
-        self.hierarchy: list[ClusterQueue] = []
-        #: The other ones.
-        self.priority: list[ClusterQueue] = []
+        #: (cohort, child the preemptor is below): cohorts outside a subtree whose own quota covers the
+        #: requests.
+        self.hierarchy: list[tuple[Cohort, Node]] = []
+        #: The other cohorts above.
+        self.priority: list[tuple[Cohort, Node]] = []
         queue = need.queue
         if queue.parent is None or queue.reclaim == "Never":
             return
         rest = dict(need.requests)
         advantage = _covers(rest)
-        rest = _above(rest)
         below: Node = queue
         for cohort in queue.ancestors():
-            found = self.hierarchy if advantage else self.priority
-            for other in self._borrowers(cohort, below):
-                self.ancestor[other] = cohort
-                found.append(other)
-            advantage = advantage or _covers(rest)
             rest = _above(rest)
+            (self.hierarchy if advantage else self.priority).append((cohort, below))
+            advantage = advantage or _covers(rest)
             below = cohort
 
-    def _borrowers(self, cohort: Cohort, skip: Node) -> Iterator[ClusterQueue]:
-        needed = self.need.needed
-        for child in cohort.children.values():
-            if child is not skip and not within_nominal(child, needed):
-                yield from self._borrowers(child, skip)
-        for queue in cohort.queues.values():
-            if queue is not skip and not within_nominal(queue, needed) and queue.is_active:
-                yield queue
+    def candidates(self, levels: list[tuple[Cohort, Node]], evicted: bool) -> Iterator[_Foreign]:
+        """Workloads that reclaimWithinCohort allows to preempt, in the order they would go (8.4)."""
+        if len(levels) == 1:
+            found = self._level(*levels[0], evicted)
+        elif not levels:
+            return iter(())
+        else:
+            found = merge(*[self._level(cohort, below, evicted) for cohort, below in levels], key=_seat_of)
+        usage_of = self.need.usage_of
+        return iter(sorted(found, key=_by_usage(usage_of))) if usage_of is not None else found
 
-    def protected(self, queue: ClusterQueue) -> bool:
+    def _level(self, cohort: Cohort, below: Node, evicted: bool) -> Iterator[_Foreign]:
+        need = self.need
+        crowd = need.scene.crowd(cohort, need.needed)
+        side, spared = crowd.side, need.spared
+        bound = need.priority if need.queue.reclaim == "LowerPriority" else None
+        for seat in crowd.evicted if evicted else crowd.running:
+            if bound is not None and seat[0] >= bound:
+                return
+            record: Record = seat[4]
+            if side[record.queue] is not below and record not in spared:  # type: ignore[index]
+                yield seat, cohort
+
+    def any(self, levels: list[tuple[Cohort, Node]]) -> bool:
+        """Whether there is any candidate at these levels."""
+        return any(
+            True
+            for cohort, below in levels
+            for evicted in (False, True)
+            for _ in self._level(cohort, below, evicted)
+        )
+
+    def protected(self, queue: ClusterQueue, cohort: Cohort) -> bool:
         """Whether the queue, or a cohort between it and the common one, is back within its quota."""
         needed = self.need.needed
-        stop = self.ancestor[queue]
         node: Node | None = queue
-        while node is not None and node is not stop:
+        while node is not None and node is not cohort:
             if within_nominal(node, needed):
                 return True
             node = node.parent
         return False
+
+
+def _seat_of(candidate: _Foreign) -> Any:
+    return candidate[0]
+
+
+def _by_usage(usage_of: UsageOf) -> Callable[[_Foreign], Any]:
+    """Order of candidates where LocalQueues of one ClusterQueue compete by usage: the heavier user goes
+    first."""
+
+    def compare(one: _Foreign, other: _Foreign) -> int:
+        a: Record = one[0][4]
+        b: Record = other[0][4]
+        if a.queue is b.queue and a.queue is not None and a.queue.fair_by_usage and a.local is not b.local:
+            used = usage_of(a.local) if a.local is not None else 0.0
+            other_used = usage_of(b.local) if b.local is not None else 0.0
+            if used != other_used:
+                return -1 if used > other_used else 1
+        return -1 if one[0] < other[0] else 1
+
+    return cmp_to_key(compare)
 
 
 def _covers(requests: dict[Cell, int]) -> bool:
@@ -223,22 +307,15 @@ def search(need: Need, report: Search) -> Chosen:
     """The workloads to preempt, or nothing if that does not help. The tree is left as it was."""
     queue = need.queue
     field = _Field(need)
-    policy = queue.borrow_within
-    others = any(True for _ in need.other_candidates(field.hierarchy, False)) or any(
-        True for _ in need.other_candidates(field.hierarchy, True)
-    )
-    hierarchical = others
-    if not others:
-        others = any(True for _ in need.other_candidates(field.priority, False)) or any(
-            True for _ in need.other_candidates(field.priority, True)
-        )
     over_nominal = any(cell.usage >= cell.subtree for cell in (queue.cells[pair] for pair in need.needed))
-    if not others or (not policy and over_nominal):
-        attempts: tuple[bool, ...] = (True,)
-    elif not policy and not hierarchical:
-        attempts = (False, True)
-    else:
-        attempts = (True, False)
+    attempts: tuple[bool, ...] = (True, False)
+    if not queue.borrow_within:
+        if over_nominal:
+            attempts = (True,)
+        elif not field.any(field.hierarchy):
+            attempts = (False, True) if field.any(field.priority) else (True,)
+    elif not field.any(field.hierarchy) and not field.any(field.priority):
+        attempts = (True,)
     for borrowing in attempts:
         chosen = _attempt(need, field, borrowing, report)
         if chosen:
@@ -249,27 +326,29 @@ def search(need: Need, report: Search) -> Chosen:
     return []
 
 
-def _sequence(need: Need, field: _Field) -> Iterator[tuple[Any, bool, bool]]:
-    """(seat, of another queue, on the hierarchy list), in the order of 8.4."""
+def _sequence(need: Need, field: _Field, borrowing: bool) -> Iterator[tuple[Any, Cohort | None, bool]]:
+    """(seat, common cohort if it is of another queue, whether on the hierarchy list), in the order of 8.4."""
+    # A borrower may take from the priority list only what borrowWithinCohort allows.
+    priority = field.priority if need.queue.borrow_within or not borrowing else []
     for evicted in (True, False):
-        for seat in need.other_candidates(field.hierarchy, evicted):
-            yield seat, True, True
-        for seat in need.other_candidates(field.priority, evicted):
-            yield seat, True, False
+        for seat, cohort in field.candidates(field.hierarchy, evicted):
+            yield seat, cohort, True
+        for seat, cohort in field.candidates(priority, evicted):
+            yield seat, cohort, False
         for seat in need.own_candidates(evicted):
-            yield seat, False, False
+            yield seat, None, False
 
 
 def _attempt(need: Need, field: _Field, borrowing: bool, report: Search) -> Chosen:
     queue = need.queue
     threshold = queue.borrow_threshold
     removed: Chosen = []
-    report.considered = 0
-    for seat, foreign, hierarchical in _sequence(need, field):
+    considered = 0
+    for seat, cohort, hierarchical in _sequence(need, field, borrowing):
         record: Record = seat[4]
-        report.considered += 1
+        considered += 1
         reason: PreemptionReason = "InClusterQueue"
-        if foreign:
+        if cohort is not None:
             reason = "InCohortReclamation"
             if not hierarchical:
                 while_borrowing = (
@@ -282,16 +361,16 @@ def _attempt(need: Need, field: _Field, borrowing: bool, report: Search) -> Chos
                 elif borrowing:
                     continue
             assert record.queue is not None
-            if field.protected(record.queue):
+            if field.protected(record.queue, cohort):
                 continue
         take_away(record)
         removed.append((record, reason))
         if need.fits(borrowing):
-            report.removed = len(removed)
+            report.considered, report.removed = considered, len(removed)
             return fill_back(need, removed, borrowing)
     for record, _ in removed:
         put_back(record)
-    report.removed = len(removed)
+    report.considered, report.removed = considered, len(removed)
     return []
 
 
