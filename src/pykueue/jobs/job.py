@@ -187,8 +187,10 @@ _SYNC_PATH = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTAT
 def _partial_admission_errors(job: Mapping[str, Any]) -> Iterable[FieldError]:
     text = annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION)
     if text is not None:
-        # A job that runs with fewer pods than it asked for has its parallelism lowered to what it got.
-        most = pod_count(job) - (1 if get(job, "spec", "suspend") else 0)
+        # A job that runs with fewer pods than it asked for has its parallelism lowered to what it got, and has
+        # it until it has stopped.
+        stopping = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
+        most = pod_count(job) - (1 if get(job, "spec", "suspend") and not stopping else 0)
         if not text.isdecimal() or not 0 < int(text) <= most:
             yield FieldError(_MINIMUM_PATH, INVALID, text, f"must be a whole number from 1 to {most}")
     text = annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)

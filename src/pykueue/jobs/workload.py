@@ -132,7 +132,9 @@ def equivalent(
 
     Counts, containers and, while it is not admitted, tolerations are compared; node selectors, affinity and
     labels are not, because starting the job changes them. `admitted_counts` are given once the Workload holds
-    quota: a running job may have the admitted counts, and a suspended one its own.
+    quota: a running job may have the admitted counts where it can be admitted in part, and a suspended one its
+    own. Where it cannot, fewer are admitted only because some pods have ended (reclaimable), and the job runs
+    with what it asks for.
     """
     if get(workload, "spec", "maximumExecutionTimeSeconds") != max_execution_time(job):
         return False
@@ -143,12 +145,17 @@ def equivalent(
     if admitted_counts is None:
         return all(_same(a, b, count_of(b), tolerations=True) for a, b in zip(wanted, present, strict=True))
     as_started = all(
-        _same(a, b, admitted_counts.get(str(b.get("name")), count_of(b)), minimum=False)
+        _same(a, b, _running_count(b, admitted_counts), minimum=False)
         for a, b in zip(wanted, present, strict=True)
     )
     if as_started or not integration.is_suspended(job):
         return as_started
     return all(_same(a, b, count_of(b)) for a, b in zip(wanted, present, strict=True))
+
+
+def _running_count(pod_set: Mapping[str, Any], admitted_counts: Mapping[str, int]) -> int:
+    count = count_of(pod_set)
+    return count if pod_set.get("minCount") is None else admitted_counts.get(str(pod_set.get("name")), count)
 
 
 def _same(

@@ -431,8 +431,11 @@ class JobController:
 
     def _with_priority(self, job: Object, workload: Object) -> Object:
         name = labels_of(job).get(names.PRIORITY_CLASS_LABEL)
+        reference = get(workload, "spec", "priorityClassRef")
         if not name or get(workload, "spec", "priorityClassRef", "name") == name:
             return workload
+        if reference is None and reading.has_quota(workload):
+            return workload  # it cannot be given a class while it holds quota; it gets it when that is over
         try:
             priority, reference = self._cluster.priority_of(job, self.integration)
         except MissingPriorityClassError as error:

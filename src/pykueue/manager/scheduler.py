@@ -247,9 +247,26 @@ class Scheduler:
             written = await self._writer.update(self._cluster.workloads, key, step)
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.warning("the decision on %s/%s could not be written: %s", *key, error)
+            await self._find_out(key)
         if written is None:
             self._clock.call_later(RETRY, self._undone, undo)
         return written
+
+    async def _find_out(self, key: Key) -> None:
+        """A write without an answer may have been made all the same, and the watch may be late to show it.
+
+        What it may have given away must not be given to others before the server says that it was not.
+        """
+        while True:
+            try:
+                await self._writer.reread(self._cluster.workloads, key)
+                return
+            except ApiError as error:
+                if error.code < 500 and error.code != 429:
+                    return
+            except (ConnectionError, TimeoutError):
+                pass
+            await self._clock.sleep(RETRY)
 
     def _undone(self, undo: Callable[[], None]) -> None:
         undo()

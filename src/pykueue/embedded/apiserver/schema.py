@@ -11,7 +11,10 @@ Source: reference/kubernetes-api-machinery.md, sections 15 and 22.5.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from pykueue.embedded.apiserver.builtin_schemas import OBJECT_META, definition_node, metadata_definitions
 from pykueue.embedded.apiserver.builtin_schemas import builtin_schema as builtin_schema
@@ -109,6 +112,12 @@ def custom_schema(
 ) -> CustomSchema:
     """Compile `openAPIV3Schema` of one version of a CustomResourceDefinition; None accepts anything.
 
-    The schema must have passed `check_custom_schema`.
+    The schema must have passed `check_custom_schema`. Schemas that are alike are compiled once: servers that
+    start one after the other in one process share them.
     """
-    return CustomSchema(group, version, kind, namespaced, dict(openapi) if openapi else _ANYTHING)
+    return _compiled(group, version, kind, namespaced, orjson.dumps(openapi or _ANYTHING))
+
+
+@lru_cache(maxsize=256)
+def _compiled(group: str, version: str, kind: str, namespaced: bool, openapi: bytes) -> CustomSchema:
+    return CustomSchema(group, version, kind, namespaced, orjson.loads(openapi))

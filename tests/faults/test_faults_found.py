@@ -1,0 +1,181 @@
+"""What the fault runs have found, each as a story of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from manager_stack import QUEUES, Stack, job, story
+
+from pykueue.kube.resources import JOBS, WORKLOADS
+from pykueue.kube.transport import Request, Transport, WatchEvent
+
+BLOCKING = """
+waitForPodsReady:
+  timeout: 1h
+  blockAdmission: true
+"""
+TWO_FLAVORS = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: one}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: two}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: one
+      resources: [{name: cpu, nominalQuota: 4}]
+    - name: two
+      resources: [{name: cpu, nominalQuota: 4}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+"""
+
+
+def test_the_scheduler_rests_while_pods_are_not_ready_although_flavors_are_left_to_try() -> None:
+    async def life(s: Stack) -> None:
+        cycles, cycle = [], s.manager.engine.cycle
+        s.manager.engine.cycle = lambda now: cycles.append(now) or cycle(now)  # type: ignore[func-returns-value, method-assign]
+        await s.apply(job("first", 2))
+        await s.settle()
+        await s.apply(job("second", 2))
+        await s.settle(60)
+        assert (await s.conditions("second"))["QuotaReserved"] == ("False", "WaitingForPodsReady")
+        assert len(cycles) < 20
+        await s.run_job("first")
+        await s.settle()
+        (assigned,) = (await s.workload("second"))["status"]["admission"]["podSetAssignments"]
+        assert assigned["flavors"] == {"cpu": "one"}
+
+    story(life, BLOCKING, TWO_FLAVORS)
+
+
+def test_a_job_that_runs_with_the_fewest_pods_it_accepts_can_be_stopped() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(job("busy", 9))
+        await s.settle()
+        await s.apply(job("a", 2, annotations={"kueue.x-k8s.io/job-min-parallelism": "1"}))
+        await s.settle()
+        await s.run_job("a")
+        assert (await s.job("a"))["spec"]["parallelism"] == 1
+        await s.patch(WORKLOADS, (await s.workload("a"))["metadata"]["name"], {"spec": {"active": False}})
+        await s.settle()
+        assert await s.suspended("a")
+        await s.stop_pods("a")
+        await s.settle()
+        assert (await s.job("a"))["spec"]["parallelism"] == 2
+        assert (await s.conditions("a"))["QuotaReserved"] == ("False", "Deactivated")
+
+    story(life)
+
+
+def test_a_job_evicted_with_some_pods_done_starts_again_once() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(job("a", 3))
+        await s.settle()
+        await s.run_job("a")
+        await s.job_status("a", succeeded=1, active=2, ready=2)
+        await s.settle()
+        name = (await s.workload("a"))["metadata"]["name"]
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle()
+        await s.stop_pods("a")
+        await s.settle()
+        s.transport.writes.clear()
+        await s.patch(WORKLOADS, name, {"spec": {"active": True}})
+        await s.settle()
+        (assigned,) = (await s.workload("a"))["status"]["admission"]["podSetAssignments"]
+        assert assigned["count"] == 2
+        assert not await s.suspended("a")
+        assert s.transport.writes["PATCH jobs"] == 1
+
+    story(life)
+
+
+def test_a_priority_class_named_after_the_reservation_does_not_keep_a_job_from_stopping() -> None:
+    classes = (
+        QUEUES
+        + """
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: high}
+value: 100
+"""
+    )
+
+    async def life(s: Stack) -> None:
+        await s.apply(job("a"))
+        await s.settle()
+        await s.run_job("a")
+        label = {"kueue.x-k8s.io/priority-class": "high"}
+        await s.stop_manager()
+        for kind in ("mjob.kb.io", "vjob.kb.io"):
+            s.server.admission.unregister(kind)
+        await s.patch(JOBS, "a", {"metadata": {"labels": label}})
+        await s.start_manager()
+        await s.settle()
+        workload = await s.workload("a")
+        assert "priorityClassRef" not in workload["spec"]
+        await s.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await s.settle()
+        assert await s.suspended("a")
+        await s.stop_pods("a")
+        await s.settle()
+        assert (await s.workload("a"))["spec"]["priorityClassRef"]["name"] == "high"
+
+    story(life, queues=classes)
+
+
+class _NoAnswer:
+    """Loses the answer to the first reservation, and shows no more of the watch of Workloads from then on."""
+
+    def __init__(self, inner: Transport, stack: Stack) -> None:
+        self._inner = inner
+        self._stack = stack
+        self.lost = False
+
+    async def call(self, request: Request) -> Any:
+        answer = await self._inner.call(request)
+        reserves = request.method == "PATCH" and "admission" in str((request.body or {}).get("status"))
+        if reserves and not self.lost:
+            self.lost = True
+            raise ConnectionError("reset by peer")
+        return answer
+
+    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        async for event in self._inner.watch(request):
+            if self.lost and "/workloads" in request.path:
+                await self._stack.clock.sleep(30)
+            yield event
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def test_quota_is_not_given_twice_when_the_answer_to_a_reservation_is_lost() -> None:
+    async def life(s: Stack) -> None:
+        await s.stop_manager()
+        inner = s.server.transport("pykueue-manager")
+        s.server.transport = lambda user="": _NoAnswer(inner, s)  # type: ignore[method-assign, assignment, return-value]
+        await s.apply(job("low", 8))
+        await s.start_manager()
+        await s.settle(5)
+        await s.apply(job("other", 8))
+        await s.settle(20)
+        held = [w for w in await s.workloads() if (w.get("status") or {}).get("admission")]
+        assert len(held) == 1
+
+    story(life)
