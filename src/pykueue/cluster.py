@@ -88,6 +88,8 @@ class Cluster:
         async with asyncio.TaskGroup() as tasks:
             for component in self._components:
                 tasks.create_task(component.run())
+            # The API server works by itself; alone it leaves nothing to do here.
+            await asyncio.get_running_loop().create_future()
 
     async def synced(self) -> None:
         """Wait until the manager knows the cluster."""
