@@ -63,6 +63,9 @@ class Result:
     waits: dict[str, float] = field(default_factory=dict)
     """Mean seconds from creation to the last admission, by class."""
     slowest_cycle: float = 0.0
+    """Wall seconds."""
+    cycle_seconds: float = 0.0
+    """CPU seconds spent in cycles."""
 
 
 def run(shape: Shape) -> Result:
@@ -106,9 +109,10 @@ def run(shape: Shape) -> Result:
         stamp = format_micro_time(time_now)
         while engine.has_heads():
             result.cycles += 1
-            before = time.perf_counter()
+            before, before_cpu = time.perf_counter(), time.process_time()
             decisions = engine.cycle(time_now)
             result.slowest_cycle = max(result.slowest_cycle, time.perf_counter() - before)
+            result.cycle_seconds += time.process_time() - before_cpu
             result.decisions += len(decisions)
             for decision in decisions:
                 if isinstance(decision, Admit):

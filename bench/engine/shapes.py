@@ -99,7 +99,11 @@ def wide(queues: int) -> Shape:
         nominal = 4 if number % 4 else 16
         setup.append(
             objects.cluster_queue(
-                queue, {"default": (nominal, None)}, f"team-{number % teams}", reclaim="Any", within="LowerPriority"
+                queue,
+                {"default": (nominal, None)},
+                f"team-{number % teams}",
+                reclaim="Any",
+                within="LowerPriority",
             )
         )
         setup.append(objects.local_queue(queue, queue))
@@ -114,15 +118,13 @@ def flavors(workloads: int) -> Shape:
     setup.append(
         objects.cluster_queue(
             "q",
-            {name: (8, None) for name in names},
+            dict.fromkeys(names, (8, None)),
             "all",
             fungibility=kueue.FlavorFungibility(when_can_borrow="TryNextFlavor"),
         )
     )
     setup.append(objects.local_queue("q", "q"))
-    return Shape(
-        f"flavors {workloads}", setup, _stream("q", "work", workloads, 10, 4, 900, 0)
-    )
+    return Shape(f"flavors {workloads}", setup, _stream("q", "work", workloads, 10, 4, 900, 0))
 
 
 def storm(admitted: int) -> Shape:

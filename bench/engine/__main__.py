@@ -1,0 +1,136 @@
+"""`python -m bench.engine`: the engine alone on every load, as a table and as JSON.
+
+Each run is a process of its own, so that its peak memory is its own. Growth is the exponent of the time
+from one size to the next: 1 means twice the work in twice the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import json
+import math
+import pstats
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from . import shapes
+from .harness import Shape, run
+
+#: Load -> (how it is made, sizes from small to full). The full size is the one with a goal.
+LOADS: dict[str, tuple[Callable[[Any], Shape], tuple[Any, Any, Any]]] = {
+    "baseline": (shapes.baseline, (0.25, 0.5, 1.0)),
+    "large": (shapes.large, (0.2, 0.5, 1.0)),
+    "deep": (shapes.deep, (25_000, 50_000, 100_000)),
+    "wide": (shapes.wide, (500, 1000, 2000)),
+    "flavors": (shapes.flavors, (1000, 2000, 4000)),
+    "storm": (shapes.storm, (2500, 5000, 10_000)),
+}
+
+#: What counts as the work of a load, for its growth.
+WORK: dict[str, Callable[[dict[str, Any]], float]] = {
+    # The queue grows, the work of a cycle must not.
+    "deep": lambda result: result["cycle_seconds"] / max(1, result["cycles"]),
+}
+
+#: Collections of young objects are put off as the manager does: a large heap of live objects is walked less
+#: often.
+GC_THRESHOLD = (50_000, 20, 50)
+
+
+def measure(load: str, size: Any, profile: bool) -> dict[str, Any]:
+    """One run in this process."""
+    gc.set_threshold(*GC_THRESHOLD)
+    shape = LOADS[load][0](size)
+    if not profile:
+        return asdict(run(shape)) | {"size": size}
+    profiler = cProfile.Profile()
+    profiler.enable()
+    result = run(shape)
+    profiler.disable()
+    pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+    return asdict(result) | {"size": size}
+
+
+def measure_apart(load: str, size: Any) -> dict[str, Any]:
+    """One run in a process of its own."""
+    command = [sys.executable, "-m", "bench.engine", "--one", load, str(size)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def growth(results: list[dict[str, Any]], load: str) -> list[float]:
+    """Exponents from each size to the next."""
+    work = WORK.get(load, lambda result: float(result["cpu"]))
+    return [
+        math.log(work(after) / work(before)) / math.log(after["size"] / before["size"])
+        for before, after in pairwise(results)
+    ]
+
+
+def table(all_results: dict[str, list[dict[str, Any]]]) -> str:
+    """The full sizes, one line each, and the growth."""
+    columns = "load", "workloads", "admitted", "preempted", "cycles", "makespan", "wall s", "cpu s"
+    head = (*columns, "decisions/s", "cycles/s", "peak MB", "slowest ms", "growth")
+    rows = [head]
+    for load, results in all_results.items():
+        last = results[-1]
+        rows.append(
+            (
+                last["shape"],
+                str(last["workloads"]),
+                str(last["admissions"]),
+                str(last["preemptions"]),
+                str(last["cycles"]),
+                f"{last['virtual']:.1f} s",
+                f"{last['wall']:.2f}",
+                f"{last['cpu']:.2f}",
+                f"{last['decisions'] / last['cpu']:.0f}",
+                f"{last['cycles'] / last['cpu']:.0f}",
+                f"{last['peak']:.0f}",
+                f"{last['slowest_cycle'] * 1000:.0f}",
+                " ".join(f"{exponent:.2f}" for exponent in growth(results, load)) or "-",
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    for results in all_results.values():
+        waits = ", ".join(f"{kind} {wait:.1f} s" for kind, wait in results[-1]["waits"].items())
+        lines.append(f"mean time to admission, {results[-1]['shape']}: {waits}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.engine", description=__doc__)
+    parser.add_argument("loads", nargs="*", help=f"which of {', '.join(LOADS)}; all by default")
+    parser.add_argument("--full-only", action="store_true", help="only the full sizes, without growth")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there ('-': standard output)")
+    parser.add_argument("--profile", metavar="LOAD", help="profile one load at full size")
+    parser.add_argument("--one", nargs=2, metavar=("LOAD", "SIZE"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        load, size = arguments.one
+        print(json.dumps(measure(load, float(size) if "." in size else int(size), False)))
+        return
+    if arguments.profile:
+        measure(arguments.profile, LOADS[arguments.profile][1][-1], True)
+        return
+    results: dict[str, list[dict[str, Any]]] = {}
+    for load in arguments.loads or LOADS:
+        sizes = LOADS[load][1]
+        results[load] = [measure_apart(load, size) for size in (sizes[-1:] if arguments.full_only else sizes)]
+    print(table(results))
+    if arguments.json == "-":
+        print(json.dumps(results, indent=2))
+    elif arguments.json:
+        Path(arguments.json).write_text(json.dumps(results, indent=2))
+
+
+main()
