@@ -1,0 +1,184 @@
+"""Situations that could go on for ever or starve somebody: each has a bound."""
+
+from __future__ import annotations
+
+from engine_world import World
+
+from pykueue.engine import Options, Preempt
+
+
+def world(**options: object) -> World:
+    made = World(Options(**options))  # type: ignore[arg-type]
+    made.flavor()
+    return made
+
+
+def play(made: World, steps: int, leave_after: int = 1) -> list[str]:
+    """Cycles in which victims need `leave_after` cycles to go; returns whom was preempted, in order."""
+    leaving: list[tuple[int, str]] = []
+    gone: list[str] = []
+    for step in range(steps):
+        for decision in made.cycle():
+            if isinstance(decision, Preempt):
+                name = decision.key.partition("/")[2]
+                gone.append(name)
+                leaving.append((step + leave_after, name))
+        for due, name in list(leaving):
+            if due <= step + 1:
+                leaving.remove((due, name))
+                made.release(name)
+    return gone
+
+
+def test_two_equal_tenants_do_not_take_turns_preempting() -> None:
+    made = world()
+    for name in "ab":
+        made.queue(name, {"cpu": "4"}, cohort="all", reclaim="Any", within="LowerOrNewerEqualPriority")
+        for number in range(3):
+            made.workload(f"{name}{number}", name, 4)
+    gone = play(made, 40)
+    assert gone == []
+    assert made.holding() == {"a0", "b0"}
+
+
+def test_a_tenant_that_borrowed_gives_back_once() -> None:
+    made = world()
+    for name in "ab":
+        made.queue(name, {"cpu": "4"}, cohort="all", reclaim="Any", within="LowerPriority")
+    for number in range(4):
+        made.workload(f"a{number}", "a", 2)
+    play(made, 6)
+    for number in range(4):
+        made.workload(f"b{number}", "b", 2)
+    gone = play(made, 40)
+    assert len(gone) == 2
+    assert len(made.holding()) == 4
+
+
+def test_a_fair_pair_at_equal_share_comes_to_rest() -> None:
+    for order in (("a", "b"), ("b", "a")):
+        made = world(fair_sharing=True)
+        for name in "ab":
+            made.queue(name, {"cpu": "0"}, cohort="all", reclaim="Any", within="LowerPriority")
+        made.queue("pool", {"cpu": "9"}, cohort="all")
+        for number in range(9):
+            for name in order:
+                made.workload(f"{name}{number}", name, 1)
+        gone = play(made, 120)
+        assert len(gone) <= 1
+        shares = sorted(len([name for name in made.holding() if name.startswith(letter)]) for letter in "ab")
+        assert shares == [4, 5]
+
+
+def test_a_fair_latecomer_takes_its_half_and_no_more() -> None:
+    made = world(fair_sharing=True)
+    for name in "ab":
+        made.queue(name, {"cpu": "0"}, cohort="all", reclaim="Any", within="LowerPriority")
+    made.queue("pool", {"cpu": "10"}, cohort="all")
+    for number in range(10):
+        made.workload(f"a{number}", "a", 1)
+    play(made, 12)
+    for number in range(10):
+        made.workload(f"b{number}", "b", 1)
+    gone = play(made, 120)
+    assert len(gone) == 5
+    assert {name[0] for name in gone} == {"a"}
+
+
+def test_large_workloads_of_equal_share_do_not_evict_each_other_for_ever() -> None:
+    made = world(fair_sharing=True)
+    for name in "ab":
+        made.queue(name, {"cpu": "0"}, cohort="all", reclaim="Any", within="LowerPriority")
+    made.queue("pool", {"cpu": "5"}, cohort="all")
+    for name in "ab":
+        for number in range(3):
+            made.workload(f"{name}{number}", name, 4)
+    assert len(play(made, 60)) <= 2
+
+
+def test_victims_that_leave_at_different_times_are_waited_for() -> None:
+    made = world()
+    made.queue("q", {"cpu": "8"}, within="LowerPriority")
+    for number in range(8):
+        made.workload(f"low{number}", "q", 1)
+    play(made, 10)
+    made.workload("high", "q", 8, prio=9)
+    victims = [d.key.partition("/")[2] for d in made.cycle() if isinstance(d, Preempt)]
+    assert len(victims) == 8
+    for name in victims:
+        made.release(name)
+        again = [d for d in made.cycle() if isinstance(d, Preempt)]
+        assert again == []
+    assert "high" in made.holding()
+    assert len(made.preempted) == 8
+
+
+def test_nobody_slips_into_room_that_is_being_made() -> None:
+    made = world()
+    made.queue("a", {"cpu": "4"}, cohort="all", reclaim="Any", within="LowerPriority")
+    made.queue("b", {"cpu": "0"}, cohort="all")
+    for number in range(4):
+        made.workload(f"b{number}", "b", 1)
+    play(made, 6)
+    made.workload("own", "a", 4)
+    made.cycle()
+    for number in range(4):
+        made.workload(f"more{number}", "b", 1, prio=100)
+        made.release(f"b{number}")
+        made.cycle()
+    assert made.holding() == {"own"}
+
+
+def test_a_blocked_strict_queue_keeps_back_only_its_own_quota() -> None:
+    """What its head waits for is kept for it (5.7): up to its quota, not the whole cohort."""
+    made = world()
+    made.queue("strict", {"cpu": "4"}, cohort="all", strict=True)
+    made.queue("other", {"cpu": "8"}, cohort="all")
+    made.running("r", "strict", 2)
+    made.running("o", "other", 7)
+    made.workload("blocked", "strict", 4, prio=100)
+    for number in range(10):
+        made.workload(f"w{number}", "other", 1)
+    made.stable()
+    assert made.where("blocked") == "active"
+    # 12 in all, 9 run, 2 are kept for the head.
+    assert made.holding() == {"r", "o", "w0"}
+    made.finish("r")
+    made.stable()
+    assert "blocked" in made.holding()
+
+
+def test_a_strict_head_that_can_never_fit_keeps_back_nothing() -> None:
+    made = world()
+    made.queue("strict", {"cpu": "4"}, cohort="all", strict=True)
+    made.queue("other", {"cpu": "8"}, cohort="all")
+    made.workload("impossible", "strict", 40, prio=100)
+    for number in range(12):
+        made.workload(f"w{number}", "other", 1)
+    made.stable()
+    assert len(made.holding()) == 12
+
+
+def test_a_queue_of_hopeless_workloads_comes_to_rest() -> None:
+    made = world()
+    made.queue("q", {"cpu": "1"}, cohort="all", reclaim="Any", within="LowerPriority", borrow="LowerPriority")
+    for number in range(20):
+        made.workload(f"w{number}", "q", 2 + number, prio=number)
+    made.stable()
+    assert made.cycles <= 21
+    assert not made.engine.has_heads()
+
+
+def test_a_flavor_taken_from_a_queue_while_it_is_being_tried() -> None:
+    made = world()
+    for name in ("g", "h", "m"):
+        made.flavor(name)
+    memory = {"m": {"memory": "1"}}
+    made.queue("q", [{name: {"cpu": "4"} for name in ("f", "g", "h")}, memory])
+    pods = {"x": {"requests": {"cpu": 1}}, "y": {"requests": {"memory": 5}}}
+    made.workload("w", "q", pods=pods)
+    made.cycle()
+    made.cycle()
+    made.apply(made.queue_manifest("q", [{"f": {"cpu": "4"}}, memory]))
+    made.stable()
+    assert made.where("w") == "inadmissible"
