@@ -84,6 +84,8 @@ def test_what_does_not_fit_waits_with_a_reason_and_starts_when_there_is_room() -
         assert await s.suspended("b")
         assert (await s.conditions("b"))["QuotaReserved"] == ("False", "WaitingForQuota")
         assert "cpu" in await s.message("b")
+        requests = (await s.workload("b"))["status"]["resourceRequests"]
+        assert requests == [{"name": "main", "resources": {"cpu": "5"}}]
         assert (await s.cluster_queue())["status"]["pendingWorkloads"] == 1
         await s.finish_job("a")
         await s.settle()

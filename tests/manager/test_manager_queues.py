@@ -283,3 +283,36 @@ def test_a_bare_workload_is_admitted_without_any_job() -> None:
         assert (await s.cluster_queue())["status"]["reservingWorkloads"] == 0
 
     story(life)
+
+
+def test_every_job_that_waits_is_told_why_even_one_nobody_looked_at() -> None:
+    async def life(s: Stack) -> None:
+        for number in range(20):
+            await s.apply(job(f"j{number}", 6))
+        await s.settle(10)
+        reasons = [(await s.conditions(f"j{number}"))["QuotaReserved"] for number in range(20)]
+        assert sorted(set(reasons)) == [("False", "WaitingForQuota"), ("True", "QuotaReserved")]
+        assert reasons.count(("False", "WaitingForQuota")) == 19
+        messages = {await s.message(f"j{number}") for number in range(20)}
+        assert any("evaluation was skipped" in text for text in messages)
+
+    story(life)
+
+
+def test_jobs_behind_a_blocked_one_in_a_strict_queue_are_told_that_they_wait_for_their_turn() -> None:
+    async def life(s: Stack) -> None:
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"queueingStrategy": "StrictFIFO"}})
+        await s.apply(job("running", 6))
+        await s.settle()
+        await s.apply(job("blocked", 6))
+        await s.settle()
+        await s.apply(job("behind", 1))
+        await s.settle(10)
+        assert (await s.conditions("behind"))["QuotaReserved"] == ("False", "PendingEvaluation")
+        assert "waits for its turn" in await s.message("behind")
+        await s.finish_job("running")
+        await s.settle()
+        assert not await s.suspended("blocked")
+        assert not await s.suspended("behind")
+
+    story(life)

@@ -21,6 +21,7 @@ from pykueue.kube.transport import Transport
 from .cluster import Cluster
 from .configuration import Configuration
 from .engine_options import engine_options
+from .explaining import Explainer
 from .jobs_controller import JobController
 from .metrics import Metrics
 from .queues_controller import QueueController
@@ -70,6 +71,7 @@ class Manager:
         admission, workloads = recorder("kueue-admission"), recorder("kueue-workload-controller")
         # The scheduler's handlers come first: controllers then act on what the engine knows already.
         self.scheduler = Scheduler(self.engine, self.cluster, writer, admission, clock, self.metrics)
+        self.explainer = Explainer(self.engine, self.cluster, writer, clock)
         self.queues = QueueController(self.cluster, writer, clock, self.engine)
         self.workloads = WorkloadController(
             self.cluster,
@@ -117,6 +119,7 @@ class Manager:
         self.metrics.role = "leader" if self.configuration.leader_election.leader_elect else "standalone"
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.scheduler.run())
+            tasks.create_task(self.explainer.run())
             tasks.create_task(self.queues.run())
             tasks.create_task(self.workloads.run())
             for controller in self.jobs:

@@ -290,11 +290,16 @@ class Scheduler:
         key = _key(decision.key)
         text = message(decision)
         before = self._cluster.workload(key)
+        view = self.engine.workload(decision.key)
+        requests: list[Object] = [
+            {"name": name, "resources": {resource: str(amount) for resource, amount in amounts.items()}}
+            for name, amounts in (view.requests if view is not None else ())
+        ]
 
         def step(workload: Object) -> Object | None:
             if not _may_reserve(workload):
                 return None
-            return transitions.pending(workload, decision.reason, text, self._clock.time())
+            return transitions.pending(workload, decision.reason, text, self._clock.time(), requests)
 
         if before is None or step(before) in (None, before):
             return

@@ -37,7 +37,12 @@ def load(file: Path | str | None, feature_gates: Mapping[str, bool] | None = Non
     """
     if file is None:
         return parse(f"apiVersion: {CURRENT}\nkind: Configuration\n", "defaults", feature_gates)
-    return parse(Path(file).read_text(encoding="utf-8"), str(file), feature_gates)
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        problem = Problem("", f"not UTF-8 text: byte {error.start} is {error.reason}")
+        raise ConfigurationError(str(file), [problem]) from None
+    return parse(text, str(file), feature_gates)
 
 
 def parse(
@@ -47,7 +52,7 @@ def parse(
     try:
         documents = load_documents(text, source)
     except YamlError as error:
-        raise ConfigurationError(source, [Problem("", str(error))]) from None
+        raise ConfigurationError(source, [Problem("", str(error).removeprefix(f"{source}: "))]) from None
     if len(documents) != 1:
         raise ConfigurationError(source, [Problem("", f"{len(documents)} documents; accepted: one")])
     problems: list[Problem] = []

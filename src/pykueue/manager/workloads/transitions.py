@@ -133,7 +133,7 @@ def pending(
 ) -> Object:
     """It has no quota, and this is why."""
     result = replaced(workload, ("status", "admission"), None)
-    if requests is not None:
+    if requests:
         result = replaced(result, ("status", "resourceRequests"), requests)
     result = with_condition(result, QUOTA_RESERVED, "False", reason, message, now)
     return admitted_as_derived(result, now)
