@@ -179,3 +179,74 @@ def test_quota_is_not_given_twice_when_the_answer_to_a_reservation_is_lost() -> 
         assert len(held) == 1
 
     story(life)
+
+
+COHORT = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: f0}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: f1}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq0}
+spec:
+  namespaceSelector: {}
+  cohortName: all
+  queueingStrategy: StrictFIFO
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: f0
+      resources: [{name: cpu, nominalQuota: 4}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq1}
+spec:
+  namespaceSelector: {}
+  cohortName: all
+  queueingStrategy: StrictFIFO
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: f0
+      resources: [{name: cpu, nominalQuota: 0}]
+    - name: f1
+      resources: [{name: cpu, nominalQuota: 4}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq0, namespace: default}
+spec: {clusterQueue: cq0}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq1, namespace: default}
+spec: {clusterQueue: cq1}
+"""
+
+
+def test_the_scheduler_rests_when_a_flavor_that_would_fit_is_kept_for_another_queue() -> None:
+    async def life(s: Stack) -> None:
+        cycles, cycle = [], s.manager.engine.cycle
+        s.manager.engine.cycle = lambda now: cycles.append(now) or cycle(now)  # type: ignore[func-returns-value, method-assign]
+        await s.apply(job("left", 3, queue="lq0"))
+        await s.apply(job("right", 4, queue="lq1"))
+        await s.settle()
+        await s.apply(job("first", 2, queue="lq0"))
+        await s.settle()
+        await s.apply(job("second", 1, queue="lq1"))
+        await s.settle(60)
+        assert (await s.conditions("first"))["QuotaReserved"][0] == "False"
+        assert len(cycles) < 30
+        await s.run_job("left")
+        await s.finish_job("left")
+        await s.settle()
+        assert (await s.conditions("first"))["QuotaReserved"][0] == "True"
+        assert (await s.conditions("second"))["QuotaReserved"][0] == "True"
+
+    story(life, queues=COHORT)

@@ -225,9 +225,12 @@ class TreeCycle:
         if not self.state.scan_memory:
             return
         scan = found.assignment.scan or NO_SCAN
-        if scan != record.scan:
-            self.progress = True  # the next evaluation begins elsewhere
+        if scan != record.scan and record.scanned_at != self.state.changes:
+            # The next evaluation begins elsewhere; but once all flavors were tried, something has to change.
+            self.progress = True
         self._set_scan(record, scan)
+        if not scan:
+            record.scanned_at = self.state.changes
 
     def _set_scan(self, record: Record, scan: Mapping[tuple[int, str], int]) -> None:
         """Remembers which flavors were tried, in this cycle and under the present quotas."""

@@ -66,7 +66,7 @@ class Engine(Views):
             turn.run(tree)
             decisions += turn.decisions
             if turn.progress:
-                state.wake(tree.queues[0])
+                state.look_again(tree.queues[0])
         return decisions
 
     def _ready_trees(self) -> list[Tree]:

@@ -43,6 +43,8 @@ class State:
         #: Labels by namespace.
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.limits: dict[str, Limits] = {}
+        #: How often something changed that may let a queue decide; never goes back.
+        self.changes = 0
         #: Queues whose tree may have something to decide.
         self.ready: dict[ClusterQueue, None] = {}
         #: Queues whose tree is flushed before the next cycle.
@@ -101,6 +103,11 @@ class State:
 
     def wake(self, queue: ClusterQueue) -> None:
         """Something changed that may let the queue's tree decide."""
+        self.changes += 1
+        self.look_again(queue)
+
+    def look_again(self, queue: ClusterQueue) -> None:
+        """The queue's tree may have more to decide, although nothing changed since the last cycle."""
         if self.journal.on:
             self.journal.put(self.ready, queue, None)
         else:

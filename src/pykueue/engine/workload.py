@@ -66,6 +66,7 @@ class Record:
         "scan",
         "scan_cycle",
         "scan_generation",
+        "scanned_at",
         "seat",
         "shape",
         "superseded",
@@ -104,6 +105,8 @@ class Record:
         self.scan: Mapping[tuple[int, str], int] = NO_SCAN
         self.scan_cycle = 0
         self.scan_generation = 0
+        #: `State.changes` when the last flavor was tried without success.
+        self.scanned_at = -1
         #: Why it waits, in the words of the last decision.
         self.reason = ""
 
