@@ -93,6 +93,19 @@ def test_applied_configurations_own_their_fields() -> None:
     with_server(story)
 
 
+def test_without_a_status_endpoint_the_status_is_applied_like_any_field() -> None:
+    async def story(api: Api) -> None:
+        await api.create(CRDS, widget_definition(subresources={}))
+        whole = {**widget("w", size=5), "status": {"ready": True}}
+        assert (await api.apply(f"{WIDGETS}/w", whole, manager="one"))["status"] == {"ready": True}
+        changed = {**whole, "status": {"ready": False}}
+        assert (await api.apply(f"{WIDGETS}/w", changed, manager="one"))["status"] == {"ready": False}
+        error = await api.refused(api.apply(f"{WIDGETS}/w", whole, manager="two"))
+        assert error.message == 'Apply failed with 1 conflict: conflict with "one": .status.ready'
+
+    with_server(story)
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

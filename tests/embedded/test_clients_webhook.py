@@ -68,6 +68,10 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
             "rules": [{**rule, "operations": ["CREATE"]}],
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
+            "matchConditions": [
+                {"name": "labelled", "expression": "!('bare' in object.data)"},
+                {"name": "for-people", "expression": "request.userInfo.username != 'robot'"},
+            ],
         }
         call(
             server,
@@ -93,3 +97,23 @@ def test_a_long_answer_is_read_to_its_end(server: RunningServer) -> None:
     assert call(server, CONFIG_MAPS, config_map("c"))["metadata"]["labels"] == {"seen": "yes"}
     with pytest.raises(ApiError, match="denied the request"):
         call(server, CONFIG_MAPS, config_map("d", forbidden="x"))
+
+
+def test_a_webhook_is_asked_only_when_its_conditions_hold(server: RunningServer) -> None:
+    assert "labels" not in call(server, CONFIG_MAPS, config_map("bare", bare="x"))["metadata"]
+    with pytest.raises(ApiError, match=r"label.example.com.*match conditions.*labelled"):
+        call(server, CONFIG_MAPS, {**config_map("dataless"), "data": None})
+
+
+def test_conditions_that_cannot_be_evaluated_are_refused(server: RunningServer) -> None:
+    webhook = {
+        "name": "wrong.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "matchConditions": [{"name": "wrong", "expression": "objekt.spec"}],
+    }
+    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    with pytest.raises(ApiError, match=r"webhooks\[0\].matchConditions\[0\].expression") as refused:
+        call(server, CONFIGURATIONS, {**body, "metadata": {"name": "wrong"}, "webhooks": [webhook]})
+    assert refused.value.code == 422

@@ -43,10 +43,9 @@ _ESCAPES: Final = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"
 
 
 @cache
-def _environment() -> Any:
-    dyn = cel.Type.DYN
+def _environment(variables: tuple[str, ...]) -> Any:
     return cel.NewEnv(
-        variables=dict.fromkeys(_VARIABLES, dyn),
+        variables=dict.fromkeys(variables, cel.Type.DYN),
         extensions=[
             extension(),
             ext_bindings.ExtBindings(),
@@ -62,19 +61,21 @@ class RuleError(ValueError):
 
 
 class Program:
-    """One compiled expression over `self` and, in transition rules, `oldSelf`."""
+    """One compiled expression over `self` and, in transition rules, `oldSelf`; or over other variables."""
 
     __slots__ = ("_compiled", "_reads", "optional_old")
 
-    def __init__(self, text: str, optional_old: bool = False) -> None:
+    def __init__(
+        self, text: str, optional_old: bool = False, variables: tuple[str, ...] = _VARIABLES
+    ) -> None:
         self.optional_old = optional_old
         rewritten = rewrite(text)
         if optional_old:
             old = "size(_old) == 0 ? optional.none() : optional.of(_old[0])"
             rewritten = f"cel.bind(oldSelf, {old}, {rewritten})"
         try:
-            self._compiled = _environment().compile(rewritten)
-            self._reads = reads_of(self._compiled.serialize(), _VARIABLES)
+            self._compiled = _environment(variables).compile(rewritten)
+            self._reads = reads_of(self._compiled.serialize(), variables)
         except (RuntimeError, TypeError, RecursionError) as error:
             raise RuleError(f"compilation failed: {str(error).removeprefix('INVALID_ARGUMENT: ')}") from None
 
@@ -109,6 +110,13 @@ class Program:
             data["_old"] = [] if old is ABSENT else [old]
         elif "oldSelf" in self._reads:
             data["oldSelf"] = project(old, self._reads["oldSelf"])
+        return self._evaluate(data)
+
+    def run_over(self, values: Mapping[str, Any]) -> tuple[Any, str]:
+        """The result over values of its variables, or None and what went wrong."""
+        return self._evaluate({name: project(values[name], reads) for name, reads in self._reads.items()})
+
+    def _evaluate(self, data: Mapping[str, Any]) -> tuple[Any, str]:
         result = self._compiled.eval(data=data)
         found = result.value()
         # Errors are values too: texts of the type ERROR.

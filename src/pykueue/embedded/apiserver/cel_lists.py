@@ -62,7 +62,10 @@ def _slice(values: list[Any], start: int, end: int) -> list[Any]:
 
 
 def _sort(values: list[Any]) -> list[Any]:
-    return sorted(values, key=cmp_to_key(lambda left, right: (left > right) - (left < right)))
+    def order(left: Any, right: Any) -> int:
+        return int(left > right) - int(left < right)
+
+    return sorted(values, key=cmp_to_key(order))
 
 
 def _range(count: int) -> list[int]:

@@ -57,6 +57,8 @@ class Deletion:
             await core.admission.validate(attributes, None)
             if endpoint.table.get(current.key) is not current:
                 return None
+        if storage.kind.default_propagation_warning and not options.propagation:
+            call.warnings.append(storage.kind.default_propagation_warning)
         marked, goes = self._marked(call, storage, options, old)
         if options.dry_run:
             return (

@@ -41,7 +41,7 @@ def to_causes(error: jsonschema_rs.ValidationError) -> Iterable[Cause]:
     path = list(error.instance_path)
     where = path_text(path)
     details = error.kind.as_dict()
-    value = error.instance
+    value: Any = error.instance
     name = error.kind.name
     match name:
         case "type":

@@ -203,7 +203,7 @@ def _check_list_type(schema: Mapping[str, Any], path: str, causes: list[Cause]) 
             if not isinstance(fields, dict) or not isinstance(fields.get(key), dict):
                 where = f"{path}.x-kubernetes-list-map-keys[{index}]"
                 causes.append(invalid(where, key, "entries must all be names of item properties"))
-            elif key not in (items.get("required") or ()) and "default" not in fields[key]:
+            elif key not in ((items or {}).get("required") or ()) and "default" not in fields[key]:
                 causes.append(
                     required(
                         f"{path}.items.properties[{key}].default",

@@ -19,6 +19,7 @@ import orjson
 from pykueue.embedded.apiserver.admission import Webhook, WebhookFailedError
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
+from pykueue.embedded.apiserver.match_conditions import match
 
 GROUP = "admissionregistration.k8s.io"
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
@@ -65,6 +66,7 @@ class Webhooks:
             side_effects=entry.get("sideEffects") not in ("None", "NoneOnDryRun"),
             exact=entry.get("matchPolicy") == "Exact",
             reinvoke=entry.get("reinvocationPolicy") == "IfNeeded",
+            conditions=match(entry["matchConditions"]) if entry.get("matchConditions") else None,
         )
 
     def _reviewer(self, entry: Object) -> Callable[[Object], Awaitable[Object]]:

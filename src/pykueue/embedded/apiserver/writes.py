@@ -257,6 +257,7 @@ class Writes:
                 now,
                 endpoint.schema,
                 endpoint.api_version,
+                status_apart=endpoint.kind.has_status,
             )
 
         async def create() -> Answer:

@@ -46,6 +46,10 @@ class Job(Kind):
     categories = ("all",)
     subresources = (STATUS,)
     default_propagation = "Orphan"
+    default_propagation_warning = (
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "
+        "remove them or set propagationPolicy=Orphan to suppress this warning"
+    )
     columns = (
         NAME_COLUMN,
         Column("Status"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykueue.embedded.apiserver.match_conditions import check_conditions
 from pykueue.embedded.apiserver.status import Cause, forbidden, immutable, invalid
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind, Object
 from pykueue.embedded.kinds.printing import age_cell
@@ -370,6 +371,15 @@ class _WebhookConfiguration(Kind):
             for one in hooks
         ]
         return obj if filled == hooks else {**obj, "webhooks": filled}
+
+    def validate(self, obj: Object) -> list[Cause]:
+        return [
+            cause
+            for number, one in enumerate(obj.get("webhooks") or ())
+            for cause in check_conditions(
+                f"webhooks[{number}].matchConditions", one.get("matchConditions") or ()
+            )
+        ]
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         return [obj["metadata"]["name"], len(obj.get("webhooks") or ()), age_cell(obj, now)]
