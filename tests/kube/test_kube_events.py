@@ -62,6 +62,21 @@ def test_an_event_tells_who_saw_what_when_about_which_object() -> None:
     recorded(story)
 
 
+def test_events_listed_by_name_are_listed_by_time() -> None:
+    """`kubectl describe` shows events of one second in the order of their names."""
+
+    async def story(clock: Clock, api: FakeApi, recorder: EventRecorder) -> None:
+        steps = ["Scheduled", "Pulled", "Created", "Started", "Killing"]
+        for step in steps:
+            recorder.event(POD, NORMAL, step, step)
+            await clock.sleep(0.001 if step == "Created" else 0)
+        await clock.sleep(1)
+        by_name = sorted(api.objects.values(), key=lambda event: str(event["metadata"]["name"]))
+        assert [event["reason"] for event in by_name] == steps
+
+    recorded(story)
+
+
 def test_the_same_event_again_raises_a_count() -> None:
     async def story(clock: Clock, api: FakeApi, recorder: EventRecorder) -> None:
         for _ in range(3):

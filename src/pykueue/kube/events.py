@@ -113,6 +113,7 @@ class EventRecorder:
         self._spam: OrderedDict[tuple[str, ...], _Spam] = OrderedDict()
         self._waiting: deque[_Pending] = deque()
         self._wake = asyncio.Event()
+        self._last_stamp = 0
         #: Events that were not written: flood, full queue, or refused.
         self.dropped = 0
 
@@ -182,7 +183,7 @@ class EventRecorder:
                 written.count += 1
                 self._written.move_to_end(pending.key)
                 return
-        name = f"{pending.key.name}.{self._random().getrandbits(64):016x}"
+        name = f"{pending.key.name}.{self._stamp(pending.at):016x}"
         await self._client.create(EVENTS, self._new(pending, namespace, name))
         self._written[pending.key] = _Written(name, 1, pending.at)
         self._written.move_to_end(pending.key)
@@ -206,6 +207,15 @@ class EventRecorder:
             "lastTimestamp": stamp,
             "count": 1,
         }
+
+    def _stamp(self, at: float) -> int:
+        """Nanoseconds as other clients name events by them, so that a list by name is one by time.
+
+        Only the microseconds are the clock's: what is below tells recorders apart that write at one time.
+        """
+        below = self._random().randrange(1000)
+        self._last_stamp = max(round(at * 1e6) * 1000 + below, self._last_stamp + 1)
+        return self._last_stamp
 
     def _random(self) -> random.Random:
         if self._rng is None:
