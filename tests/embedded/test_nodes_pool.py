@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from nodes_stage import condition, play
 
-from pykueue.embedded.nodes.pool import PoolError, parse_pools
+from pykueue.embedded.nodes.pool import PoolError, load_pools, parse_pools
 from pykueue.kube.resources import LEASES, NODES
 
 ZONE = "topology.kubernetes.io/zone"
@@ -72,16 +72,16 @@ pools:
     ("text", "message"),
     [
         ("pools: [", "f.yaml: line 1: "),
-        ("[]", "f.yaml: the document: Expected `object`, got `array`"),
+        ("[]", "f.yaml: the document: [] is not accepted; accepted: a section with fields"),
         ("{}", "f.yaml: the document: Object missing required field `pools`"),
         ("pools: [{name: n}]", "f.yaml: pools[0]: Object missing required field `allocatable`"),
         (
             "pools: [{name: n, allocatable: {}, cout: 1}]",
-            "f.yaml: pools[0]: Object contains unknown field `cout`",
+            "f.yaml: pools[0].cout: unknown field; accepted: name, allocatable, capacity, count, labels, ",
         ),
         (
             "pools: [{name: n, allocatable: {}, count: x}]",
-            "f.yaml: pools[0].count: Expected `int`, got `str`",
+            'f.yaml: pools[0].count: "x" is not accepted; accepted: a whole number',
         ),
         ("pools: [{name: n, allocatable: {}, count: -1}]", "f.yaml: pools[0].count: -1 is not from 0 to"),
         ("pools: [{name: N, allocatable: {}}]", "f.yaml: pools[0].name: 'N' is not lower case"),
@@ -103,12 +103,38 @@ pools:
             "pools: [{name: n, allocatable: {}, topology: [{label: l, count: 0}]}]",
             "f.yaml: pools[0].topology[0].count: 0 is not at least 1",
         ),
+        ("pools: 3", "f.yaml: pools: 3 is not accepted; accepted: a list"),
+        ("- 3", "f.yaml: the document: [3] is not accepted; accepted: a section with fields"),
+        (
+            "pools: [{name: n, allocatable: {}}, {name: m, allocatable: {}, count: two}]",
+            'f.yaml: pools[1].count: "two" is not accepted; accepted: a whole number',
+        ),
+        (
+            "pools: [{name: n, allocatable: {}, labels: {a: b, tier.x/y: 3}}]",
+            "f.yaml: pools[0].labels.tier.x/y: 3 is not accepted; accepted: text",
+        ),
+        (
+            "pools: [{name: n, allocatable: {cpu: [1]}}]",
+            "f.yaml: pools[0].allocatable.cpu: [1] is not accepted; accepted: a whole number or a number or ",
+        ),
+        (
+            "pools: [{name: n, allocatable: {}, topology: [{label: l, count: 1, step: 2}]}]",
+            "f.yaml: pools[0].topology[0].step: unknown field; accepted: label, count",
+        ),
+        ("nodes: []", "f.yaml: nodes: unknown field; accepted: pools, seed"),
     ],
 )
 def test_mistakes_are_named_by_their_place(text, message):
     with pytest.raises(PoolError) as caught:
         parse_pools(text, "f.yaml")
     assert str(caught.value).startswith(message)
+
+
+def test_a_file_that_is_not_text_is_refused_by_name(tmp_path):
+    file = tmp_path / "f.yaml"
+    file.write_bytes(b"pools: \xff")
+    with pytest.raises(PoolError, match=r"f\.yaml: not UTF-8 text: byte 7 "):
+        load_pools(file)
 
 
 TWO = "pools: [{name: n, count: 2, allocatable: {cpu: 4, memory: 8Gi, old: 1}, labels: {a: b}}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -163,13 +164,21 @@ def test_the_old_fair_sharing_is_off_until_enabled_and_then_uses_both_strategies
         ("apiVersion: v1\nkind: Configuration\n", "apiVersion"),
         ("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Config\n", 'kind: "Config" is not accepted'),
         (V1BETA2 + "---\n" + V1BETA2, "2 documents; accepted: one"),
-        (V1BETA2 + "a: [", "configuration"),
+        (V1BETA2 + "a: [", "configuration: document 1: line "),
     ],
 )
 def test_what_is_no_configuration_is_refused(text: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(text)
     assert expected in str(caught.value)
+    assert str(caught.value).count("configuration: ") == 1
+
+
+def test_a_file_that_is_not_text_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "manager.yaml"
+    file.write_bytes(V1BETA2.encode() + b"\xff")
+    with pytest.raises(ConfigurationError, match=r"manager\.yaml: not UTF-8 text: byte \d+ is "):
+        load(file)
 
 
 def test_gates_of_the_command_line_and_of_the_file_exclude_each_other() -> None:

@@ -155,6 +155,24 @@ class _File(_Strict):
     seed: str | int = ""
 
 
+#: Where in the file -> the section that stands there; the first that matches counts.
+_SECTIONS: dict[str, type[_Strict]] = {
+    r"\.simulation$": Simulation,
+    r"\.topology\[\d+\]$": Level,
+    r"^pools\[\d+\]$": NodePool,
+    r"^$": _File,
+}
+#: msgspec's names of types -> those of people who write files.
+_WORDS = {
+    "array": "a list",
+    "object": "a section with fields",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+}
+
+
 def _behaviour(simulation: Simulation) -> Behaviour:
     texts: dict[str, str] = {}
     for field in simulation.__struct_fields__:
@@ -168,7 +186,11 @@ def _behaviour(simulation: Simulation) -> Behaviour:
 
 def load_pools(path: str | Path) -> list[NodePool]:
     """The pools of a file. Raises PoolError and OSError."""
-    return parse_pools(Path(path).read_text(), str(path))
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise PoolError(f"{path}: not UTF-8 text: byte {error.start} is {error.reason}") from None
+    return parse_pools(text, str(path))
 
 
 def parse_pools(text: str, source: str = "node pools") -> list[NodePool]:
@@ -184,9 +206,7 @@ def parse_pools(text: str, source: str = "node pools") -> list[NodePool]:
     try:
         file = msgspec.convert(document, _File)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at ")
-        field = where.strip("`").removeprefix("$").lstrip(".")
-        raise PoolError(f"{source}: {field or 'the document'}: {what}") from None
+        raise PoolError(f"{source}: {_misfit(document, str(error))}") from None
     names: set[str] = set()
     for position, pool in enumerate(file.pools):
         wrong = _check(pool, f"pools[{position}]")
@@ -196,6 +216,32 @@ def parse_pools(text: str, source: str = "node pools") -> list[NodePool]:
             raise PoolError(f"{source}: {wrong}")
         names.add(pool.name)
     return [msgspec.structs.replace(pool, seed=str(file.seed)) for pool in file.pools]
+
+
+def _misfit(document: Any, error: str) -> str:
+    """msgspec's complaint as field, value and what is accepted."""
+    what, _, where = error.partition(" - at ")
+    path = where.strip("`").removeprefix("$").removeprefix(".")
+    value = document
+    for name, position in re.findall(r"([^.\[\]]+)(?!\])|\[(\d+|\.\.\.)\]", path):
+        if position == "...":
+            # A mapping with keys of the user's choice: msgspec does not tell which one.
+            fits = str if what.startswith("Expected `str`,") else str | int | float
+            key = next(
+                key for key, one in value.items() if not isinstance(one, fits) or isinstance(one, bool)
+            )
+            path, value = path.replace("[...]", f".{key}"), value[key]
+        else:
+            value = value[int(position)] if position else value[name]
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
+        section = next(section for pattern, section in _SECTIONS.items() if re.search(pattern, path))
+        field = f"{path}.{unknown[1]}".lstrip(".")
+        return f"{field}: unknown field; accepted: {', '.join(section.__struct_encode_fields__)}"
+    if wrong := re.fullmatch(r"Expected `(.*)`, got `.*`", what):
+        accepted = " or ".join(_WORDS.get(word, word) for word in wrong[1].split(" | ") if word != "null")
+        shown = msgspec.json.encode(value, enc_hook=str).decode()
+        return f"{path or 'the document'}: {shown} is not accepted; accepted: {accepted}"
+    return f"{path or 'the document'}: {what}"
 
 
 def _check(pool: NodePool, path: str) -> str:
@@ -211,7 +257,7 @@ def _check(pool: NodePool, path: str) -> str:
             except QuantityError as error:
                 return f"{path}.{field}.{name}: {error}"
             if negative:
-                return f"{path}.{field}.{name}: {amount} is negative"
+                return f"{path}.{field}.{name}: {amount} is negative; accepted: 0 or more"
     for cause in validate_taints(pool.taints, f"{path}.taints"):
         return f"{cause.field}: {cause.message}"
     for position, taint in enumerate(pool.taints):
