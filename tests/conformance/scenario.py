@@ -112,8 +112,7 @@ class Replay:
         if self.scenario["suite"] == "random" and self.cycles == 1:
             # Recorded right after the queues were created: the flush this causes came while the heads of the
             # first cycle were in flight, which puts them back in line (reference/kueue-semantics.md 4.5).
-            for queue in self.engine._state.queues.values():
-                self.engine._state.flush(queue)
+            self.engine.flush()
         for decision in decisions:
             if isinstance(decision, Admit):
                 self.reserved[decision.key] = decision.admission

@@ -84,6 +84,8 @@ def schedule(
     else:
         run.until_stable()
     report = run.report()
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
     for what, count in sorted(found.ignored.items()):
         click.echo(f"ignored: {count} {what}", err=True)
     match output:

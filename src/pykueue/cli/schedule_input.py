@@ -3,6 +3,7 @@ document and field."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from pykueue.api import KINDS
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.decoding import describe
 from pykueue.api.kueue import V1BETA1, V1BETA2, names
-from pykueue.api.validation import validate
+from pykueue.api.validation import FieldError, validate
 from pykueue.api.yaml import YamlError, load_with_places
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.job import BatchJob
@@ -45,6 +46,17 @@ _JOBS: dict[tuple[str, str], JobIntegration] = {("batch/v1", "Job"): BatchJob()}
 _CLUSTER_SCOPED = _READ - {"LimitRange", "LocalQueue", "Workload"}
 
 
+#: Rules of the API that leave no doubt what an object means: breaking one is a warning here, where nothing is
+#: stored. (path, part of the text, what is made of it).
+_TOLERATED = (
+    (re.compile(r"\.(borrowing|lending)Limit$"), "must be unset when", "it has no effect without a cohort"),
+    (re.compile(r"^spec\.(cohortName|parentName)$"), "must consist of", "the name is taken as it is"),
+    (re.compile(r"\.coveredResources\[\d+\]$"), "in one group only", "the first group counts"),
+    (re.compile(r"^spec\.preemption\.borrowWithinCohort\.policy$"), "must be Never", "it has no effect"),
+    (re.compile(r"^spec\.podSets$"), "can use minCount", "all of them may shrink"),
+)
+
+
 class InputError(ValueError):
     """Manifests are wrong; one line for each error."""
 
@@ -56,6 +68,8 @@ class Input:
         self.manifests: list[Manifest] = []
         #: How many objects of each kind were ignored.
         self.ignored: dict[str, int] = {}
+        #: What an API server would refuse, and what is made of it here.
+        self.warnings: list[str] = []
         self._errors: list[str] = []
         self._places: dict[tuple[str, str, str], str] = {}
         self._jobs: list[tuple[JobIntegration, Manifest]] = []
@@ -73,10 +87,15 @@ class Input:
             self.manifests.append({"apiVersion": V1BETA2, "kind": "Workload", **workload})
         for manifest in self.manifests:
             place = self._places.get(_identity(manifest), "")
-            self._errors += [
-                f"{place}: {describe(manifest)}: {error}" if place else f"{describe(manifest)}: {error}"
-                for error in validate(manifest, gates=gates)
-            ]
+            for error in validate(manifest, gates=gates):
+                text = (
+                    f"{place}: {describe(manifest)}: {error}" if place else f"{describe(manifest)}: {error}"
+                )
+                made_of_it = _tolerated(error)
+                if made_of_it:
+                    self.warnings.append(f"{text} ({made_of_it})")
+                else:
+                    self._errors.append(text)
         if self._errors:
             raise InputError("\n".join(self._errors))
 
@@ -142,6 +161,14 @@ class Input:
             if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
                 return manifest
         return None
+
+
+def _tolerated(error: FieldError) -> str:
+    """What is made of a broken rule, or empty if it is an error."""
+    for path, text, made_of_it in _TOLERATED:
+        if path.search(error.path) and text in error.detail:
+            return made_of_it
+    return ""
 
 
 def read(paths: Iterable[Path], gates: Mapping[str, bool]) -> Input:

@@ -77,6 +77,9 @@ class Run:
         while idle < _IDLE_CYCLES and self.cycles < _MOST_CYCLES and self._anybody_in_line():
             self._pending = self.cycle()
             changed = any(not isinstance(decision, Pend) for decision in self._pending)
+            if self.cycles == 1:
+                # All queues are new: the flush that comes with a new queue follows the first cycle.
+                self.engine.flush()
             self._carry_out()
             idle = 0 if changed else idle + 1
 
@@ -103,7 +106,10 @@ class Run:
         conditions = [self._condition("QuotaReserved", True, "QuotaReserved")]
         if decision.admitted:
             conditions.append(self._condition("Admitted", True, "Admitted"))
-        self._show(self.workloads[decision.key], conditions, decision.admission)
+        obj = self.workloads[decision.key]
+        over = [type for type in ("Evicted", "Preempted") if obj.condition_is(type)]
+        conditions += [self._condition(type, False, "QuotaReserved") for type in over]
+        self._show(obj, conditions, decision.admission)
 
     def _show_released(self, decision: Preempt) -> None:
         conditions = [

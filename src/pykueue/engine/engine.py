@@ -78,6 +78,13 @@ class Engine(Views):
         state.ready.clear()
         return sorted(trees, key=lambda tree: (tree.root.name, tree.root.is_queue))
 
+    def flush(self) -> None:
+        """Puts back in line every parked workload that nothing but a decision keeps out (4.6)."""
+        state = self._state
+        state.settle()
+        for queue in state.queues.values():
+            state.flush(queue)
+
     def has_heads(self) -> bool:
         """Whether a cycle now could decide something."""
         state = self._state

@@ -1,0 +1,267 @@
+"""`pykueue schedule`: manifests in, decisions out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from pykueue.cli.schedule import schedule
+
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  preemption: {withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: default
+      resources: [{name: cpu, nominalQuota: 4}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: team}
+spec: {clusterQueue: cq}
+"""
+
+
+def workload(name: str, cpu: int, priority: int = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "team"},
+        "spec": {
+            "queueName": "lq",
+            "priority": priority,
+            "podSets": [
+                {
+                    "name": "main",
+                    "count": 1,
+                    "template": {
+                        "spec": {
+                            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}],
+                            "restartPolicy": "Never",
+                        }
+                    },
+                }
+            ],
+            **more,
+        },
+    }
+
+
+def admitted(name: str, cpu: int, priority: int = 0) -> dict[str, Any]:
+    stamp = "2026-01-01T00:00:00Z"
+    return {
+        **workload(name, cpu, priority),
+        "status": {
+            "conditions": [
+                {"type": type, "status": "True", "reason": type, "message": "", "lastTransitionTime": stamp}
+                for type in ("QuotaReserved", "Admitted")
+            ],
+            "admission": {
+                "clusterQueue": "cq",
+                "podSetAssignments": [
+                    {
+                        "name": "main",
+                        "count": 1,
+                        "flavors": {"cpu": "default"},
+                        "resourceUsage": {"cpu": str(cpu)},
+                    }
+                ],
+            },
+        },
+    }
+
+
+@pytest.fixture
+def queues(tmp_path: Path) -> Path:
+    (tmp_path / "queues.yaml").write_text(QUEUES)
+    return tmp_path
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(schedule, [*arguments, "--now", "2026-01-02T00:00:00Z"], input=stdin)
+
+
+def decide(directory: Path, *objects: dict[str, Any], options: tuple[str, ...] = ()) -> dict[str, Any]:
+    (directory / "workloads.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    )
+    result = run("-f", str(directory), "-o", "json", *options)
+    assert result.exit_code == 0, result.output
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
+
+
+def test_one_cycle_is_one_head_of_each_queue(queues: Path) -> None:
+    report = decide(queues, workload("a", 1), workload("b", 1), options=("--cycles", "1"))
+    assert report["now"] == "2026-01-02T00:00:00Z"
+    assert report["cycles"] == 1
+    started = report["workloads"]["team/a"]
+    assert started.pop("admission") == {
+        "clusterQueue": "cq",
+        "podSetAssignments": [
+            {"name": "main", "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1"}, "count": 1}
+        ],
+    }
+    assert started == {
+        "state": "Admitted",
+        "clusterQueue": "cq",
+        "reason": "QuotaReserved",
+        "message": "",
+        "queue": None,
+        "preemptedBy": None,
+        "preemptionReason": None,
+    }
+    waiting = report["workloads"]["team/b"]
+    assert (waiting["state"], waiting["reason"], waiting["queue"]) == (
+        "Pending",
+        "PendingEvaluation",
+        "active",
+    )
+    assert report["clusterQueues"] == {"cq": {"active": ["team/b"], "inadmissible": []}}
+    assert [decision["kind"] for decision in report["decisions"]] == ["Admit"]
+
+
+def test_preemption_is_shown_after_one_cycle_and_carried_out_until_stable(queues: Path) -> None:
+    objects = admitted("low", 4), workload("high", 3, 10)
+    once = decide(queues, *objects, options=("--cycles", "1"))["workloads"]
+    assert once["team/low"]["state"] == "Preempted"
+    assert once["team/low"]["preemptedBy"] == "team/high"
+    assert once["team/low"]["preemptionReason"] == "InClusterQueue"
+    assert once["team/high"]["reason"] == "WaitingForPreemptedWorkloads"
+    stable = decide(queues, *objects, options=("--until-stable",))
+    assert stable["workloads"]["team/high"]["state"] == "Admitted"
+    low = stable["workloads"]["team/low"]
+    assert (low["state"], low["reason"], low["queue"]) == ("Pending", "WaitingForQuota", "inadmissible")
+    assert low["preemptedBy"] == "team/high"
+
+
+def test_a_wait_is_explained(queues: Path) -> None:
+    report = decide(queues, workload("big", 5))
+    big = report["workloads"]["team/big"]
+    assert big["reason"] == "ExceedsMaxQuota"
+    assert "maximum capacity (4)" in big["message"]
+
+
+def test_states_of_workloads_that_are_not_waiting(queues: Path) -> None:
+    done = admitted("done", 1)
+    finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "fine"}
+    done["status"]["conditions"].append({**finished, "lastTransitionTime": "2026-01-01T01:00:00Z"})
+    leaving = admitted("leaving", 1)
+    evicted = {"type": "Evicted", "status": "True", "reason": "ClusterQueueStopped", "message": ""}
+    leaving["status"]["conditions"].append({**evicted, "lastTransitionTime": "2026-01-01T01:00:00Z"})
+    lost = workload("lost", 1)
+    lost["spec"]["queueName"] = "nowhere"
+    report = decide(queues, done, leaving, lost, workload("off", 1, active=False))
+    found = {
+        key.removeprefix("team/"): (it["state"], it["reason"]) for key, it in report["workloads"].items()
+    }
+    assert found == {
+        "done": ("Finished", "Succeeded"),
+        "leaving": ("Evicted", "QuotaReserved"),
+        "lost": ("Pending", "Misconfigured"),
+        "off": ("Inactive", "Deactivated"),
+    }
+
+
+def test_the_table_names_what_starts_and_what_waits_for_what(queues: Path) -> None:
+    objects = [admitted("low", 4), workload("high", 3, 10), workload("big", 5)]
+    (queues / "workloads.yaml").write_text(yaml.safe_dump_all(objects))
+    result = run("-f", str(queues))
+    assert result.exit_code == 0
+    assert "team/high" in result.stdout
+    assert "cpu 3 on default" in result.stdout
+    assert "displaces" in result.stdout
+    assert "1 admitted, 2 pending" in result.stdout
+
+
+def test_jobs_count_as_the_workloads_they_become(queues: Path) -> None:
+    job = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: high}
+value: 100
+---
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: train
+  namespace: team
+  labels: {kueue.x-k8s.io/queue-name: lq, kueue.x-k8s.io/priority-class: high}
+spec:
+  parallelism: 2
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: c, image: x, resources: {requests: {cpu: 2}}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+"""
+    result = run("-f", str(queues), "-f", "-", "-o", "yaml", stdin=job)
+    assert result.exit_code == 0
+    assert "ignored: 1 Service" in result.stderr
+    report = yaml.safe_load(result.stdout)
+    given = report["workloads"]["team/job-train"]["admission"]["podSetAssignments"]
+    assert given[0]["resourceUsage"] == {"cpu": "4"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("kind: Workload\n", "bad.yaml: document 1 (line 1): apiVersion is missing"),
+        ("a: [\n", "bad.yaml: document 1"),
+        (
+            "apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {}\n",
+            "LocalQueue: metadata.name: Required value",
+        ),
+        (
+            QUEUES.replace("nominalQuota: 4", "nominalQuota: four"),
+            "bad.yaml: document 2 (line 6): ClusterQueue cq: "
+            "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota",
+        ),
+        (QUEUES.replace("LowerPriority", "Sometimes"), "spec.preemption.withinClusterQueue"),
+        (QUEUES.replace("nominalQuota: 4", "nominalQuota: -4"), "Invalid value"),
+        (QUEUES + "---" + QUEUES, "is in"),
+    ],
+)
+def test_wrong_input_is_told_by_place_and_field(tmp_path: Path, text: str, wanted: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    result = run("-f", str(tmp_path / "bad.yaml"))
+    assert result.exit_code == 2
+    assert wanted in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_the_configuration_changes_decisions(queues: Path) -> None:
+    config = queues.parent / "config.yaml"
+    config.write_text(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        "resources: {quotaCheckStrategy: IgnoreUndeclared}\n"
+    )
+    odd = workload("odd", 1)
+    odd["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"]["gpu"] = "1"
+    assert decide(queues, odd)["workloads"]["team/odd"]["reason"] == "NoMatchingFlavor"
+    report = decide(queues, odd, options=("--config", str(config)))
+    assert report["workloads"]["team/odd"]["state"] == "Admitted"
+
+
+def test_wrong_options_are_refused(queues: Path) -> None:
+    result = run("-f", str(queues), "--cycles", "0")
+    assert result.exit_code == 2
+    result = run("-f", str(queues), "--cycles", "1", "--until-stable")
+    assert result.exit_code == 2
