@@ -16,6 +16,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pykueue.kube.config import load
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import MERGE_PATCH, Request, Transport
@@ -191,6 +193,11 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
         found, version = await contents(transport)
         assert version >= ledger.highest
         ledger.settle(found)
+        # The history ended with the process: whoever is behind is told to list again.
+        first = Request("GET", CONFIG_MAPS, {"resourceVersion": "1"})
+        with pytest.raises(ApiError) as gone:
+            await anext(transport.watch(first))
+        assert gone.value.code == 410
         following = asyncio.ensure_future(mirror.follow(transport))
         while mirror.objects != found:
             assert not following.done() or following.result()

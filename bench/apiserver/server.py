@@ -1,0 +1,64 @@
+"""The server under test: `pykueue up --only apiserver` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+import yaml
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class ServerProcess:
+    """A server on a fresh data folder, and what it uses of the machine.
+
+    With `profile` it runs under cProfile, which slows it, and leaves its statistics in that file.
+    """
+
+    def __init__(self, in_memory: bool = False, profile: Path | None = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="pykueue-bench-")
+        folder = Path(self._folder.name)
+        watched = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
+        command = [sys.executable, *watched, "-m", "pykueue.cli.main", "up", "--only", "apiserver"]
+        command += ["--port", "0", "--data-dir", str(folder), *(["--in-memory"] if in_memory else [])]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if "KUBECONFIG=" in line:
+                break
+        else:
+            raise RuntimeError(f"the server ended with {self._process.wait()}")
+        config = yaml.safe_load((folder / "kubeconfig").read_text())
+        self.host, _, port = (
+            config["clusters"][0]["cluster"]["server"].removeprefix("https://").rpartition(":")
+        )
+        self.port = int(port)
+        self.token: str = config["users"][0]["user"]["token"]
+        self.context = ssl.create_default_context(cafile=str(folder / "pki" / "ca.crt"))
+
+    def cpu(self) -> float:
+        """Seconds of CPU time used so far, all threads."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICK
+
+    def memory(self) -> int:
+        """Resident bytes."""
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.send_signal(signal.SIGINT)
+        self._process.communicate()
+        self._folder.cleanup()
