@@ -30,6 +30,7 @@ check: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m pykueue.api.crds --check
+	@$(BIN)/python -m pykueue.embedded.jobset --check
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

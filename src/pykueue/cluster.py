@@ -13,17 +13,24 @@ from pykueue.clock import Clock
 from pykueue.embedded.apiserver.admission import Webhook
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers import Controllers
+from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
+from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool, ensure_nodes
 from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
-from pykueue.kube.resources import KUEUE_GROUP
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.kube.resources import CRDS, KUEUE_GROUP
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, load
 from pykueue.manager.manager import Manager
 
 #: The parts a cluster is made of; `pykueue up --only` chooses among them.
 PARTS = ("apiserver", "kube", "manager")
+
+#: The job kinds that are queued where the manager's configuration names none: all that such a cluster runs.
+FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset")
 
 #: Gives a transport to the API server that speaks as the named user.
 TransportFor = Callable[[str], Transport]
@@ -57,6 +64,7 @@ class Cluster:
         self.transport: TransportFor = transport_for or self._in_process
         self._pools = list(pools)
         self._clock = clock
+        self._runs_jobs = "kube" in parts
         self._components: list[Component] = []
         self._manager: Manager | None = None
         if "kube" in parts:
@@ -67,7 +75,8 @@ class Cluster:
             ]
         if "manager" in parts:
             user = "system:serviceaccount:kueue-system:kueue-controller-manager"
-            self._manager = Manager(self.transport(user), configuration or load(None), clock, _fork(rng))
+            settings = configuration or load(None, frameworks=FRAMEWORKS)
+            self._manager = Manager(self.transport(user), settings, clock, _fork(rng))
             self._components.append(self._manager)
 
     async def start(self) -> None:
@@ -76,12 +85,28 @@ class Cluster:
             self.server.register_conversion(KUEUE_GROUP, convert)
             await self.server.start()
             await self.server.install_crds(crds())
+            for webhook in jobset_webhooks(self.server):
+                self.server.admission.register(webhook)
             for rule in self._manager.webhooks() if self._manager is not None else ():
                 self.server.admission.register(
                     Webhook(rule.name, rule.mutating, rule.rules, rule.review, rule.namespace_selector)
                 )
+        if self._runs_jobs:
+            await self._install_jobset()
         if self._pools:
             await ensure_nodes(self.transport("system:nodes"), self._clock, self._pools)
+
+    async def _install_jobset(self) -> None:
+        """See to it that JobSet is served, here or by the API server of another process."""
+        if self.server is not None:
+            await self.server.install_crds([jobset_definition()])
+            return
+        client = Client(self.transport("system:kube-controller-manager"), clock=self._clock)
+        try:
+            await client.create(CRDS, jobset_definition())
+        except ApiError as error:
+            if not error.already_exists:
+                raise
 
     async def run(self) -> None:
         """Let the parts work until cancelled; `start` comes first."""

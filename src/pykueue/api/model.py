@@ -56,6 +56,15 @@ class Cel:
         self.reason = reason
 
 
+class Published:
+    """Marks a field whose schema is the published one of a Kubernetes type, by its full definition name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 #: Marks a field whose Struct default is filled in by the API server.
 DEFAULTED: Final = "defaulted"
 

@@ -13,7 +13,7 @@ import uvloop
 from pykueue.api.yaml import YamlError
 from pykueue.cli.process import log_to_stderr, until_stopped
 from pykueue.clock import Clock
-from pykueue.cluster import PARTS, Cluster
+from pykueue.cluster import FRAMEWORKS, PARTS, Cluster
 from pykueue.embedded.nodes.pool import NodePool, PoolError, load_pools
 from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.embedded.store.sqlite import SqliteStore
@@ -123,7 +123,7 @@ def up(
     """Run the embedded cluster, whole or in parts."""
     log_to_stderr(verbose)
     try:
-        configuration = load_configuration(config)
+        configuration = load_configuration(config, frameworks=FRAMEWORKS)
         pools = load_pools(nodes) if nodes is not None else []
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         store = MemoryStore() if in_memory else SqliteStore(folder / "state.db")

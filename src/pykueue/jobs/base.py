@@ -44,6 +44,10 @@ class JobIntegration(Protocol):
     resource: Resource
     #: Whether the job may name an existing Workload instead of getting one.
     prebuilt: bool
+    #: Whether a CustomResourceDefinition brings the kind: a cluster may not serve it (yet).
+    custom: bool
+    #: `spec.managedBy` of the kind's ordinary controller, as if it were absent.
+    controller: str
 
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
         """Whether it is stopped completely; a stop that was interrupted half-way does not count."""

@@ -61,6 +61,8 @@ class BatchJob:
     name = "batch/job"
     resource = JOBS
     prebuilt = True
+    custom = False
+    controller = "kubernetes.io/job-controller"
 
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
         return (

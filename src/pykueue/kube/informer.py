@@ -30,6 +30,8 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 #: Delay before the connection is tried again, in seconds: doubles from the first to the second.
 BACKOFF_BASE = 0.8
 BACKOFF_CAP = 30.0
+#: Seconds between looks for an optional resource that the server does not serve.
+ABSENT_POLL = 5.0
 #: A watch that ends within this many seconds without a single event counts as a failure.
 SHORT_WATCH = 1.0
 
@@ -61,7 +63,8 @@ class Informer:
     `transform` turns each object into what is kept (a typed view, or fewer fields) to save memory; without it
     the objects themselves are kept, which for a server in the same process costs nothing. With `stream` the
     first list comes as a watch, so that it is never in memory as a whole; servers that cannot do that are
-    asked for a plain list.
+    asked for a plain list. An `optional` resource that the server does not serve has no objects: the cache is
+    synced with nothing in it, and looks again from time to time.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Informer:
         clock: Clock | None = None,
         transform: Callable[[Object], Any] | None = None,
         stream: bool = False,
+        optional: bool = False,
     ) -> None:
         self.resource = resource
         self._client = client
@@ -84,6 +88,7 @@ class Informer:
         self._clock = clock or Clock()
         self._transform = transform
         self._stream = stream
+        self._optional = optional
         self._entries: dict[Key, _Entry] = {}
         self._indexes: dict[str, _Index] = {}
         self._handlers: list[Handler] = []
@@ -163,6 +168,10 @@ class Informer:
                 if error.expired:
                     log.info("%s: version %s is forgotten by the server; listing again", self, self._version)
                     self._version = None
+                elif error.not_found and self._optional:
+                    self._absent()
+                    await self._clock.sleep(ABSENT_POLL)
+                    continue
                 else:
                     log.warning("%s: %s", self, error)
             except (ConnectionError, TimeoutError) as error:
@@ -175,6 +184,15 @@ class Informer:
                 failures = 0
             await self._clock.sleep(min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** min(failures, 16)))
             failures += 1
+
+    def _absent(self) -> None:
+        """The server does not serve the resource (any more)."""
+        if not self.has_synced or self._version is not None:
+            log.info("%s: not served", self)
+        self._version = None
+        for key, entry in list(self._entries.items()):
+            self._delete(key, entry)
+        self._synced.set()
 
     def __str__(self) -> str:
         where = f" in {self._namespace}" if self._namespace else ""
@@ -377,8 +395,9 @@ class InformerFactory:
         field_selector: str | None = None,
         *,
         transform: Callable[[Object], Any] | None = None,
+        optional: bool = False,
     ) -> Informer:
-        """The shared cache of this selection and transformation."""
+        """The shared cache of this selection and transformation; `optional` as the first to ask says."""
         identity = (resource, namespace, label_selector, field_selector, transform)
         informer = self._informers.get(identity)
         if informer is None:
@@ -391,6 +410,7 @@ class InformerFactory:
                 clock=self._clock,
                 transform=transform,
                 stream=self._stream,
+                optional=optional,
             )
             if self._group is not None:
                 self._group.create_task(informer.run())

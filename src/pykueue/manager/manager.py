@@ -13,6 +13,7 @@ from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.jobs.base import JobIntegration, Registry
 from pykueue.jobs.job import BatchJob
+from pykueue.jobs.jobset import JobSet
 from pykueue.kube.client import Client
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.limiter import TokenBucket
@@ -31,7 +32,7 @@ from .workloads_controller import WorkloadController
 from .writes import Writer
 
 #: Job kinds that are built in, by their name in `integrations.frameworks`.
-INTEGRATIONS: dict[str, type[JobIntegration]] = {"batch/job": BatchJob}
+INTEGRATIONS: dict[str, type[JobIntegration]] = {each.name: each for each in (BatchJob, JobSet)}
 
 #: Workers per controller where the configuration's groupKindConcurrency says nothing.
 WORKERS = 8

@@ -1,4 +1,4 @@
-"""The structural schema of a pod template, made from the published Kubernetes schemas."""
+"""Structural schemas of Kubernetes types that objects of ours hold, made from the published schemas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from pykueue.api.quantity import PATTERN
 
-#: Release of Kubernetes whose pod template a Workload can hold.
+#: Release of Kubernetes whose pod templates (and their like) our objects can hold.
 RELEASE: Final = "v1.34.0"
 
 Schema = dict[str, Any]
@@ -31,9 +31,9 @@ _KEPT = (
 )
 
 
-def pod_template_schema() -> Schema:
-    """A new copy of the schema."""
-    return _inlined("io.k8s.api.core.v1.PodTemplateSpec")
+def published_schema(name: str) -> Schema:
+    """A new copy of the schema of a type, by its full definition name."""
+    return _inlined(name)
 
 
 @cache

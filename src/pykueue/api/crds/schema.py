@@ -12,11 +12,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from pykueue.api.crds.podtemplate import pod_template_schema
+from pykueue.api.crds.podtemplate import published_schema
 from pykueue.api.decoding import encode
-from pykueue.api.kueue.workload import POD_TEMPLATE
 from pykueue.api.meta import ObjectMeta
-from pykueue.api.model import DEFAULTED, REQUIRED, Cel, Model, Rule, type_rules
+from pykueue.api.model import DEFAULTED, REQUIRED, Cel, Model, Published, Rule, type_rules
 from pykueue.api.quantity import PATTERN, Quantity
 
 Schema = dict[str, Any]
@@ -44,7 +43,8 @@ def _schema(annotation: Any) -> Schema:
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
         inner, *marks = typing.get_args(annotation)
-        schema = pod_template_schema() if POD_TEMPLATE in marks else _schema(inner)
+        published = next((mark.name for mark in marks if isinstance(mark, Published)), None)
+        schema = _schema(inner) if published is None else published_schema(published)
         for mark in marks:
             if isinstance(mark, Rule):
                 schema.update(mark.keywords)

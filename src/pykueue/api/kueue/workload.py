@@ -18,10 +18,10 @@ from pykueue.api.kueue.common import (
     Tolerations,
 )
 from pykueue.api.meta import ObjectMeta, Time, condition_is
-from pykueue.api.model import DEFAULTED, REQUIRED, Cel, Model, Rule, atomic, checked, map_by
+from pykueue.api.model import DEFAULTED, REQUIRED, Cel, Model, Published, Rule, atomic, checked, map_by
 
 #: Marks the field whose schema is that of a pod template.
-POD_TEMPLATE: Final = "podTemplate"
+POD_TEMPLATE: Final = Published("io.k8s.api.core.v1.PodTemplateSpec")
 
 
 class TopologyConstraint(Model):

@@ -11,6 +11,8 @@ from pykueue.embedded.controllers.cronjobs import CronJobController
 from pykueue.embedded.controllers.garbage import GarbageCollector
 from pykueue.embedded.controllers.inventory import Inventory
 from pykueue.embedded.controllers.jobs.controller import JobController
+from pykueue.embedded.controllers.jobset.controller import JobSetController
+from pykueue.embedded.controllers.jobset.placement import PlacementController
 from pykueue.embedded.controllers.namespaces import NamespaceController
 from pykueue.embedded.controllers.ttl import TtlController
 from pykueue.kube.client import Client
@@ -18,7 +20,15 @@ from pykueue.kube.delay import DelayedTransport
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
 from pykueue.kube.limiter import TokenBucket
-from pykueue.kube.resources import CRON_JOBS, JOBS, NAMESPACES, PODS
+from pykueue.kube.resources import (
+    CRON_JOBS,
+    JOB_SETS,
+    JOBS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+)
 from pykueue.kube.transport import Transport
 
 
@@ -74,7 +84,7 @@ class Controllers:
         garbage_events = recorder("garbage-collector-controller", client)
         job_events = recorder("job-controller", job_client)
         cron_events = recorder("cronjob-controller", client)
-        self._components: tuple[Component, ...] = (
+        core: tuple[Component, ...] = (
             informers,
             inventory,
             garbage_events,
@@ -85,6 +95,21 @@ class Controllers:
             TtlController(client, jobs, clock),
             cron_events,
             CronJobController(client, informers.informer(CRON_JOBS), jobs, cron_events, clock),
+        )
+        set_events = recorder("jobset", client)
+        self._components: tuple[Component, ...] = (
+            *core,
+            set_events,
+            JobSetController(
+                client,
+                informers.informer(JOB_SETS, optional=True),
+                jobs,
+                informers.informer(SERVICES),
+                informers.informer(PERSISTENT_VOLUME_CLAIMS),
+                set_events,
+                clock,
+            ),
+            PlacementController(client, pods, clock),
         )
 
     async def run(self) -> None:

@@ -18,6 +18,8 @@ from .types import Configuration, WaitForPodsReady
 GROUP = "config.kueue.x-k8s.io"
 CURRENT = f"{GROUP}/v1beta2"
 OLD = f"{GROUP}/v1beta1"
+#: The job kinds that are switched on where a file names none.
+FRAMEWORKS = ("batch/job",)
 
 
 class ConfigurationError(Exception):
@@ -29,24 +31,33 @@ class ConfigurationError(Exception):
         super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
 
 
-def load(file: Path | str | None, feature_gates: Mapping[str, bool] | None = None) -> Configuration:
+def load(
+    file: Path | str | None,
+    feature_gates: Mapping[str, bool] | None = None,
+    frameworks: tuple[str, ...] = FRAMEWORKS,
+) -> Configuration:
     """The configuration in a file; None: the defaults.
 
-    `feature_gates` are those of the command line; they cannot be combined with the file's. Raises
-    ConfigurationError for a file that is not accepted and OSError for one that cannot be read.
+    `feature_gates` are those of the command line; they cannot be combined with the file's. `frameworks` are
+    the job kinds that are switched on where the file names none. Raises ConfigurationError for a file that is
+    not accepted and OSError for one that cannot be read.
     """
     if file is None:
-        return parse(f"apiVersion: {CURRENT}\nkind: Configuration\n", "defaults", feature_gates)
+        text = f"apiVersion: {CURRENT}\nkind: Configuration\n"
+        return parse(text, "defaults", feature_gates, frameworks)
     try:
         text = Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         problem = Problem("", f"not UTF-8 text: byte {error.start} is {error.reason}")
         raise ConfigurationError(str(file), [problem]) from None
-    return parse(text, str(file), feature_gates)
+    return parse(text, str(file), feature_gates, frameworks)
 
 
 def parse(
-    text: str, source: str = "configuration", feature_gates: Mapping[str, bool] | None = None
+    text: str,
+    source: str = "configuration",
+    feature_gates: Mapping[str, bool] | None = None,
+    frameworks: tuple[str, ...] = FRAMEWORKS,
 ) -> Configuration:
     """The configuration in a text; see `load`."""
     try:
@@ -76,7 +87,7 @@ def parse(
         problems.extend(broken_rules(configuration))
     if problems or configuration is None:
         raise ConfigurationError(source, problems)
-    return _settled(configuration)
+    return _settled(configuration, frameworks)
 
 
 def render(configuration: Configuration) -> str:
@@ -89,7 +100,7 @@ def render(configuration: Configuration) -> str:
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 
-def _settled(configuration: Configuration) -> Configuration:
+def _settled(configuration: Configuration, frameworks: tuple[str, ...]) -> Configuration:
     """Defaults that follow from other fields."""
     waiting = configuration.wait_for_pods_ready or WaitForPodsReady()
     if waiting.timeout == 0:
@@ -99,7 +110,7 @@ def _settled(configuration: Configuration) -> Configuration:
     off = configuration.gates["DisableWaitForPodsReady"]
     integrations = configuration.integrations
     if not integrations.frameworks:
-        integrations = replace(integrations, frameworks=("batch/job",))
+        integrations = replace(integrations, frameworks=frameworks)
     selector = configuration.managed_jobs_namespace_selector
     if selector is None:
         selector = {

@@ -113,7 +113,8 @@ class ClientConnection:
 
 @dataclass(frozen=True)
 class Integrations:
-    frameworks: tuple[str, ...] = ("batch/job",)
+    #: Empty until settled: what is switched on where the file names none depends on the cluster.
+    frameworks: tuple[str, ...] = ()
     external_frameworks: tuple[str, ...] = ()
     label_keys_to_copy: tuple[str, ...] = ()
 

@@ -64,9 +64,8 @@ class JobRules:
         job = self._integration.suspended(job)
         queue = construction.queue_name(job)
         managed_by = get(job, "spec", "managedBy")
-        if managed_by in (None, "", "kubernetes.io/job-controller") and self._lookups.runs_elsewhere(
-            namespace, queue
-        ):
+        ordinary = managed_by in (None, "", self._integration.controller)
+        if ordinary and self._lookups.runs_elsewhere(namespace, queue):
             job = replaced(job, ("spec", "managedBy"), names.MULTIKUEUE_CONTROLLER)
         return self._integration.default(job)
 
