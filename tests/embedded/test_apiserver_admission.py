@@ -233,3 +233,23 @@ def test_nobody_gives_away_more_than_they_have() -> None:
         assert (await joe.refused(joe.create(f"{ROLES}/clusterrolebindings", grab))).code == 403
 
     with_server(story)
+
+
+def test_aggregated_roles_carry_the_rules_of_those_they_select() -> None:
+    async def story(api: Api) -> None:
+        rules = [{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["get"]}]
+        label = "rbac.authorization.k8s.io/aggregate-to-view"
+        role = {"metadata": {"name": "see-widgets", "labels": {label: "true"}}, "rules": rules}
+        roles = f"{ROLES}/clusterroles"
+        await api.create(roles, role)
+        for name in ("view", "edit", "admin"):
+            assert rules[0] in (await api.get(f"{roles}/{name}"))["rules"]
+        await api.patch(f"{roles}/see-widgets", {"rules": []})
+        assert rules[0] not in (await api.get(f"{roles}/admin"))["rules"]
+        await api.patch(f"{roles}/see-widgets", {"rules": rules, "metadata": {"labels": None}})
+        view = await api.get(f"{roles}/view")
+        assert rules[0] not in view["rules"]
+        assert (await api.replace(f"{roles}/view", {**view, "rules": []}))["kind"] == "ClusterRole"
+        assert (await api.get(f"{roles}/view"))["rules"] == view["rules"] != []
+
+    with_server(story)

@@ -377,7 +377,7 @@ def test_a_webhook_is_asked_over_https(tmp_path: Path) -> None:
             hook, "127.0.0.1", 0, ssl=authority.server_context(["guard.default.svc"])
         )
         port = listening.sockets[0].getsockname()[1]
-        client.server.webhooks.services["default/guard"] = ("127.0.0.1", port)
+        client.server.services.known["default/guard"] = ("127.0.0.1", port)
         entry = {
             "name": "guard.example.com",
             "clientConfig": {
@@ -407,7 +407,7 @@ def test_a_webhook_is_asked_over_https(tmp_path: Path) -> None:
         assert asked == [("/check?timeout=5s", "CREATE")]
         listening.close()
         await hook.shutdown(0.1)
-        client.server.webhooks.services["default/guard"] = ("127.0.0.1", 1)
+        client.server.services.known["default/guard"] = ("127.0.0.1", 1)
         code, _, refusal = await client.ask("POST", CONFIG_MAPS, config_map("b"))
         assert (code, refusal["reason"]) == (500, "InternalError")
         assert 'failed calling webhook "guard.example.com"' in refusal["message"]

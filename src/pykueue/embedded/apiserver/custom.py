@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from pykueue.embedded.apiserver.call import Call, DeleteOptions, Target, User
 from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.conversion import WebhookConversion
 from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.registry import Convert, Endpoint
 from pykueue.embedded.apiserver.schema import custom_schema
+from pykueue.embedded.apiserver.services import Services
 from pykueue.embedded.apiserver.tables import custom_cell, json_path
 from pykueue.embedded.kinds.base import NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.crd import CLEANUP_FINALIZER, is_established
@@ -117,8 +120,11 @@ def _selectable(path: str) -> Callable[[Object], str]:
 class CustomResources:
     """Keeps the registry in step with the stored definitions."""
 
-    def __init__(self, core: Core, deletion: Deletion, spawn: Callable[..., object]) -> None:
+    def __init__(
+        self, core: Core, deletion: Deletion, services: Services, spawn: Callable[..., object]
+    ) -> None:
         self._core = core
+        self._services = services
         self._deletion = deletion
         self._spawn = spawn
         self._served: dict[str, list[Endpoint]] = {}
@@ -169,8 +175,13 @@ class CustomResources:
         stored = next(one for one in versions.values() if one["storage"])
         table = self._core.store.table(f"{spec['group']}/{spec['names']['plural']}")
         storage = self._endpoint(crd, stored, table, None)
+        webhook = None
+        if (spec.get("conversion") or {}).get("strategy") == "Webhook" and (
+            spec["group"] not in self._conversions
+        ):
+            webhook = WebhookConversion(crd, self._services, self._core.rng)
         endpoints = [
-            storage if one is stored else self._endpoint(crd, one, table, storage)
+            storage if one is stored else self._endpoint(crd, one, table, storage, webhook)
             for one in versions.values()
             if one.get("served") or one is stored
         ]
@@ -181,17 +192,24 @@ class CustomResources:
             endpoint.ending = bool(crd["metadata"].get("deletionTimestamp"))
             self._core.registry.add(endpoint)
 
-    def _endpoint(self, crd: Object, version: Object, table: Any, storage: Endpoint | None) -> Endpoint:
+    def _endpoint(
+        self,
+        crd: Object,
+        version: Object,
+        table: Any,
+        storage: Endpoint | None,
+        webhook: WebhookConversion | None = None,
+    ) -> Endpoint:
         kind = CustomKind(crd, version)
         openapi = (version.get("schema") or {}).get("openAPIV3Schema")
         down: Convert | None = None
         up: Convert | None = None
         if storage is not None:
-            up, down = self._converters(crd, storage.api_version, kind.api_version)
+            up, down = self._converters(crd, storage.api_version, kind.api_version, webhook)
         warning = ""
         if version.get("deprecated"):
             warning = version.get("deprecationWarning") or (f"{kind.api_version} {kind.kind} is deprecated")
-        return Endpoint(
+        endpoint = Endpoint(
             kind,
             lambda: custom_schema(kind.group, kind.version, kind.kind, kind.namespaced, openapi),
             table,
@@ -202,22 +220,19 @@ class CustomResources:
             custom=True,
             fingerprint=f"{crd['metadata']['uid']}:{crd['metadata'].get('generation', 0)}",
         )
+        if webhook is not None:
+            endpoint.convert_ahead = partial(webhook.convert_ahead, version=kind.api_version)
+        return endpoint
 
-    def _converters(self, crd: Object, stored: str, other: str) -> tuple[Convert, Convert]:
+    def _converters(
+        self, crd: Object, stored: str, other: str, webhook: WebhookConversion | None
+    ) -> tuple[Convert, Convert]:
         convert = self._conversions.get(crd["spec"]["group"])
-        strategy = (crd["spec"].get("conversion") or {}).get("strategy", "None")
+        if convert is None and webhook is not None:
+            convert = webhook.convert
 
         def change(obj: Object, version: str) -> Object:
-            if convert is not None:
-                return convert(obj, version)
-            if strategy != "None":
-                raise ApiError(
-                    500,
-                    "InternalError",
-                    f"conversion of {crd['metadata']['name']} to {version}: strategy {strategy} needs a "
-                    "conversion registered in this process",
-                )
-            return {**obj, "apiVersion": version}
+            return {**obj, "apiVersion": version} if convert is None else convert(obj, version)
 
         return (lambda obj: change(obj, stored)), (lambda obj: change(obj, other))
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from pykueue.embedded.apiserver.call import Call, User
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
-from pykueue.embedded.apiserver.selectors import selector_matches
 from pykueue.embedded.apiserver.status import qualified
 from pykueue.kube.errors import ApiError
 
@@ -113,24 +112,10 @@ class Authorizer:
             grants.setdefault(key, []).append(_Grant(rules, reason))
 
     def role_rules(self, kind: str, name: str, namespace: str) -> list[Rule]:
-        """The rules of a role, those of aggregated ones included."""
-        if kind == "Role":
-            role = self._core.find(GROUP, "roles", namespace, name)
-            return list((role or {}).get("rules") or ())
-        role = self._core.find(GROUP, "clusterroles", "", name)
-        if role is None:
-            return []
-        rules = list(role.get("rules") or ())
-        selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
-        if selectors:
-            for other in self._core.all(GROUP, "clusterroles"):
-                labels = other["metadata"].get("labels") or {}
-                if other["metadata"]["name"] != name and any(
-                    selector_matches(one, labels) for one in selectors
-                ):
-                    # Aggregates of aggregates (edit within admin) are followed one role at a time.
-                    rules += self.role_rules("ClusterRole", other["metadata"]["name"], "")
-        return rules
+        """The rules of a role."""
+        plural = "roles" if kind == "Role" else "clusterroles"
+        role = self._core.find(GROUP, plural, namespace if kind == "Role" else "", name)
+        return list((role or {}).get("rules") or ())
 
     def grants(self, user: User, namespace: str) -> Iterator[_Grant]:
         """All grants a user has in a namespace (and in the cluster)."""

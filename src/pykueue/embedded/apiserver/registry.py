@@ -48,6 +48,8 @@ class Endpoint:
         self.custom = custom
         #: Tells this definition of the kind from any other, for caches of documents about it.
         self.fingerprint = fingerprint
+        #: Does the conversions of many stored objects at once, where one by one is slow. May block.
+        self.convert_ahead: Callable[[list[Object]], None] | None = None
         self._make_schema = schema
         self._schema: ObjectSchema | None = None
         self._to_storage = to_storage

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pykueue.clock import Clock
+from pykueue.embedded.apiserver.aggregated_roles import AggregatedRoles
 from pykueue.embedded.apiserver.authentication import Authenticator
 from pykueue.embedded.apiserver.call import Answer, Call, Target, User, delete_options, write_options
 from pykueue.embedded.apiserver.contract import Object
@@ -36,6 +37,7 @@ from pykueue.embedded.apiserver.reads import Listing, Reads, call_filter
 from pykueue.embedded.apiserver.registry import Endpoint, Registry
 from pykueue.embedded.apiserver.reviews import Reviews
 from pykueue.embedded.apiserver.schema import builtin_schema
+from pykueue.embedded.apiserver.services import Services
 from pykueue.embedded.apiserver.status import internal_error, method_not_allowed
 from pykueue.embedded.apiserver.subresources import Subresources, scale_of
 from pykueue.embedded.apiserver.webhooks import Webhooks
@@ -74,12 +76,15 @@ class Server:
         self._writes = Writes(self.core)
         self._deletion = Deletion(self.core)
         self._subresources = Subresources(self.core, self._writes, self._deletion)
-        self._custom = CustomResources(self.core, self._deletion, self._spawn)
+        #: Where webhooks and other extending programs are reached.
+        self.services = Services(self.core)
+        self._custom = CustomResources(self.core, self._deletion, self.services, self._spawn)
         self.authorizer = Authorizer(self.core)
+        AggregatedRoles(self.core)
         self.admission.register(escalation_check(self.authorizer))
         self.discovery = Discovery(self.core.registry)
         self._reviews = Reviews(self.authorizer)
-        self.webhooks = Webhooks(self.core)
+        self.webhooks = Webhooks(self.core, self.services)
         self._authenticator: Authenticator | None = None
         #: Where the logs of pods come from; whoever runs the pods sets it.
         self.log_source: LogSource = no_lines
@@ -226,7 +231,11 @@ class Server:
             case "get":
                 return await self._reads.get(call)
             case "list":
-                return await self._reads.listing(call)
+                found = await self._reads.listing(call)
+                if endpoint.convert_ahead is not None:
+                    objects = [record.object for record in found.records]
+                    await asyncio.to_thread(endpoint.convert_ahead, objects)
+                return found
             case "create":
                 if target.name:
                     raise method_not_allowed()

@@ -1,15 +1,11 @@
 """Webhooks that stored configurations describe: asked over HTTPS.
 
-A `url` is called as it is. A `service` has no network here: it is looked up among the addresses the embedding
-program registered, then in the Service's Endpoints, then in its external name.
 Source: reference/kubernetes-api-machinery.md, section 16.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,6 +16,7 @@ from pykueue.embedded.apiserver.admission import Webhook, WebhookFailedError
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.match_conditions import match
+from pykueue.embedded.apiserver.services import Services, UnreachableError
 
 GROUP = "admissionregistration.k8s.io"
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
@@ -31,12 +28,10 @@ _ANSWER_LIMIT = 8 * 1024 * 1024
 class Webhooks:
     """Keeps admission in step with the stored webhook configurations, and calls what they name."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, services: Services) -> None:
         self._core = core
+        self._services = services
         self._session: aiohttp.ClientSession | None = None
-        self._contexts: dict[str, ssl.SSLContext] = {}
-        #: Where services are reached: `namespace/name` to host and port.
-        self.services: dict[str, tuple[str, int]] = {}
         for plural in (MUTATING, VALIDATING):
             core.on_stored(f"{GROUP}/{plural}", lambda *_: self.load())
 
@@ -74,9 +69,12 @@ class Webhooks:
         timeout = float(entry.get("timeoutSeconds") or 10)
 
         async def review(request: Object) -> Object:
-            url = self._url(client)
             try:
-                return await self._post(url, request, client, timeout)
+                url, certified = self._services.url(client)
+            except UnreachableError as error:
+                raise WebhookFailedError(str(error)) from error
+            try:
+                return await self._post(url, certified, request, client, timeout)
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 text = (
                     f"context deadline exceeded after {timeout:g}s"
@@ -87,11 +85,11 @@ class Webhooks:
 
         return review
 
-    async def _post(self, url: str, body: Object, client: Object, seconds: float) -> Object:
+    async def _post(
+        self, url: str, certified: str | None, body: Object, client: Object, seconds: float
+    ) -> Object:
         if self._session is None:
             self._session = aiohttp.ClientSession()
-        service = client.get("service")
-        name = f"{service['name']}.{service['namespace']}.svc" if service else None
         separator = "&" if "?" in url else "?"
         async with (
             asyncio.timeout(seconds),
@@ -99,8 +97,8 @@ class Webhooks:
                 f"{url}{separator}timeout={seconds:g}s",
                 data=orjson.dumps(body),
                 headers={"Content-Type": "application/json"},
-                ssl=self._context(client.get("caBundle") or ""),
-                server_hostname=name,
+                ssl=self._services.context(client.get("caBundle") or ""),
+                server_hostname=certified,
                 allow_redirects=False,
             ) as response,
         ):
@@ -117,38 +115,3 @@ class Webhooks:
         if not isinstance(answer, dict) or answer.get("kind") != "AdmissionReview":
             raise ValueError("the answer is not an AdmissionReview")
         return answer
-
-    def _context(self, bundle: str) -> ssl.SSLContext:
-        context = self._contexts.get(bundle)
-        if context is None:
-            data = base64.b64decode(bundle).decode() if bundle else None
-            context = self._contexts[bundle] = ssl.create_default_context(cadata=data)
-        return context
-
-    def _url(self, client: Object) -> str:
-        url = client.get("url")
-        if url:
-            if not url.startswith("https://"):
-                raise WebhookFailedError(f'clientConfig.url must begin with "https://": {url}')
-            return str(url)
-        service = client.get("service") or {}
-        namespace, name = service.get("namespace", ""), service.get("name", "")
-        host, port = self._address(namespace, name, int(service.get("port") or 443))
-        return f"https://{host}:{port}{service.get('path') or '/'}"
-
-    def _address(self, namespace: str, name: str, port: int) -> tuple[str, int]:
-        known = self.services.get(f"{namespace}/{name}")
-        if known is not None:
-            return known
-        endpoints = self._core.find("", "endpoints", namespace, name)
-        for subset in (endpoints or {}).get("subsets") or ():
-            addresses, ports = subset.get("addresses") or (), subset.get("ports") or ()
-            if addresses:
-                return addresses[0]["ip"], ports[0]["port"] if ports else port
-        service = self._core.find("", "services", namespace, name)
-        external = ((service or {}).get("spec") or {}).get("externalName")
-        if external:
-            return external, port
-        if service is None:
-            raise WebhookFailedError(f'service "{name}" not found in namespace "{namespace}"')
-        raise WebhookFailedError(f'no endpoints available for service "{name}"')

@@ -1,0 +1,145 @@
+"""Programs that extend the server from outside: converters of custom objects, aggregated API servers."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apiserver_harness import CRDS, widget_definition
+
+from pykueue.clock import VIRTUAL_EPOCH
+from pykueue.embedded.apiserver.certificates import Authority
+from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import JSON, MERGE_PATCH, Request
+from pykueue.testing import RunningServer, running_server
+
+Object = dict[str, Any]
+
+#: What a program answers: code and body, for method, path with query, headers and body.
+Answer = Callable[[str, str, Any, bytes], tuple[int, Any]]
+
+
+@contextmanager
+def program(authority: Authority, answer: Answer) -> Iterator[int]:
+    """A program behind HTTPS; yields its port."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            code, value = answer(self.command, self.path, self.headers, body)
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing to say."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
+        web.daemon_threads = True
+        web.socket = authority.server_context(["127.0.0.1"]).wrap_socket(web.socket, server_side=True)
+        thread = threading.Thread(target=web.serve_forever)
+        thread.start()
+        try:
+            yield int(web.server_address[1])
+        finally:
+            web.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "pki", VIRTUAL_EPOCH)
+
+
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
+    with running_server(parts=("apiserver",)) as running:
+        yield running
+
+
+def ask(server: RunningServer, method: str, path: str, body: Any = None, **query: str) -> Any:
+    assert server.cluster.server is not None
+    kind = MERGE_PATCH if method == "PATCH" else JSON
+    return server.run(server.cluster.server.transport().call(Request(method, path, query, body, kind)))
+
+
+V1 = "/apis/example.com/v1/namespaces/default/widgets"
+V2 = "/apis/example.com/v2/namespaces/default/widgets"
+
+
+def two_versions(url: str, authority: Authority) -> Object:
+    """Widgets whose `size` is called `width` in v2."""
+    crd = widget_definition()
+    (first,) = crd["spec"]["versions"]
+    text = json.dumps(first).replace('"size"', '"width"').replace(".spec.size", ".spec.width")
+    second = {**json.loads(text), "name": "v2", "storage": False}
+    crd["spec"]["versions"] = [first, second]
+    client = {"url": url, "caBundle": base64.b64encode(authority.certificate).decode()}
+    webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
+    crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    return crd
+
+
+def widget(version: str, name: str, **spec: Any) -> Object:
+    return {
+        "apiVersion": f"example.com/{version}",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def converted(obj: Object, version: str) -> Object:
+    old, new = ("size", "width") if version.endswith("v2") else ("width", "size")
+    spec = {new if key == old else key: value for key, value in obj["spec"].items()}
+    return {**obj, "apiVersion": version, "spec": spec}
+
+
+def test_custom_objects_are_converted_by_the_webhook_of_their_definition(
+    server: RunningServer, authority: Authority
+) -> None:
+    asked: list[int] = []
+
+    def convert(_: str, __: str, ___: Any, body: bytes) -> tuple[int, Any]:
+        review = json.loads(body)
+        request = review["request"]
+        asked.append(len(request["objects"]))
+        if any(one["metadata"]["name"] == "odd" for one in request["objects"]):
+            result = {"status": "Failure", "message": "too odd"}
+            return 200, {**review, "response": {"uid": request["uid"], "result": result}}
+        new = [converted(one, request["desiredAPIVersion"]) for one in request["objects"]]
+        response = {"uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": new}
+        return 200, {**review, "response": response}
+
+    with program(authority, convert) as port:
+        ask(server, "POST", CRDS, two_versions(f"https://127.0.0.1:{port}/convert", authority))
+        made = ask(server, "POST", V2, widget("v2", "a", width=7))
+        assert made["spec"] == {"width": 7}
+        assert ask(server, "GET", f"{V1}/a")["spec"] == {"size": 7}
+        ask(server, "PATCH", f"{V2}/a", {"spec": {"width": 8}})
+        assert ask(server, "GET", f"{V1}/a")["spec"]["size"] == 8
+        for number in range(5):
+            ask(server, "POST", V1, widget("v1", f"b{number}", size=number + 1))
+        asked.clear()
+        items = ask(server, "GET", V2)["items"]
+        assert [one["spec"]["width"] for one in items] == [8, 1, 2, 3, 4, 5]
+        assert asked == [5]
+        with pytest.raises(ApiError, match="conversion webhook for example.com, Kind=Widget failed: too odd"):
+            ask(server, "POST", V2, widget("v2", "odd", width=1))
+    with pytest.raises(ApiError, match="Connection refused"):
+        ask(server, "POST", V2, widget("v2", "late", width=1))
+    assert ask(server, "POST", V1, widget("v1", "late", size=1))["spec"]["size"] == 1
