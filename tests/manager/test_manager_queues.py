@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from manager_stack import Object, Stack, job, story
 
+from pykueue.api.quantity import parse
 from pykueue.kube.errors import ApiError
 from pykueue.kube.resources import (
     ADMISSION_CHECKS,
@@ -316,3 +317,38 @@ def test_jobs_behind_a_blocked_one_in_a_strict_queue_are_told_that_they_wait_for
         assert not await s.suspended("behind")
 
     story(life)
+
+
+def test_past_usage_is_published_and_survives_a_restart() -> None:
+    async def life(s: Stack) -> None:
+        await s.patch(
+            CLUSTER_QUEUES,
+            "cq",
+            {"spec": {"admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"}}},
+        )
+        await s.apply(job("a", 6))
+        await s.settle()
+        await s.run_job("a")
+        await s.settle(125)
+        sharing = (await s.local_queue())["status"]["fairSharing"]["admissionFairSharingStatus"]
+        published = parse(sharing["consumedResources"]["cpu"]).milli()
+        assert 0 < published < 6000
+        await s.stop_manager()
+        await s.start_manager()
+        await s.settle(5)
+        view = s.manager.engine.local_queue("default", "lq")
+        assert view is not None
+        # It goes on from what was published, by one sample at most.
+        assert published <= view.consumed["cpu"].milli() < 3 * published
+
+    story(life, "admissionFairSharing: {usageHalfLifeTime: 10m, usageSamplingInterval: 1m}")
+
+
+def test_weighted_shares_are_published_where_sharing_is_fair() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply("{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {name: all}}")
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"cohortName": "all"}})
+        await s.settle()
+        assert (await s.cluster_queue())["status"]["fairSharing"] == {"weightedShare": 0}
+
+    story(life, "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare]}")

@@ -56,6 +56,8 @@ class JobController:
         self._gates = cluster.configuration.gates
         self._waits = cluster.configuration.wait_for_pods_ready is not None
         self._warned: set[str] = set()
+        #: By job: the last question whether its Workload describes it, and the answer.
+        self._answers: dict[str, tuple[tuple[Any, ...], bool]] = {}
         self.controller: Controller[Key] = Controller(
             f"{integration.name} controller",
             self.reconcile,
@@ -78,6 +80,7 @@ class JobController:
         job = old if new is None else new
         if type_ == DELETED:
             self._warned.discard(str(job["metadata"].get("uid")))
+            self._answers.pop(job["metadata"].get("uid"), None)
         self.controller.queue.add(_key(job))
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
@@ -183,13 +186,31 @@ class JobController:
         others: list[Object] = []
         finished = self.integration.outcome(job) is not None
         for workload in self._candidates(job):
-            counts = reading.admitted_counts(workload) if reading.has_quota(workload) else None
-            same = finished or construction.equivalent(workload, job, self.integration, counts)
+            same = finished or self._equivalent(workload, job)
             if matching is None and same:
                 matching = workload
             else:
                 others.append(workload)
         return matching, others
+
+    def _equivalent(self, workload: Object, job: Mapping[str, Any]) -> bool:
+        """Whether the Workload describes the job, worked out once per version of what that depends on."""
+        counts = reading.admitted_counts(workload) if reading.has_quota(workload) else None
+        metadata = job["metadata"]
+        question = (
+            workload["metadata"].get("uid"),
+            workload["metadata"].get("generation"),
+            counts,
+            metadata.get("generation"),
+            metadata.get("labels"),
+            metadata.get("annotations"),
+        )
+        known = self._answers.get(metadata["uid"])
+        if known is not None and known[0] == question:
+            return known[1]
+        answer = construction.equivalent(workload, job, self.integration, counts)
+        self._answers[metadata["uid"]] = (question, answer)
+        return answer
 
     def _candidates(self, job: Mapping[str, Any]) -> list[Object]:
         prebuilt = construction.prebuilt_name(job) if self.integration.prebuilt else ""
@@ -418,7 +439,7 @@ class JobController:
         return False
 
     async def _followed(self, job: Object, workload: Object) -> Object:
-        """The Workload with what may change on a job: queue (while it waits), gates, priority class."""
+        """The Workload with what may change on a job: queue (while it waits), gates, priority."""
         desired = workload
         if not reading.has_quota(workload) and self.integration.is_suspended(job):
             desired = replaced(desired, ("spec", "queueName"), construction.queue_name(job) or None)

@@ -34,6 +34,10 @@ from .writes import Writer
 #: Job kinds that are built in, by their name in `integrations.frameworks`.
 INTEGRATIONS: dict[str, type[JobIntegration]] = {each.name: each for each in (BatchJob, JobSet)}
 
+#: Events written per second in the long run, and at once: people read them, a busy cluster drops the rest.
+EVENT_RATE = 50.0
+EVENT_BURST = 500
+
 #: Workers per controller where the configuration's groupKindConcurrency says nothing.
 WORKERS = 8
 
@@ -57,13 +61,14 @@ class Manager:
         if limits.qps is not None and limits.qps > 0:
             limiter = TokenBucket(clock, limits.qps, limits.burst or max(1, int(limits.qps)))
         client = Client(transport, limiter, clock=clock)
+        events = Client(transport, TokenBucket(clock, EVENT_RATE, EVENT_BURST), clock=clock)
         self.registry = registry(configuration)
         self.cluster = Cluster(client, clock, self.registry, configuration)
         writer = Writer(client)
         self.engine = Engine(engine_options(configuration))
 
         def recorder(component: str) -> EventRecorder:
-            found = EventRecorder(client, clock, component, random.Random(rng.getrandbits(64)))
+            found = EventRecorder(events, clock, component, random.Random(rng.getrandbits(64)))
             self._recorders.append(found)
             return found
 

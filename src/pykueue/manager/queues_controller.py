@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
-from pykueue.api.meta import set_condition
+from pykueue.api.meta import format_time, set_condition
 from pykueue.clock import Clock
-from pykueue.engine import Amount, Engine
+from pykueue.engine import Amount, Engine, QueueView
 from pykueue.jobs.objects import Object, get, replaced
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
@@ -45,6 +45,7 @@ class QueueController:
         self._clock = clock
         self._engine = engine
         self._fair = cluster.configuration.fair_sharing is not None
+        self._usage_sharing = cluster.configuration.admission_fair_sharing
         self._written: dict[Item, float] = {}
         self.controller: Controller[Item] = Controller(
             "queue controller", self.reconcile, clock=clock, workers=4, wait_for=[cluster.synced]
@@ -59,7 +60,17 @@ class QueueController:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        await self.controller.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.controller.run())
+            if self._usage_sharing is not None:
+                tasks.create_task(self._publish_usage(self._usage_sharing.usage_sampling_interval))
+
+    async def _publish_usage(self, interval: float) -> None:
+        """Past usage outlives the manager in the LocalQueues' status, as old as one sample at most."""
+        while True:
+            await self._clock.sleep(interval)
+            for queue in self._cluster.local_queues.list():
+                self._add("LocalQueue", queue["metadata"].get("namespace") or "", queue["metadata"]["name"])
 
     # What leads to work
 
@@ -189,10 +200,20 @@ class QueueController:
             "pendingWorkloads": view.pending,
             "reservingWorkloads": view.reserving if target is not None else 0,
             "admittedWorkloads": view.admitted if target is not None else 0,
+            "fairSharing": self._past_usage(view),
         }
         for field, value in shown.items():
             result = replaced(result, ("status", field), value)
         return result
+
+    def _past_usage(self, view: QueueView) -> Object | None:
+        """`status.fairSharing` of a LocalQueue under admission fair sharing."""
+        if self._usage_sharing is None or view.sampled is None:
+            return None
+        consumed = {resource: str(amount) for resource, amount in view.consumed.items()}
+        sampled = format_time(view.sampled)
+        status = {"consumedResources": consumed, "lastUpdate": sampled}
+        return {"weightedShare": view.weighted_share, "admissionFairSharingStatus": status}
 
     async def _cohort(self, name: str) -> bool:
         return await self._write_status(

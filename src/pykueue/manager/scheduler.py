@@ -32,6 +32,8 @@ from .writes import Writer
 
 #: Decisions written at the same time.
 CONCURRENCY = 32
+#: Shortest time until a cycle that no event asked for, in seconds.
+MIN_WAIT = 0.01
 #: Seconds after which a write that failed for want of a server is decided anew.
 RETRY = 1.0
 
@@ -62,6 +64,8 @@ class Scheduler:
         self._pends: dict[str, Pend] = {}
         self._pends_wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        #: When the engine wants a cycle although nothing happens, in seconds since 1970.
+        self._due: float | None = None
         for informer in (
             cluster.flavors,
             cluster.cluster_queues,
@@ -117,8 +121,13 @@ class Scheduler:
                     self._timer.cancel()
 
     async def _cycle(self, tasks: asyncio.TaskGroup) -> None:
-        """Cycles until nothing is left to look at; other tasks get their turn after each."""
-        while self.engine.has_heads():
+        """Cycles until nothing is left to look at; other tasks get their turn after each.
+
+        The engine notices in a cycle that time has passed: what was timed for now gets one in any case.
+        """
+        due = self._due is not None and self._clock.time() >= self._due
+        while due or self.engine.has_heads():
+            due = False
             started = self._clock.time()
             decisions = self.engine.cycle(started)
             admits = any(isinstance(decision, Admit) for decision in decisions)
@@ -142,9 +151,9 @@ class Scheduler:
             self._timer.cancel()
             self._timer = None
         now = self._clock.time()
-        at = self.engine.next_wake(now)
-        if at is not None:
-            self._timer = self._clock.call_later(at - now, self._wake.set)
+        self._due = self.engine.next_wake(now)
+        if self._due is not None:
+            self._timer = self._clock.call_later(max(MIN_WAIT, self._due - now), self._wake.set)
 
     def _carry_out(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
         async def bounded() -> None:

@@ -36,16 +36,23 @@ Workload = Mapping[str, Any]
 
 def condition(workload: Workload, kind: str) -> Mapping[str, Any] | None:
     """The condition of that type, or None."""
-    for found in get(workload, "status", "conditions") or ():
-        if found.get("type") == kind:
-            return found  # type: ignore[no-any-return]
+    # Asked for more often than anything else: hence no helper.
+    status = workload.get("status")
+    if status:
+        for found in status.get("conditions") or ():
+            if found["type"] == kind:
+                return found  # type: ignore[no-any-return]
     return None
 
 
 def holds(workload: Workload, kind: str) -> bool:
     """Whether the condition is there and True."""
-    found = condition(workload, kind)
-    return found is not None and found.get("status") == "True"
+    status = workload.get("status")
+    if status:
+        for found in status.get("conditions") or ():
+            if found["type"] == kind:
+                return found["status"] == "True"  # type: ignore[no-any-return]
+    return False
 
 
 def denied(workload: Workload, kind: str) -> bool:
