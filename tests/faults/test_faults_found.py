@@ -7,7 +7,8 @@ from typing import Any
 
 from manager_stack import QUEUES, Stack, job, story
 
-from pykueue.kube.resources import JOBS, WORKLOADS
+from pykueue.kube.errors import ApiError
+from pykueue.kube.resources import ADMISSION_CHECKS, JOBS, WORKLOADS
 from pykueue.kube.transport import Request, Transport, WatchEvent
 
 BLOCKING = """
@@ -250,3 +251,117 @@ def test_the_scheduler_rests_when_a_flavor_that_would_fit_is_kept_for_another_qu
         assert (await s.conditions("second"))["QuotaReserved"][0] == "True"
 
     story(life, queues=COHORT)
+
+
+class _Forgetful:
+    """Forgets all history at the first reservation and lists nothing for a while; the answer takes 5 s."""
+
+    def __init__(self, inner: Transport, stack: Stack) -> None:
+        self._inner = inner
+        self._stack = stack
+        self.broken = False
+        self._reserved = False
+
+    async def call(self, request: Request) -> Any:
+        if self.broken and request.method == "GET" and request.path.endswith("/workloads"):
+            raise ConnectionError("reset by peer")
+        answer = await self._inner.call(request)
+        if "admission" in str((request.body or {}).get("status")) and not self._reserved:
+            self.broken = self._reserved = True
+            await self._stack.clock.sleep(5)
+        return answer
+
+    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        async for event in self._inner.watch(request):
+            if self.broken and "/workloads" in request.path:
+                raise ApiError(410, "Expired", "too old resource version")
+            yield event
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def test_a_reservation_that_was_taken_back_before_the_cache_saw_it_is_decided_anew() -> None:
+    async def life(s: Stack) -> None:
+        await s.stop_manager()
+        forgetful = _Forgetful(s.server.transport("pykueue-manager"), s)
+        s.server.transport = lambda user="": forgetful  # type: ignore[method-assign, assignment, return-value]
+        await s.apply(job("a"))
+        await s.start_manager()
+        await s.settle(3)
+        assert forgetful.broken
+        workload = await s.workload("a")
+        conditions = [
+            {**condition, "status": "False", "reason": "Pending", "message": "taken back"}
+            for condition in workload["status"]["conditions"]
+        ]
+        status = {"admission": None, "conditions": conditions}
+        await s.patch(WORKLOADS, workload["metadata"]["name"], {"status": status}, "status")
+        await s.settle(10)
+        forgetful.broken = False
+        await s.settle(60)
+        assert (await s.conditions("a"))["QuotaReserved"] == ("True", "QuotaReserved")
+
+    story(life)
+
+
+def test_a_check_that_answers_between_eviction_and_release_is_asked_again() -> None:
+    check = """
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: AdmissionCheck
+metadata: {name: ok}
+spec: {controllerName: example.com/ok}
+"""
+    queues = QUEUES.replace(
+        "spec:\n  namespaceSelector: {}",
+        "spec:\n  admissionChecksStrategy: {admissionChecks: [{name: ok}]}\n  namespaceSelector: {}",
+    )
+
+    async def life(s: Stack) -> None:
+        active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
+        condition = {**active, "lastTransitionTime": s.now()}
+        await s.patch(ADMISSION_CHECKS, "ok", {"status": {"conditions": [condition]}}, "status")
+        await s.apply(job("a"))
+        await s.settle()
+        name = (await s.workload("a"))["metadata"]["name"]
+
+        async def answer(state: str) -> None:
+            entry = {"name": "ok", "state": state, "message": "", "lastTransitionTime": s.now()}
+            await s.patch(WORKLOADS, name, {"status": {"admissionChecks": [entry]}}, "status")
+            await s.settle()
+
+        await answer("Ready")
+        await s.run_job("a")
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle()
+        await answer("Retry")
+        await s.stop_pods("a")
+        await s.settle()
+        await s.patch(WORKLOADS, name, {"spec": {"active": True}})
+        await s.settle()
+        assert (await s.conditions("a"))["QuotaReserved"] == ("True", "QuotaReserved")
+        (entry,) = (await s.workload("a"))["status"]["admissionChecks"]
+        assert (entry["state"], entry["retryCount"]) == ("Pending", 1)
+
+    story(life, queues=queues + check)
+
+
+def test_a_job_with_a_minimum_starts_again_when_fewer_pods_are_left_than_that() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(job("a", 4, annotations={"kueue.x-k8s.io/job-min-parallelism": "3"}))
+        await s.settle()
+        await s.run_job("a")
+        await s.job_status("a", succeeded=3, active=1, ready=1)
+        await s.settle()
+        name = (await s.workload("a"))["metadata"]["name"]
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle()
+        await s.stop_pods("a")
+        await s.settle()
+        await s.patch(WORKLOADS, name, {"spec": {"active": True}})
+        await s.settle()
+        assert not await s.suspended("a")
+        assert (await s.job("a"))["spec"]["parallelism"] == 1
+
+    story(life)

@@ -189,11 +189,11 @@ _SYNC_PATH = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTAT
 def _partial_admission_errors(job: Mapping[str, Any]) -> Iterable[FieldError]:
     text = annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION)
     if text is not None:
-        # A job that runs with fewer pods than it asked for has its parallelism lowered to what it got, and has
-        # it until it has stopped.
-        stopping = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
-        most = pod_count(job) - (1 if get(job, "spec", "suspend") and not stopping else 0)
-        if not text.isdecimal() or not 0 < int(text) <= most:
+        # From its start until it has stopped, a job has the parallelism that it was admitted with, which is
+        # even less than the minimum where some of its pods have ended before.
+        waits = get(job, "spec", "suspend") and annotations_of(job).get(names.STOPPING_ANNOTATION) != "true"
+        most = pod_count(job) - 1
+        if not text.isdecimal() or int(text) < 1 or (waits and int(text) > most):
             yield FieldError(_MINIMUM_PATH, INVALID, text, f"must be a whole number from 1 to {most}")
     text = annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)
     if text is not None and text not in ("true", "false"):

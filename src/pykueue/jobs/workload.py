@@ -132,9 +132,9 @@ def equivalent(
 
     Counts, containers and, while it is not admitted, tolerations are compared; node selectors, affinity and
     labels are not, because starting the job changes them. `admitted_counts` are given once the Workload holds
-    quota: a running job may have the admitted counts where it can be admitted in part, and a suspended one its
-    own. Where it cannot, fewer are admitted only because some pods have ended (reclaimable), and the job runs
-    with what it asks for.
+    quota: a running job may have the admitted counts where it can be admitted in part, and a suspended one
+    its own. Where it cannot, fewer are admitted only because some pods have ended (reclaimable), and the job
+    runs with what it asks for.
     """
     if get(workload, "spec", "maximumExecutionTimeSeconds") != max_execution_time(job):
         return False

@@ -256,19 +256,39 @@ class Scheduler:
             written = await self._writer.update(self._cluster.workloads, key, step)
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.warning("the decision on %s/%s could not be written: %s", *key, error)
-            await self._find_out(key)
+            await self._find_out(key, undo)
         if written is None:
             self._clock.call_later(RETRY, self._undone, undo)
+        else:
+            self._confirm(key, written, undo)
         return written
 
-    async def _find_out(self, key: Key) -> None:
+    def _confirm(self, key: Key, written: Object, undo: Callable[[], None]) -> None:
+        """Tell the engine that a decision was written, should the cache be unable to.
+
+        The cache may be listing anew, or may have come past this write to one that took it back before the
+        answer arrived; the engine, which waits to see its decision, would wait for ever.
+        """
+        cached = self._cluster.workload(key)
+        if cached is None:
+            return
+        if int(cached["metadata"]["resourceVersion"]) < int(written["metadata"]["resourceVersion"]):
+            self._tell("Workload", written)
+        elif not reading.has_quota(cached):
+            undo()
+            self._tell("Workload", cached)
+        self._wake.set()
+
+    async def _find_out(self, key: Key, undo: Callable[[], None]) -> None:
         """A write without an answer may have been made all the same, and the watch may be late to show it.
 
         What it may have given away must not be given to others before the server says that it was not.
         """
         while True:
             try:
-                await self._writer.reread(self._cluster.workloads, key)
+                stored = await self._writer.reread(self._cluster.workloads, key)
+                if stored is not None and reading.has_quota(stored):
+                    self._confirm(key, stored, undo)
                 return
             except ApiError as error:
                 if error.code < 500 and error.code != 429:

@@ -147,10 +147,7 @@ def evicted(workload: Workload, reason: str, message: str, now: float, cause: st
     result = with_condition(workload, EVICTED, "True", reason, message, now)
     for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
         result = replaced(result, ("status", field), None)
-    checks = get(workload, "status", "admissionChecks")
-    if checks:
-        again = [_reset_check(check, now) for check in checks]
-        result = replaced(result, ("status", "admissionChecks"), again)
+    result = _with_checks_reset(result, now)
     known = reading.condition(result, BLOCKED_ON_GATES)
     if known is not None and known.get("status") == "True":
         previously = f"Previously: {known.get('message')}"
@@ -160,6 +157,19 @@ def evicted(workload: Workload, reason: str, message: str, now: float, cause: st
         closed = [_closed_gate(gate, now) for gate in gates]
         result = replaced(result, ("status", "preemptionGates"), closed)
     return _counted(result, reason, cause)
+
+
+def _with_checks_reset(workload: Workload, now: float) -> Object:
+    """With all checks to be asked again.
+
+    At the release too: what a check said between eviction and release was about a reservation that is gone,
+    and a `Retry` left standing would keep the workload out for ever.
+    """
+    checks = get(workload, "status", "admissionChecks")
+    if not checks:
+        return dict(workload)
+    again = [_reset_check(check, now) for check in checks]
+    return replaced(workload, ("status", "admissionChecks"), again)
 
 
 def _reset_check(check: Mapping[str, Any], now: float) -> Object:
@@ -210,7 +220,7 @@ def released(workload: Workload, waits_for_pods: bool, now: float) -> Object:
     status: ConditionStatus = "True" if reason in _REQUEUED_AT_ONCE else "False"
     result = with_condition(workload, REQUEUED, status, reason, message, now)
     why = DEACTIVATED if reason.startswith(DEACTIVATED) else PENDING_EVALUATION
-    result = pending(result, why, message, now)
+    result = pending(_with_checks_reset(result, now), why, message, now)
     return waiting_for_start(result, now) if waits_for_pods else result
 
 
