@@ -7,6 +7,7 @@ frames that reached any watcher. Figures per CPU second say what one core of the
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import ssl
 import time
@@ -37,16 +38,22 @@ def gets(server: ServerProcess, prefix: str, objects: int, count: int) -> Iterat
     return (request(server, "GET", f"{WORKLOADS}/{prefix}-{n % objects}") for n in range(count))
 
 
-async def watched(
-    server: ServerProcess, ca: str, watchers: int, count: int, connections: int
-) -> dict[str, Any]:
-    """Status patches while many watch."""
+def current_version(server: ServerProcess) -> str:
+    """The resourceVersion to watch from."""
     asked = urllib.request.Request(
         f"https://{server.host}:{server.port}{WORKLOADS}?limit=1",
         headers={"Authorization": f"Bearer {server.token}"},
     )
     with urllib.request.urlopen(asked, context=server.context) as answer:
-        version = json.load(answer)["metadata"]["resourceVersion"]
+        version: str = json.load(answer)["metadata"]["resourceVersion"]
+    return version
+
+
+async def watched(
+    server: ServerProcess, ca: str, watchers: int, count: int, connections: int
+) -> dict[str, Any]:
+    """Status patches while many watch."""
+    version = await asyncio.to_thread(current_version, server)
     head = request(server, "GET", f"{WORKLOADS}?watch=true&resourceVersion={version}")
     crowd = Watchers(server.host, server.port, ca, head, watchers)
     try:

@@ -140,7 +140,7 @@ class Mirror:
         await self._watch(transport)
 
     async def _watch(self, transport: Transport) -> None:
-        query = {"resourceVersion": self.version, "allowWatchBookmarks": "true"}
+        query = {"watch": "true", "resourceVersion": self.version, "allowWatchBookmarks": "true"}
         async with aclosing(transport.watch(Request("GET", CONFIG_MAPS, query))) as events:
             async for event in events:
                 meta = event.object["metadata"]
@@ -194,7 +194,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
         assert version >= ledger.highest
         ledger.settle(found)
         # The history ended with the process: whoever is behind is told to list again.
-        first = Request("GET", CONFIG_MAPS, {"resourceVersion": "1"})
+        first = Request("GET", CONFIG_MAPS, {"watch": "true", "resourceVersion": "1"})
         with pytest.raises(ApiError) as gone:
             await anext(transport.watch(first))
         assert gone.value.code == 410

@@ -20,6 +20,7 @@ from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.registry import Convert, Endpoint
 from pykueue.embedded.apiserver.schema import custom_schema
 from pykueue.embedded.apiserver.services import Services
+from pykueue.embedded.apiserver.status import bad_request
 from pykueue.embedded.apiserver.tables import custom_cell, json_path
 from pykueue.embedded.kinds.base import NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.crd import CLEANUP_FINALIZER, is_established
@@ -232,7 +233,12 @@ class CustomResources:
             convert = webhook.convert
 
         def change(obj: Object, version: str) -> Object:
-            return {**obj, "apiVersion": version} if convert is None else convert(obj, version)
+            if convert is None:
+                return {**obj, "apiVersion": version}
+            try:
+                return convert(obj, version)
+            except ValueError as error:
+                raise bad_request(f"the object cannot be converted to {version}: {error}") from error
 
         return (lambda obj: change(obj, stored)), (lambda obj: change(obj, other))
 

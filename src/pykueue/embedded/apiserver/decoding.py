@@ -93,6 +93,13 @@ def decode(
         obj = kind.default(obj)
     if not endpoint.stored:
         storage = endpoint.storage
+        if not kind.typed:
+            # What does not fit its own version's schema cannot be converted.
+            causes = schema.validate(obj, old)
+            if causes:
+                raise invalid_object(
+                    endpoint.group, kind.kind, str(obj["metadata"].get("name") or ""), causes
+                )
         if kind.typed and old is None:
             causes = kind.validate(obj)
             if causes:

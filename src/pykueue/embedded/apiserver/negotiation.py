@@ -15,7 +15,7 @@ import yaml
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.protobuf import decode as decode_protobuf
 from pykueue.embedded.apiserver.status import bad_request, not_acceptable, unsupported_media_type
-from pykueue.embedded.apiserver.values import check_depth
+from pykueue.embedded.apiserver.values import MAX_DEPTH, check_depth
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -143,6 +143,7 @@ _Loader.yaml_implicit_resolvers = {
 
 def _yaml(data: bytes) -> Any:
     try:
+        _check_nesting(data)
         value = yaml.load(data, _Loader)
         if _nodes(value, {}) > _YAML_NODES:
             raise bad_request("the YAML document is too large once its aliases are followed")
@@ -150,6 +151,18 @@ def _yaml(data: bytes) -> Any:
         return orjson.loads(orjson.dumps(value))
     except (yaml.YAMLError, orjson.JSONDecodeError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the body is not valid YAML: {error}") from None
+
+
+def _check_nesting(data: bytes) -> None:
+    """Refuse YAML nested too deeply before it is read: reading takes the square of the depth in time."""
+    depth = 0
+    for event in yaml.parse(data, _Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise bad_request(f"the document is nested deeper than {MAX_DEPTH} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _nodes(value: Any, known: dict[int, int]) -> int:
