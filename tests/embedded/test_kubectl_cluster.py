@@ -178,4 +178,4 @@ class TestNotServed:
     def test_commands_in_containers(self, kubectl: Kubectl) -> None:
         kubectl.put(pod("p"))
         kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=60s")
-        assert "unable to upgrade connection" in kubectl.refused("exec", "p", "--", "ls")
+        assert "offers no exec, attach or port-forward" in kubectl.refused("exec", "p", "--", "ls")

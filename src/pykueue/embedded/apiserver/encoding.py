@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 import yaml
 
+from pykueue.clock import Clock
 from pykueue.embedded.apiserver.call import Answer, Call
+from pykueue.embedded.apiserver.connection import chunk
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.negotiation import YAML, Form
 from pykueue.embedded.apiserver.reads import Listing
@@ -134,23 +136,22 @@ def encode_listing(call: Call, listing: Listing, form: Form, now: float) -> byte
 class FrameEncoder:
     """Frames of one watch, in the form its client wants."""
 
-    def __init__(self, call: Call, form: Form) -> None:
+    def __init__(self, call: Call, form: Form, selection: str = "") -> None:
         self._endpoint: Endpoint = call.endpoint
         self._form = form
         self._include = call.query.get("includeObject", "Metadata")
-        self._columns_sent = False
+        self._columns_due = form.view == "Table"
         self._plain = form.view == "" and self._endpoint.stored
+        self._key = f"{form.view} {form.version} {self._include}\n{selection}"
 
-    def chunk(self, shown: Sequence[Shown], batch: Batch | None, now: float) -> bytes:
+    def chunk(self, shown: Sequence[Shown], batch: Batch | None, clock: Clock) -> bytes:
         """The frames as one chunk of an HTTP body, shared by watches that see a batch in the same form."""
-        if batch is None or self._form.view == "Table":
-            return _chunk(self.frames(shown, now))
-        key = ("chunk", self._endpoint, self._form)
-        found = batch.cache.get(key)
+        if batch is None or self._columns_due:
+            return chunk(self.frames(shown, clock.time()))
+        found: bytes | None = batch.cache.get(self._key)
         if found is None:
-            found = batch.cache[key] = _chunk(self.frames(shown, now))
-        chunk: bytes = found
-        return chunk
+            found = batch.cache[self._key] = chunk(self.frames(shown, clock.time()))
+        return found
 
     def frames(self, shown: Sequence[Shown], now: float) -> bytes:
         """The frames of some events."""
@@ -169,8 +170,8 @@ class FrameEncoder:
         form = self._form
         if form.view == "Table":
             meta = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            first = not self._columns_sent
-            self._columns_sent = True
+            first = self._columns_due
+            self._columns_due = False
             shown = table(self._endpoint.kind, [obj], meta, now, self._include, first, form.version)
             if not first:
                 shown["columnDefinitions"] = None
@@ -200,10 +201,6 @@ class FrameEncoder:
     def frame(self, kind: str, obj: Object) -> bytes:
         """One frame."""
         return orjson.dumps({"type": kind, "object": obj}) + b"\n"
-
-
-def _chunk(data: bytes) -> bytes:
-    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 _HEADS = {

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from email.utils import formatdate
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
 import orjson
-from aiohttp import web
 
 from pykueue.embedded.apiserver.authentication import AUTHENTICATED, Authenticator, unauthorized
 from pykueue.embedded.apiserver.call import Call, User, resolve, write_options
+from pykueue.embedded.apiserver.connection import Connection, Request
 from pykueue.embedded.apiserver.decoding import report_unknown
 from pykueue.embedded.apiserver.encoding import (
     LIST_VIEWS,
@@ -27,15 +28,15 @@ from pykueue.embedded.apiserver.encoding import (
     encode_listing,
 )
 from pykueue.embedded.apiserver.negotiation import (
-    BODY_LIMIT,
     OPENAPI_V2,
     OPENAPI_V2_ANSWER,
+    PLAIN,
+    PROTOBUF,
     Form,
     choose,
     decode_body,
     duplicate_fields,
     media_type,
-    too_large,
 )
 from pykueue.embedded.apiserver.openapi import v2_document
 from pykueue.embedded.apiserver.rbac import Access, forbidden
@@ -55,96 +56,141 @@ _BOOKMARK_INTERVAL = 60.0
 #: Seconds a watch may last when its client says nothing: chosen at random between these.
 _WATCH_TIME = (1800.0, 3600.0)
 #: Bytes a watcher may fall behind before its connection is closed.
-_WATCH_BACKLOG = 64 * 1024 * 1024
+_WATCH_BACKLOG = 16 * 1024 * 1024
 #: Initial events written between two pauses for the connection to take them.
 _SLICE = 500
-#: Seconds a client may take to send its body.
-_BODY_TIME = 60.0
 #: Requests, besides watches, carried out at the same time; more are told to try again.
 _IN_FLIGHT = 1000
 
-_HEADERS = {"Cache-Control": "no-cache, private", "Content-Type": "application/json"}
+#: Seconds between two looks for clients that stall.
+_CHECK_INTERVAL = 5.0
+#: Seconds requests are given to end, and bytes to leave, when the server stops.
+_STOP_TIME, _FLUSH_TIME = 5.0, 0.05
+
+_CACHE = b"Cache-Control: no-cache, private\r\n"
+_JSON = _CACHE + b"Content-Type: application/json\r\n"
+_TEXT = _CACHE + b"Content-Type: text/plain\r\n"
 _ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 _OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 
 
 class HttpFront:
-    """Answers HTTP requests for a server."""
+    """Answers HTTP requests for a server. The connections' `Handler`."""
 
     def __init__(self, server: Server, authenticator: Authenticator) -> None:
         self._server = server
         self._authenticator = authenticator
         self._in_flight = 0
+        self._connections: set[Connection] = set()
         #: Watches that are open, so that stopping can end them.
         self._watches: set[asyncio.Event] = set()
-        self.web_server = web.Server(
-            self._handle, access_log=None, handler_cancellation=True, keepalive_timeout=300.0
-        )
+        self._date = (0, b"")
+        self._loop = asyncio.get_running_loop()
+        self._check = self._loop.call_later(_CHECK_INTERVAL, self._look_after)
+
+    def connect(self) -> Connection:
+        """The protocol of a new connection."""
+        return Connection(self)
 
     async def close(self) -> None:
-        """End all watches and connections."""
+        """End all watches and connections; requests that are being carried out get a little time."""
+        self._check.cancel()
         for ended in self._watches:
             ended.set()
-        transports = [connection.transport for connection in self.web_server.connections]
-        self.web_server.pre_shutdown()  # idle connections need not be waited for
-        await self.web_server.shutdown(5.0)
-        for transport in transports:
-            if transport is not None:
-                transport.abort()  # nor their answer to the goodbye of TLS
+        busy = [one.task for one in self._connections if one.task is not None]
+        for connection in self._connections:
+            connection.finish()
+        if busy:
+            await asyncio.wait(busy, timeout=_STOP_TIME)
+            left = [one.gone for one in self._connections]
+            if left:
+                await asyncio.wait(left, timeout=_FLUSH_TIME)
+        for connection in list(self._connections):
+            connection.abort()
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _look_after(self) -> None:
+        now = self._loop.time()
+        for connection in list(self._connections):
+            connection.check(now)
+        self._check = self._loop.call_later(_CHECK_INTERVAL, self._look_after)
+
+    # -- what connections ask
+
+    def opened(self, connection: Connection) -> None:
+        self._connections.add(connection)
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def date_field(self) -> bytes:
+        second = int(self._server.clock.time())
+        known, field = self._date
+        if second != known:
+            field = f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
+            self._date = (second, field)
+        return field
+
+    async def handle(self, request: Request, connection: Connection) -> None:
         try:
-            return await self._answer(request)
+            await self._answer(request, connection)
         except ApiError as error:
-            return self._refuse(request, error)
-        except (ConnectionError, asyncio.CancelledError):
+            self._refuse(request, connection, error)
+        except ConnectionError:
             raise
         except Exception:
-            log.exception("%s %s failed", request.method, request.path)
-            return self._refuse(request, internal_error("the server failed to carry out the request"))
+            log.exception("%s %s failed", request.method, request.target)
+            fault = internal_error("the server failed to carry out the request")
+            self._refuse(request, connection, fault)
 
-    def _refuse(self, request: web.BaseRequest, error: ApiError) -> web.Response:
-        headers = dict(_HEADERS)
+    def _refuse(self, request: Request, connection: Connection, error: ApiError) -> None:
+        if connection.answered:  # too late to say so
+            raise ConnectionAbortedError(error.message)
+        fields = _JSON
         if error.retry_after is not None:
-            headers["Retry-After"] = str(int(error.retry_after))
-        if error.code == 413:
-            headers["Connection"] = "close"
-        return web.Response(status=error.code, body=orjson.dumps(to_status(error)), headers=headers)
+            fields += b"Retry-After: %d\r\n" % int(error.retry_after)
+        connection.answer(error.code, fields, orjson.dumps(to_status(error)))
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        raw_path, _, raw_query = request.raw_path.partition("?")
+    async def _answer(self, request: Request, connection: Connection) -> None:
+        if request.fault is not None:
+            raise request.fault
+        raw_path, _, raw_query = request.target.partition("?")
         path = unquote(raw_path) if "%" in raw_path else raw_path
-        user = self._user(request)
+        user = self._user(request, connection)
         if user is None:
             if path.rstrip("/") not in _OPEN_PATHS and not path.startswith(
                 ("/healthz/", "/livez/", "/readyz/")
             ):
                 raise unauthorized()
             user = _ANONYMOUS
-        elif "Impersonate-User" in request.headers:
+        elif b"impersonate-user" in request.headers:
             user = self._impersonated(request, user)
+        if request.upgrade:
+            self._refuse_upgrade(request)
         target = resolve(self._server.core.registry, path)
         if target is None:
-            return await self._document(request, path, user)
+            self._document(request, connection, path, user)
+            return
         query = dict(parse_qsl(raw_query, keep_blank_values=True)) if raw_query else {}
         method = request.method
-        call = Call(method, target, query, user, agent=_agent(request))
-        headers = request.headers
+        agent = request.header(b"user-agent").partition("/")[0][:128] or "unknown"
+        call = Call(method, target, query, user, agent=agent)
         if method == "GET":
             if call.flag("watch"):
-                return await self._watch(request, call)
+                await self._watch(request, connection, call)
+                return
             if target.subresource == "log":
-                return await self._logs(request, call)
+                await self._logs(connection, call)
+                return
         elif method not in ("POST", "PUT", "PATCH", "DELETE"):
             raise method_not_allowed()
         collection = not target.name and method in ("GET", "DELETE")
-        form = choose(headers.get("Accept", ""), LIST_VIEWS if collection else OBJECT_VIEWS)
+        form = choose(request.header(b"accept"), LIST_VIEWS if collection else OBJECT_VIEWS)
         if self._in_flight >= _IN_FLIGHT:
             raise ApiError(429, "TooManyRequests", "too many requests, please try again later", None, 1)
+        if method != "GET":
+            self._read_body(request, call)
         self._in_flight += 1
         try:
-            if method != "GET":
-                await self._read_body(request, call)
             answer = await self._server.handle(call)
         finally:
             self._in_flight -= 1
@@ -153,28 +199,33 @@ class HttpFront:
             body, code = encode_listing(call, answer, form, now), 200
         else:
             body, code = encode_answer(call, answer, form, now), answer.code
-        response = web.Response(status=code, body=body, headers=_HEADERS)
-        if form.view or form.media != "application/json":
-            response.headers["Content-Type"] = form.content_type
+        fields = _JSON if form is PLAIN else _fields(form)
         for warning in dict.fromkeys(call.warnings):
             quoted = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ").replace("\r", " ")
-            response.headers.add("Warning", f'299 - "{quoted}"')
-        return response
+            fields += f'Warning: 299 - "{quoted}"\r\n'.encode()
+        connection.answer(code, fields, body)
+
+    def _refuse_upgrade(self, request: Request) -> None:
+        """Programs in pods cannot be entered: exec, attach, port-forward, proxies (501)."""
+        wanted = request.header(b"upgrade").lower()
+        if request.method == "CONNECT" or wanted.startswith(("websocket", "spdy/")):
+            raise ApiError(
+                501,
+                "NotImplemented",
+                "this server offers no exec, attach or port-forward: no connection is upgraded",
+            )
 
     # -- who
 
-    def _user(self, request: web.BaseRequest) -> User | None:
-        transport = request.transport
-        if transport is not None:
-            certificate = transport.get_extra_info("peercert")
-            if certificate:
-                user = self._authenticator.by_certificate(certificate)
-                if user is not None:
-                    return user
-        header = request.headers.get("Authorization")
+    def _user(self, request: Request, connection: Connection) -> User | None:
+        if connection.certificate is not None:
+            user = self._authenticator.by_certificate(connection.certificate)
+            if user is not None:
+                return user
+        header = request.headers.get(b"authorization")
         if header is None:
             return None
-        scheme, _, token = header.partition(" ")
+        scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             raise unauthorized()
         user = self._authenticator.by_token(token.strip())
@@ -182,10 +233,9 @@ class HttpFront:
             raise unauthorized()
         return user
 
-    def _impersonated(self, request: web.BaseRequest, user: User) -> User:
-        headers = request.headers
-        name = headers["Impersonate-User"]
-        groups = tuple(headers.getall("Impersonate-Group", []))
+    def _impersonated(self, request: Request, user: User) -> User:
+        name = request.all(b"impersonate-user")[0]
+        groups = tuple(request.all(b"impersonate-group"))
         wanted = []
         if name.startswith("system:serviceaccount:") and name.count(":") == 3:
             namespace, account = name.split(":")[2:]
@@ -195,14 +245,14 @@ class HttpFront:
         else:
             wanted.append(Access("impersonate", "", "users", "", "", name))
         wanted += [Access("impersonate", "", "groups", "", "", group) for group in groups]
-        uid = headers.get("Impersonate-Uid", "")
+        uid = request.header(b"impersonate-uid")
         if uid:
             wanted.append(Access("impersonate", "authentication.k8s.io", "uids", "", "", uid))
         extra: dict[str, list[str]] = {}
-        for key in headers:
-            if key.lower().startswith("impersonate-extra-"):
-                field = unquote(key[len("impersonate-extra-") :].lower())
-                extra[field] = headers.getall(key)
+        for key in request.headers:
+            if key.startswith(b"impersonate-extra-"):
+                field = unquote(key[len(b"impersonate-extra-") :].decode("latin-1"))
+                extra[field] = request.all(key)
                 wanted += [
                     Access("impersonate", "authentication.k8s.io", "userextras", field, "", value)
                     for value in extra[field]
@@ -216,33 +266,16 @@ class HttpFront:
 
     # -- bodies
 
-    async def _read_body(self, request: web.BaseRequest, call: Call) -> None:
-        length = request.content_length
-        if length is not None and length > BODY_LIMIT:
-            raise too_large()
-        data = b""
-        content = request.content
-        if content.is_eof():  # all of it is here already
-            data = content.read_nowait()
-            if len(data) > BODY_LIMIT:
-                raise too_large()
-        elif request.body_exists:
-            try:
-                async with asyncio.timeout(_BODY_TIME):
-                    data = await _read(request)
-            except TimeoutError:
-                raise ApiError(408, "Timeout", "the request body took too long to arrive") from None
-        media = media_type(request.headers.get("Content-Type", ""))
+    def _read_body(self, request: Request, call: Call) -> None:
+        data = request.body
+        media = media_type(request.header(b"content-type"))
         call.content_type = media
         if not data:
             if call.method == "DELETE":
                 return
             raise ApiError(400, "BadRequest", "the request needs a body")
         call.body = decode_body(data, media, call.method)
-        if media != "application/vnd.kubernetes.protobuf" and call.query.get("fieldValidation") in (
-            "Strict",
-            "Warn",
-        ):
+        if media != PROTOBUF and call.query.get("fieldValidation") in ("Strict", "Warn"):
             self._check_duplicates(data, media, call)
 
     def _check_duplicates(self, data: bytes, media: str, call: Call) -> None:
@@ -254,98 +287,95 @@ class HttpFront:
 
     # -- documents
 
-    async def _document(self, request: web.BaseRequest, path: str, user: User) -> web.StreamResponse:
+    def _document(self, request: Request, connection: Connection, path: str, user: User) -> None:
         server = self._server
         if user is not _ANONYMOUS:
             server.authorize_path(user, request.method.lower(), path)
-        if request.method not in ("GET", "HEAD"):
-            return web.Response(status=404, text="404 page not found\n")
         plain = path.rstrip("/")
-        if plain.startswith(("/healthz", "/livez", "/readyz")):
-            return web.Response(
-                text="ok" if "verbose" not in request.raw_path else f"[+]ping ok\n{plain} check passed\n"
-            )
-        accept = request.headers.get("Accept", "")
-        if plain == "/metrics":
-            return web.Response(text=server.metrics_text())
-        if plain == "/openapi/v2":
-            return self._openapi_v2(accept)
-        if plain in ("/api", "/apis"):
-            form = choose(accept, ("APIGroupDiscoveryList",))
+        accept = request.header(b"accept")
+        if request.method not in ("GET", "HEAD"):
+            connection.answer(404, _TEXT, b"404 page not found\n")
+        elif plain.startswith(("/healthz", "/livez", "/readyz")):
+            text = f"[+]ping ok\n{plain} check passed\n" if "verbose" in request.target else "ok"
+            connection.answer(200, _TEXT, text.encode())
+        elif plain == "/metrics":
+            connection.answer(200, _TEXT, server.metrics_text().encode())
+        elif plain == "/openapi/v2":
+            self._openapi_v2(connection, accept)
+        else:
+            document: Any
+            form = choose(accept, ("APIGroupDiscoveryList",) if plain in ("/api", "/apis") else ())
             if form.view:
                 document = server.discovery.aggregated(plain == "/api", form.version)
-                return _document_response(document, form)
-        found = server.discovery.document(path)
-        if found is None:
-            return web.Response(status=404, text="404 page not found\n")
-        return _document_response(found, choose(accept, ()))
+            else:
+                document = server.discovery.document(path)
+            if document is None:
+                connection.answer(404, _TEXT, b"404 page not found\n")
+            else:
+                connection.answer(200, _fields(form), dump(document, form.media))
 
-    def _openapi_v2(self, accept: str) -> web.Response:
+    def _openapi_v2(self, connection: Connection, accept: str) -> None:
         if OPENAPI_V2 in accept or "proto-openapi" in accept:
-            return web.Response(body=v2_document(), headers={"Content-Type": OPENAPI_V2_ANSWER})
-        empty = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1"}, "paths": {}}
-        return web.Response(body=orjson.dumps(empty), headers=_HEADERS)
+            fields = _CACHE + f"Content-Type: {OPENAPI_V2_ANSWER}\r\n".encode()
+            connection.answer(200, fields, v2_document())
+        else:
+            empty = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1"}, "paths": {}}
+            connection.answer(200, _JSON, orjson.dumps(empty))
 
     # -- watches
 
-    async def _watch(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+    async def _watch(self, request: Request, connection: Connection, call: Call) -> None:
         server = self._server
         await server.authorize(call)
-        form = choose(request.headers.get("Accept", ""), OBJECT_VIEWS)
+        form = choose(request.header(b"accept"), OBJECT_VIEWS)
         if form.media != "application/json":
-            form = Form()
+            form = PLAIN
         watch = Watch(server.core, call)
-        encoder = FrameEncoder(call, form)
-        response = web.StreamResponse(headers=_HEADERS)
-        if form.view:
-            response.headers["Content-Type"] = form.content_type
-        response.enable_chunked_encoding()
-        transport: Any = request.transport
-        if transport is None:
-            raise ConnectionResetError("the client is gone")
+        encoder = FrameEncoder(call, form, watch.selection.key)
+        transport = connection.transport
         ended = asyncio.Event()
-        self._watches.add(ended)
-        early: list[list[Shown]] | None = []
+        waiting: list[tuple[list[Shown], Batch | None]] = []
+        early = True
         clock = server.clock
 
         def deliver(shown: list[Shown], batch: Batch | None) -> None:
-            if early is not None:
-                early.append(shown)
+            if early:
+                waiting.append((shown, batch))
                 return
-            transport.write(encoder.chunk(shown, batch, clock.time()))
+            transport.write(encoder.chunk(shown, batch, clock))
             if transport.get_write_buffer_size() > _WATCH_BACKLOG:
                 watch.stop()
                 transport.abort()
-                ended.set()
 
+        self._watches.add(ended)
         try:
-            await response.prepare(request)
+            connection.begin(_fields(form))
             try:
                 initial = await watch.start(deliver)
             except ApiError as error:
-                await response.write(encoder.frame("ERROR", to_status(error)))
-                await response.write_eof()
-                return response
+                connection.send(encoder.frame("ERROR", to_status(error)))
+                connection.end()
+                return
             for start in range(0, len(initial), _SLICE):
-                await response.write(encoder.frames(initial[start : start + _SLICE], clock.time()))
+                connection.send(encoder.frames(initial[start : start + _SLICE], clock.time()))
+                await connection.drain()
             if watch.options.marks_end:
                 mark = bookmark(watch.endpoint, watch.start_revision, True)
-                await response.write(encoder.bookmark(mark))
-            while early:
-                await response.write(encoder.frames(early.pop(0), clock.time()))
-            early = None
-            await self._keep_watching(watch, encoder, response, ended)
+                connection.send(encoder.bookmark(mark))
+            early = False
+            for shown, batch in waiting:
+                transport.write(encoder.chunk(shown, batch, clock))
+            await self._keep_watching(watch, encoder, connection, ended)
             watch.stop()
-            await response.write_eof()
+            connection.end()
         finally:
             watch.stop()
             self._watches.discard(ended)
-        return response
 
     async def _keep_watching(
-        self, watch: Watch, encoder: FrameEncoder, response: web.StreamResponse, ended: asyncio.Event
+        self, watch: Watch, encoder: FrameEncoder, connection: Connection, ended: asyncio.Event
     ) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         duration = watch.options.timeout or self._server.core.rng.uniform(*_WATCH_TIME)
         deadline = loop.time() + duration
         while (left := deadline - loop.time()) > 0:
@@ -356,37 +386,21 @@ class HttpFront:
             except TimeoutError:
                 pass
             if watch.options.bookmarks:
-                await response.write(encoder.bookmark(bookmark(watch.endpoint, watch.revision)))
+                connection.send(encoder.bookmark(bookmark(watch.endpoint, watch.revision)))
 
     # -- logs
 
-    async def _logs(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
+    async def _logs(self, connection: Connection, call: Call) -> None:
         await self._server.authorize(call)
-        lines: AsyncIterator[bytes] = await self._server.logs(call)
-        response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "text/plain"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
+        lines = await self._server.logs(call)
+        connection.begin(_TEXT)
         async for line in lines:
-            await response.write(line)
-        await response.write_eof()
-        return response
+            connection.send(line)
+            await connection.drain()
+        connection.end()
 
 
-def _document_response(document: Any, form: Form) -> web.Response:
-    headers = {**_HEADERS, "Content-Type": form.content_type}
-    return web.Response(body=dump(document, form.media), headers=headers)
-
-
-def _agent(request: web.BaseRequest) -> str:
-    agent = request.headers.get("User-Agent", "")
-    return agent.partition("/")[0][:128] or "unknown"
-
-
-async def _read(request: web.BaseRequest) -> bytes:
-    chunks, size = [], 0
-    async for chunk in request.content.iter_any():
-        size += len(chunk)
-        if size > BODY_LIMIT:
-            raise too_large()
-        chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+@lru_cache(maxsize=64)
+def _fields(form: Form) -> bytes:
+    """The header fields of an answer in a form."""
+    return _CACHE + f"Content-Type: {form.content_type}\r\n".encode()

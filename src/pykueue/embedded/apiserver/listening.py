@@ -21,6 +21,7 @@ import yaml
 from pykueue.embedded.apiserver.authentication import Authenticator
 from pykueue.embedded.apiserver.call import User
 from pykueue.embedded.apiserver.certificates import Authority, now_utc, write_private
+from pykueue.embedded.apiserver.connection import GOODBYE_TIME, HEAD_TIME
 from pykueue.embedded.apiserver.http import HttpFront
 
 if TYPE_CHECKING:
@@ -113,7 +114,14 @@ class Listener:
         context: ssl.SSLContext = authority.server_context(names)
         loop = asyncio.get_running_loop()
         self._socket_server = await loop.create_server(
-            self._front.web_server, host, port, ssl=context, backlog=1024, reuse_address=True
+            self._front.connect,
+            host,
+            port,
+            ssl=context,
+            backlog=1024,
+            reuse_address=True,
+            ssl_handshake_timeout=HEAD_TIME,
+            ssl_shutdown_timeout=GOODBYE_TIME,
         )
         port = self._socket_server.sockets[0].getsockname()[1]
         reach = "127.0.0.1" if host == "0.0.0.0" else "::1" if host == "::" else host

@@ -15,7 +15,6 @@ from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.reads import call_filter, invalid_version
 from pykueue.embedded.apiserver.registry import Endpoint
-from pykueue.embedded.apiserver.selectors import Filter
 from pykueue.embedded.apiserver.status import expired, forbidden, invalid_object
 from pykueue.embedded.store.memory import HistoryGoneError
 from pykueue.embedded.store.records import Batch, Event, Record
@@ -36,15 +35,14 @@ def _moved(record: Record, previous: Record) -> Record:
 class Selection:
     """What one watch shows of a table: a namespace, a selection, in one version of the kind."""
 
-    def __init__(self, endpoint: Endpoint, selected: Filter) -> None:
-        self.endpoint = endpoint
-        self._filter = selected
+    def __init__(self, call: Call) -> None:
+        self.endpoint = call.endpoint
+        self._filter = selected = call_filter(call)
         self._namespace = selected.namespace
-
-    @property
-    def everything(self) -> bool:
-        """Whether every event of the table is shown as it is."""
-        return self._namespace is None and not self._filter.selective
+        target, query = call.target, call.query
+        wanted = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        #: Equal for selections that show the same of a table.
+        self.key = "\n".join((self.endpoint.api_version, target.namespace, target.name, *wanted))
 
     def initial(self) -> list[Record]:
         """All objects selected now."""
@@ -58,10 +56,10 @@ class Selection:
 
     def show(self, events: Iterable[Event]) -> list[Shown]:
         """The events as this watch sees them."""
-        if self.everything:
-            return [(event.type, event.record) for event in events]
         shown: list[Shown] = []
         namespace, selective = self._namespace, self._filter.selective
+        if namespace is None and not selective:
+            return [(event.type, event.record) for event in events]
         for event in events:
             kind, record, previous = event
             if namespace is not None and record.key[0] != namespace:
@@ -138,13 +136,14 @@ def bookmark(endpoint: Endpoint, revision: int, initial_end: bool = False) -> Ob
 class Watch:
     """One open watch: a start (a snapshot or a place in history), then every published batch.
 
-    `deliver` gets what is shown of each batch, in order, from within the publication; it must not block.
+    `deliver` gets what is shown of each batch, in order, from within the publication; it must not block. The
+    batch comes along when all of it is concerned, so that watches of one selection can share its encoding.
     """
 
     def __init__(self, core: Core, call: Call) -> None:
         self.endpoint = call.endpoint
         self.options = WatchOptions(call)
-        self.selection = Selection(call.endpoint, call_filter(call))
+        self.selection = Selection(call)
         self._core = core
         self._after = 0
         self._unsubscribe: Callable[[], None] | None = None
@@ -154,16 +153,17 @@ class Watch:
 
         410 when the history asked for is gone.
         """
-        store, table = self._core.store, self.endpoint.table
+        store, table, selection = self._core.store, self.endpoint.table, self.selection
+        key = selection.key
         await store.settled(store.revision)
         # Nothing is awaited from here on: the start and the subscription are of one moment.
         if self.options.after is None:
             self._after = store.revision
-            shown: list[Shown] = [("ADDED", record) for record in self.selection.initial()]
+            initial: list[Shown] = [("ADDED", record) for record in selection.initial()]
         else:
             self._after = self.options.after
             try:
-                shown = self.selection.show(table.since(self._after))
+                initial = selection.show(table.since(self._after))
             except HistoryGoneError as error:
                 raise expired(f"too old resource version: {self._after} ({error.floor})") from None
             self._after = max(self._after, store.settled_revision)
@@ -172,16 +172,18 @@ class Watch:
             if batch.first <= self._after:
                 if batch.last <= self._after:
                     return
-                newer = self.selection.show(one for one in batch.events if one.revision > self._after)
+                newer = selection.show(one for one in batch.events if one.revision > self._after)
                 if newer:
                     deliver(newer, None)
                 return
-            news = self.selection.show(batch.events)
-            if news:
-                deliver(news, batch if self.selection.everything else None)
+            shown = batch.cache.get(key)
+            if shown is None:
+                shown = batch.cache[key] = selection.show(batch.events)
+            if shown:
+                deliver(shown, batch)
 
         self._unsubscribe = table.subscribe(on_batch)
-        return shown
+        return initial
 
     def stop(self) -> None:
         """Deliver no more."""
