@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
+import orjson
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional
 
@@ -41,6 +42,9 @@ _KEYWORDS: Final = frozenset(
 #: How property names that CEL cannot spell are written in rules.
 _ESCAPES: Final = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
 
+#: Values a program remembers to be true for, and bytes one of them may have.
+_MOST_REMEMBERED, _MOST_REMEMBERED_BYTES = 1024, 2048
+
 
 @cache
 def _environment(variables: tuple[str, ...]) -> Any:
@@ -63,12 +67,14 @@ class RuleError(ValueError):
 class Program:
     """One compiled expression over `self` and, in transition rules, `oldSelf`; or over other variables."""
 
-    __slots__ = ("_compiled", "_reads", "optional_old")
+    __slots__ = ("_compiled", "_held", "_reads", "optional_old")
 
     def __init__(
         self, text: str, optional_old: bool = False, variables: tuple[str, ...] = _VARIABLES
     ) -> None:
         self.optional_old = optional_old
+        #: What it was true for lately, as JSON.
+        self._held: set[bytes] = set()
         rewritten = rewrite(text)
         if optional_old:
             old = "size(_old) == 0 ? optional.none() : optional.of(_old[0])"
@@ -127,9 +133,22 @@ class Program:
         return found, ""
 
     def holds(self, data: Mapping[str, Any]) -> bool:
-        """Whether it is true, and nothing went wrong."""
+        """Whether it is true, and nothing went wrong.
+
+        The result depends on nothing but what is read, and many objects are alike in that: it is remembered.
+        """
         projected = {name: project(data[name], reads) for name, reads in self._reads.items() if name in data}
-        return self._compiled.eval(data=projected).value() is True
+        key = orjson.dumps(projected)
+        held = self._held
+        if key in held:
+            return True
+        if self._compiled.eval(data=projected).value() is not True:
+            return False
+        if len(key) <= _MOST_REMEMBERED_BYTES:
+            if len(held) >= _MOST_REMEMBERED:
+                held.clear()
+            held.add(key)
+        return True
 
 
 @dataclass(slots=True)

@@ -186,7 +186,14 @@ def project(value: Any, reads: Reads) -> Any:
     if type(value) is dict:
         if reads.element is not None or reads.size:
             return {name: _project_entry(name, inner, reads) for name, inner in value.items()}
-        return {name: project(value[name], below) for name, below in reads.fields.items() if name in value}
+        found = {}
+        for name, below in reads.fields.items():
+            if name in value:
+                inner = value[name]
+                kind = type(inner)
+                plain = below.whole or (kind is not dict and kind is not list)
+                found[name] = inner if plain else project(inner, below)
+        return found
     if type(value) is list:
         each = reads.element
         return [None] * len(value) if each is None else [project(inner, each) for inner in value]
