@@ -1,0 +1,57 @@
+"""Runs by seed from the command line; see `--help`."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections import Counter
+
+import click
+
+from pykueue.simulate.faults import play
+
+
+@click.command()
+@click.option("--seed", type=int, default=0, show_default=True, help="The (first) run.")
+@click.option(
+    "--runs", type=int, default=1, show_default=True, help="How many runs, with the seeds that follow."
+)
+@click.option(
+    "--seconds", type=float, default=None, help="Begin no new run after so many seconds of real time."
+)
+@click.option("--trace", is_flag=True, help="Print everything that happened, also when nothing went wrong.")
+@click.option("--keep-going", is_flag=True, help="Go on after a failure.")
+def main(seed: int, runs: int, seconds: float | None, trace: bool, keep_going: bool) -> None:
+    """Play runs with faults in virtual time; exits 1 when something that must never happen did."""
+    started = time.perf_counter()
+    faults: Counter[str] = Counter()
+    failed: list[int] = []
+    writes = played = deaths = 0
+    digests = hashlib.sha256()
+    for number in range(seed, seed + runs):
+        if seconds is not None and time.perf_counter() - started > seconds:
+            break
+        report = play(number)
+        played, writes, deaths = played + 1, writes + report.writes, deaths + report.deaths
+        faults += report.faults
+        digests.update(report.digest.encode())
+        if report.violations:
+            failed.append(number)
+            shown = report.text() if runs == 1 or not keep_going else f"seed {number}: {report.violations}"
+            click.echo(shown)
+            if not keep_going:
+                break
+        elif trace:
+            click.echo(report.text())
+    took = time.perf_counter() - started
+    click.echo(f"took {took:.1f} s, {took / max(1, played) * 1000:.0f} ms each", err=True)
+    click.echo(
+        f"{played} runs, {writes} writes checked, {deaths} restarts, faults: {dict(sorted(faults.items()))}; "
+        f"digest {digests.hexdigest()[:16]}; {len(failed)} failed: {failed[:50]}"
+    )
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A controller of admission checks: says yes, no, or later, when a seed wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+from pykueue.api.times import format_time
+from pykueue.clock import Clock
+from pykueue.jobs.objects import Object, get
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.kube.resources import ADMISSION_CHECKS, WORKLOADS
+from pykueue.manager.workloads import reading
+
+from .scenario import CHECK
+
+
+class CheckController:
+    """Answers for every Workload that reserved quota. Its own requests are reliable."""
+
+    def __init__(self, client: Client, clock: Clock, rng: random.Random) -> None:
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def activate(self) -> None:
+        """Tell that the check is served."""
+        condition = {
+            "type": "Active",
+            "status": "True",
+            "reason": "Active",
+            "message": "",
+            "lastTransitionTime": format_time(self._clock.time()),
+        }
+        status = {"status": {"conditions": [condition]}}
+        await self._client.patch(ADMISSION_CHECKS, CHECK, None, status, subresource="status")
+
+    def workload_stored(self, before: Object | None, after: Object | None) -> None:
+        """Called in the step of the write."""
+        if after is None or not reading.has_quota(after) or _state(after) != "Pending":
+            return
+        if before is None or not reading.has_quota(before) or _state(before) != "Pending":
+            task = asyncio.get_running_loop().create_task(self._answer(reading.key(after)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """End everything; returns what has to be awaited."""
+        for task in self._tasks:
+            task.cancel()
+        return list(self._tasks)
+
+    async def _answer(self, key: tuple[str, str]) -> None:
+        luck = self._rng.random()
+        state = "Ready" if luck < 0.8 else "Retry" if luck < 0.95 else "Rejected"
+        while True:
+            await self._clock.sleep(self._rng.uniform(0.1, 4.0))
+            try:
+                workload = await self._client.get(WORKLOADS, key[1], key[0])
+                if not reading.has_quota(workload) or _state(workload) != "Pending":
+                    return
+                await self._client.patch(
+                    WORKLOADS, key[1], key[0], self._patch(workload, state), subresource="status"
+                )
+                return
+            except ApiError as error:
+                if error.not_found:
+                    return
+                if not error.conflict and error.code < 500:
+                    raise
+
+    def _patch(self, workload: Object, state: str) -> Object:
+        answer: dict[str, Any] = {
+            "name": CHECK,
+            "state": state,
+            "message": state,
+            "lastTransitionTime": format_time(self._clock.time()),
+        }
+        if state == "Retry":
+            answer["requeueAfterSeconds"] = self._rng.choice((1, 5))
+        version = workload["metadata"]["resourceVersion"]
+        return {"metadata": {"resourceVersion": version}, "status": {"admissionChecks": [answer]}}
+
+
+def _state(workload: Object) -> str:
+    for check in get(workload, "status", "admissionChecks") or ():
+        if check.get("name") == CHECK:
+            return str(check.get("state"))
+    return ""

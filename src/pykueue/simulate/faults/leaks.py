@@ -1,0 +1,47 @@
+"""What a manager must have forgotten once nothing is left to do.
+
+This looks into its parts on purpose: what is kept for ever shows nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykueue.kube.workqueue import WorkQueue
+from pykueue.manager.manager import Manager
+from pykueue.manager.workloads import reading
+
+
+def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    """Expectations, queued work, failures and books that outlived their cause."""
+    for controller in (manager.queues.controller, manager.workloads.controller, *_controllers(manager)):
+        yield from _queue_leaks(controller.name, controller.queue)
+    if manager.scheduler._pends:
+        yield f"reasons that were never written: {sorted(manager.scheduler._pends)}"
+    writer = manager.scheduler._writer
+    if writer._locks:
+        yield f"turns that were never given back: {sorted(map(str, writer._locks))}"
+    living = {"/".join(reading.key(w)) for w in workloads if not reading.is_finished(w)}
+    known = set(manager.engine._state.records)
+    if living != known:
+        yield f"the engine knows {sorted(known)}, there are {sorted(living)}"
+    holding = {"/".join(reading.key(w)) for w in workloads if reading.has_quota(w)} & living
+    held = {key for key, record in manager.engine._state.records.items() if record.place == "holding"}
+    if holding != held:
+        yield f"the engine thinks that {sorted(held)} hold quota, in truth it is {sorted(holding)}"
+
+
+def _controllers(manager: Manager) -> Iterable[Any]:
+    return [jobs.controller for jobs in manager.jobs]
+
+
+def _queue_leaks(name: str, queue: WorkQueue[Any]) -> Iterable[str]:
+    for what, found in (
+        ("queued", queue._queue),
+        ("dirty", queue._dirty),
+        ("in work", queue._working),
+        ("failing", queue._failures),
+    ):
+        if found:
+            yield f"{name}: {what} without end: {sorted(map(str, found))}"

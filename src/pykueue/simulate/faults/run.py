@@ -1,0 +1,375 @@
+"""One run: a scenario played to its end, with everything checked on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pykueue.clock import VIRTUAL_EPOCH, Clock, VirtualLoop
+from pykueue.embedded.apiserver.admission import Webhook, WebhookFailedError
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.engine.engine import EngineError
+from pykueue.jobs.objects import Object
+from pykueue.kube.client import Client
+from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS
+from pykueue.manager.configuration import Configuration, parse
+from pykueue.manager.manager import Manager
+
+from .checks import CheckController
+from .invariants import Invariants
+from .jobrunner import JobRunner
+from .leaks import leaks
+from .scenario import Scenario, scenario
+from .stage import installed_store, open_server
+from .trace import Entry, Trace
+from .transport import NO_FAULTS, FaultyTransport, Rates
+from .users import Users
+
+#: Seconds everything may take to settle when there are no faults any more.
+PATIENCE = 4 * 3600.0
+#: Seconds between two looks at whether it has.
+LOOK = 20.0
+#: How often the time may be asked for before it has to move on.
+SPIN = 300_000
+
+
+@dataclass
+class Report:
+    """What came of one run."""
+
+    seed: int
+    violations: list[str]
+    faults: Counter[str]
+    writes: int
+    #: Virtual seconds it took.
+    lasted: float
+    digest: str
+    trace: list[Entry] = field(repr=False)
+    #: Managers that died on the way.
+    deaths: int = 0
+
+    def text(self, last: int | None = None) -> str:
+        """For people: what went wrong, what happened before, how to see it again."""
+        entries = self.trace if last is None else self.trace[-last:]
+        return "\n".join(
+            [
+                f"seed {self.seed}: {'; '.join(self.violations) or 'nothing went wrong'}",
+                *map(str, entries),
+                f"to run it again: python -m pykueue.simulate.faults --seed {self.seed}",
+            ]
+        )
+
+
+class JumpingClock(Clock):
+    """A wall clock that somebody sets, forward or back, while the loop's own time goes on as always."""
+
+    offset = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.offset
+
+
+class _Loop(VirtualLoop):
+    """Virtual time that tells when it stands still for ever, because somebody works without end."""
+
+    looked = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_spin: Callable[[], None] = lambda: None
+
+    def time(self) -> float:
+        self.looked += 1
+        if self.looked > SPIN:
+            self.looked = 0
+            self.on_spin()
+        return super().time()
+
+    def advance(self, seconds: float) -> None:
+        self.looked = 0
+        super().advance(seconds)
+
+
+class _ErrorsHeard(logging.Handler):
+    """Makes a violation of everything logged as an error: no fault from outside is one of ours."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(logging.ERROR)
+        self._trace = trace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        self._trace.violate(f"logged by {record.name}: {record.getMessage()} {error!r}")
+
+
+class _Run:
+    """The parts of one run."""
+
+    def __init__(
+        self, seed: int, plan: Scenario, rng: random.Random, clock: Clock, store: MemoryStore
+    ) -> None:
+        self.seed = seed
+        self.plan = plan
+        self.clock = clock
+        self.trace = Trace()
+        self.faults: Counter[str] = Counter()
+        self.deaths = 0
+        self._rng = rng
+        self._store = store
+        self._configuration: Configuration = parse(plan.configuration)
+        self._manager_clock = JumpingClock(VIRTUAL_EPOCH.timestamp())
+        self._crashed = asyncio.Event()
+        self._troubled = True
+
+    def _fork(self) -> random.Random:
+        return random.Random(self._rng.getrandbits(64))
+
+    async def play(self) -> None:
+        self.server: Server = await open_server(self._store, self.clock, self._fork())
+        self.invariants = Invariants(self.server, self.clock, self.trace)
+        client = Client(self.server.transport("user"), clock=self.clock)
+        self.users = Users(client, self.clock, self._fork(), self.plan, self.trace)
+        self.runner = JobRunner(
+            Client(self.server.transport("runner"), clock=self.clock),
+            self.clock,
+            self._fork(),
+            self.plan.stuck,
+        )
+        self.checks = CheckController(
+            Client(self.server.transport("checks"), clock=self.clock), self.clock, self._fork()
+        )
+        core = self.server.core
+        core.on_stored("batch/jobs", lambda _, new, old: self.runner.job_stored(*_objects(old, new)))
+        core.on_stored(
+            f"{WORKLOADS.group}/{WORKLOADS.plural}",
+            lambda _, new, old: self.runner.workload_stored(*_objects(old, new)),
+        )
+        core.on_stored(
+            f"{WORKLOADS.group}/{WORKLOADS.plural}",
+            lambda _, new, old: self.checks.workload_stored(*_objects(old, new)),
+        )
+        self._start_manager()
+        work = asyncio.create_task(self._story())
+        stopped = asyncio.create_task(self.trace.stopped.wait())
+        await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await self._end(work, stopped)
+        if not work.cancelled():
+            work.result()
+
+    async def _end(self, *tasks: asyncio.Task[Any]) -> None:
+        """Stop everything, and look at what is left."""
+        await self._stop_manager()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, *self.runner.stop(), *self.checks.stop(), return_exceptions=True)
+        await self.server.stop()
+        await asyncio.sleep(0)
+        if not self.trace.violations:
+            for left in self._left_over():
+                self.trace.violate(left)
+
+    def _left_over(self) -> Iterable[str]:
+        own = asyncio.current_task()
+        for task in asyncio.all_tasks():
+            if task is not own:
+                yield f"a task is left: {task.get_coro()}"
+        for timer in asyncio.get_running_loop()._scheduled:  # type: ignore[attr-defined]
+            if not timer.cancelled():
+                yield f"a timer is left: {timer}"
+
+    # The manager and its death
+
+    def _start_manager(self) -> None:
+        rates = self.plan.rates if self._troubled else NO_FAULTS
+        self.transport = FaultyTransport(
+            self.server.transport("manager"),
+            self.clock,
+            self._fork(),
+            rates,
+            self.trace,
+            self._crashed.set,
+        )
+        self.manager = Manager(self.transport, self._configuration, self._manager_clock, self._fork())
+        self.invariants.knows_quotas = self._knows_quotas
+        for hook in self.manager.webhooks():
+            self.server.admission.register(
+                Webhook(hook.name, hook.mutating, hook.rules, hook.review, hook.namespace_selector)
+            )
+        self._audit()
+        self._manager_task = asyncio.create_task(self.manager.run())
+        self._manager_task.add_done_callback(self._manager_ended)
+
+    def _audit(self) -> None:
+        """Have the engine check its books after every cycle."""
+        engine, cycle = self.manager.engine, self.manager.engine.cycle
+
+        def audited(now: float) -> Any:
+            decisions = cycle(now)
+            try:
+                engine.check()
+            except EngineError as error:
+                self.trace.violate(f"the engine's books are wrong: {error}")
+            return decisions
+
+        engine.cycle = audited  # type: ignore[method-assign]
+
+    def _manager_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.trace.violate(f"the manager ended: {task.exception()!r}")
+
+    def _knows_quotas(self) -> bool:
+        cluster = self.manager.cluster
+        for informer, resource in ((cluster.cluster_queues, CLUSTER_QUEUES), (cluster.cohorts, COHORTS)):
+            stored = {obj["metadata"]["name"]: obj for obj in self.invariants.objects(resource)}
+            known = {obj["metadata"]["name"]: obj for obj in informer.list()}
+            if {n: o.get("spec") for n, o in stored.items()} != {n: o.get("spec") for n, o in known.items()}:
+                return False
+        return True
+
+    async def _stop_manager(self) -> None:
+        self.transport.die()
+        self.faults += self.transport.faults
+        self._manager_task.cancel()
+        await asyncio.gather(self._manager_task, return_exceptions=True)
+        for hook in self.manager.webhooks():
+            self.server.admission.register(
+                Webhook(hook.name, hook.mutating, hook.rules, _unreachable, hook.namespace_selector)
+            )
+        await self.transport.drained()
+
+    async def _mortality(self) -> None:
+        """Restart the manager whenever it dies, as a Deployment would."""
+        while True:
+            await self._crashed.wait()
+            self._crashed.clear()
+            self.deaths += 1
+            await self._stop_manager()
+            await self.clock.sleep(self._rng.uniform(0.1, 10.0))
+            self._start_manager()
+            if self.deaths >= self.plan.deaths:
+                self.transport.rates = _immortal(self.transport.rates)
+
+    # What happens
+
+    async def _story(self) -> None:
+        if not self.plan.deaths:
+            self.transport.rates = _immortal(self.transport.rates)
+        restarts = asyncio.create_task(self._mortality())
+        try:
+            await self.users.set_up()
+            if self.plan.of_kind("AdmissionCheck"):
+                await self.checks.activate()
+            submitting = asyncio.create_task(self.users.submit())
+            await asyncio.gather(self.users.meddle(), self._jump(), self.clock.sleep(self.plan.trouble))
+            await self._calm()
+            await submitting
+            await self.users.mend()
+            await self._settle()
+        finally:
+            restarts.cancel()
+            await asyncio.gather(restarts, return_exceptions=True)
+        if not self.trace.violations:
+            await self._restart_changes_nothing()
+
+    async def _jump(self) -> None:
+        """Somebody sets the manager's clock, or the machine sleeps for a while."""
+        if not self.plan.jumps:
+            return
+        loop = asyncio.get_running_loop()
+        for _ in range(3):
+            await self.clock.sleep(self._rng.uniform(0.0, self.plan.trouble / 3))
+            seconds = self._rng.choice((-90.0, -5.0, 3.0, 60.0, 600.0))
+            if seconds > 0 and self._rng.random() < 0.5:
+                assert isinstance(loop, VirtualLoop)
+                loop.advance(seconds)
+                self.trace.note("fault", f"everything stands still for {seconds:g} s")
+            else:
+                self._manager_clock.offset += seconds
+                self.trace.note("fault", f"the manager's clock jumps by {seconds:g} s")
+
+    async def _calm(self) -> None:
+        """From now on everything works."""
+        self._troubled = False
+        self.transport.rates = NO_FAULTS
+        self.trace.note("run", "no more faults")
+        if self._crashed.is_set() or self._manager_task.done():
+            await self.clock.sleep(30.0)
+
+    async def _settle(self) -> None:
+        ends = self.clock.time() + PATIENCE
+        open_: list[str] = []
+        while self.clock.time() < ends:
+            await self.clock.sleep(LOOK)
+            open_ = self.invariants.unsettled()
+            if not open_:
+                break
+        for one in open_:
+            self.trace.violate(f"in the end {one}")
+        if not open_:
+            await self.clock.sleep(LOOK)
+            for left in leaks(self.manager, self.invariants.objects(WORKLOADS)):
+                self.trace.violate(left)
+
+    async def _restart_changes_nothing(self) -> None:
+        """The state rebuilt from the API is the state before: nothing is written."""
+        await self._stop_manager()
+        before = self.invariants.writes
+        self._start_manager()
+        await self.clock.sleep(LOOK)
+        if self.invariants.writes != before:
+            self.trace.violate("a restart of the manager in a settled cluster changed objects")
+
+
+def _immortal(rates: Rates) -> Rates:
+    return replace(rates, crash=0.0)
+
+
+def _objects(old: Any, new: Any) -> tuple[Object | None, Object | None]:
+    return (None if old is None else old.object, None if new is None else new.object)
+
+
+async def _unreachable(_: Object) -> Object:
+    raise WebhookFailedError("the manager is not running")
+
+
+def play(seed: int) -> Report:
+    """Play the run of this seed, in virtual time."""
+    rng = random.Random(seed)
+    plan = scenario(rng)
+    store = installed_store()
+
+    async def main() -> _Run:
+        run = _Run(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, _Loop)
+        loop.on_spin = lambda: run.trace.violate("somebody works without end while time stands still")
+        heard = _ErrorsHeard(run.trace)
+        logger = logging.getLogger("pykueue")
+        logger.addHandler(heard)
+        propagate, logger.propagate = logger.propagate, False
+        try:
+            await run.play()
+        finally:
+            logger.removeHandler(heard)
+            logger.propagate = propagate
+        return run
+
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        run = runner.run(main())
+        lasted = runner.get_loop().time()
+    return Report(
+        seed,
+        run.trace.violations,
+        run.faults,
+        run.invariants.writes,
+        lasted,
+        run.trace.digest(),
+        run.trace.entries,
+        run.deaths,
+    )

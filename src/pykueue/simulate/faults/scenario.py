@@ -1,0 +1,228 @@
+"""A small cluster with its troubles, made from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
+from pykueue.jobs.objects import Object
+
+from .transport import Rates
+
+API = "kueue.x-k8s.io/v1beta2"
+NAMESPACE = "default"
+#: The one admission check there may be.
+CHECK = "check"
+PRIORITIES = {"low": 10, "mid": 100, "high": 1000}
+
+
+@dataclass
+class Scenario:
+    """Everything a run begins with."""
+
+    configuration: str
+    #: Flavors, queues, priority classes, in an order in which they can be created.
+    objects: list[Object]
+    #: Jobs and the seconds after which each is created.
+    jobs: list[tuple[float, Object]]
+    rates: Rates
+    #: How likely a start of a job is one in which its pods do not get ready.
+    stuck: float
+    #: Seconds during which there are faults, and how many things users do in that time.
+    trouble: float
+    acts: int
+    #: How many times the manager dies at most.
+    deaths: int
+    #: Whether clocks jump.
+    jumps: bool
+
+    def of_kind(self, kind: str) -> list[Object]:
+        return [obj for obj in self.objects if obj["kind"] == kind]
+
+
+def scenario(rng: random.Random) -> Scenario:
+    """The scenario that the next numbers of `rng` stand for."""
+    waits = rng.random() < 0.5
+    cohorts = rng.choice(([], ["all"], ["all"], ["left", "right"]))
+    queues = [_cluster_queue(rng, f"cq{number}", cohorts) for number in range(rng.randint(1, 3))]
+    objects: list[Object] = [_object("ResourceFlavor", name, {}) for name in ("f0", "f1")]
+    objects += [
+        {**_object("WorkloadPriorityClass", name, None), "value": value} for name, value in PRIORITIES.items()
+    ]
+    if cohorts and rng.random() < 0.5:
+        objects.append(_cohort(rng, cohorts))
+    if rng.random() < 0.25:
+        objects.append(_object("AdmissionCheck", CHECK, {"controllerName": "example.com/check"}))
+        for queue in queues:
+            if rng.random() < 0.7:
+                queue["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
+    objects += queues
+    locals_ = [_local_queue(f"lq{number}", queue) for number, queue in enumerate(queues)]
+    if rng.random() < 0.4:
+        locals_.append(_local_queue("lqx", rng.choice(queues)))
+    objects += locals_
+    trouble = rng.uniform(20.0, 60.0)
+    jobs = [
+        (rng.uniform(0.0, trouble * 0.6), _job(rng, f"j{number}", rng.choice(locals_), queues))
+        for number in range(rng.randint(3, 7))
+    ]
+    return Scenario(
+        _configuration(rng, waits),
+        objects,
+        sorted(jobs, key=lambda pair: (pair[0], pair[1]["metadata"]["name"])),
+        _rates(rng),
+        rng.choice((0.0, 0.3)) if waits else 0.0,
+        trouble,
+        rng.choice((0, 3, 6, 10)),
+        rng.choice((0, 0, 1, 3)),
+        rng.random() < 0.2,
+    )
+
+
+def _object(kind: str, name: str, spec: Object | None) -> Object:
+    obj: Object = {"apiVersion": API, "kind": kind, "metadata": {"name": name}}
+    return obj if spec is None else {**obj, "spec": spec}
+
+
+def _configuration(rng: random.Random, waits: bool) -> str:
+    lines = ["apiVersion: config.kueue.x-k8s.io/v1beta2", "kind: Configuration"]
+    if waits:
+        lines += [
+            "waitForPodsReady:",
+            f"  timeout: {rng.choice((6, 12, 30))}s",
+            f"  blockAdmission: {'true' if rng.random() < 0.3 else 'false'}",
+            "  requeuingStrategy:",
+            f"    timestamp: {rng.choice(('Eviction', 'Creation'))}",
+            f"    backoffBaseSeconds: {rng.choice((1, 5, 20))}",
+        ]
+        if rng.random() < 0.4:
+            lines.append(f"    backoffLimitCount: {rng.choice((0, 1, 3))}")
+    if rng.random() < 0.2:
+        lines += [
+            "fairSharing:",
+            "  preemptionStrategies: [LessThanOrEqualToFinalShare, LessThanInitialShare]",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _cluster_queue(rng: random.Random, name: str, cohorts: list[str]) -> Object:
+    flavors = ["f0", "f1"] if rng.random() < 0.3 else ["f0"]
+    cohort = rng.choice(cohorts) if cohorts else ""
+    spec: Object = {
+        "namespaceSelector": {},
+        "queueingStrategy": rng.choice(("BestEffortFIFO", "BestEffortFIFO", "StrictFIFO")),
+        "resourceGroups": [
+            {
+                "coveredResources": ["cpu"],
+                "flavors": [{"name": flavor, "resources": [_quota(rng, bool(cohort))]} for flavor in flavors],
+            }
+        ],
+        "preemption": {
+            "withinClusterQueue": rng.choice(("Never", "LowerPriority", "LowerOrNewerEqualPriority")),
+        },
+        "stopPolicy": "None",
+    }
+    if cohort:
+        spec["cohortName"] = cohort
+        spec["preemption"]["reclaimWithinCohort"] = rng.choice(("Never", "LowerPriority", "Any"))
+        if spec["preemption"]["reclaimWithinCohort"] != "Never" and rng.random() < 0.3:
+            spec["preemption"]["borrowWithinCohort"] = {"policy": "LowerPriority"}
+    return _object("ClusterQueue", name, spec)
+
+
+def _quota(rng: random.Random, in_cohort: bool) -> Object:
+    nominal = rng.choice((4, 6, 8))
+    quota: Object = {"name": "cpu", "nominalQuota": nominal}
+    if in_cohort and rng.random() < 0.3:
+        quota["borrowingLimit"] = rng.choice((0, 2, 4))
+    if in_cohort and rng.random() < 0.3:
+        quota["lendingLimit"] = rng.choice((0, 2, nominal))
+    return quota
+
+
+def _cohort(rng: random.Random, names: list[str]) -> Object:
+    resources = [{"name": "cpu", "nominalQuota": rng.choice((0, 2, 4))}]
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f0", "resources": resources}]}]
+    spec: Object = {"resourceGroups": groups}
+    if len(names) > 1:
+        spec["parentName"] = "root"
+    return _object("Cohort", names[0], spec)
+
+
+def _local_queue(name: str, cluster_queue: Object) -> Object:
+    obj = _object(
+        "LocalQueue", name, {"clusterQueue": cluster_queue["metadata"]["name"], "stopPolicy": "None"}
+    )
+    return {**obj, "metadata": {"name": name, "namespace": NAMESPACE}}
+
+
+def _nominal(queue: Object) -> int:
+    flavors = queue["spec"]["resourceGroups"][0]["flavors"]
+    return min(int(flavor["resources"][0]["nominalQuota"]) for flavor in flavors)
+
+
+def _job(rng: random.Random, name: str, local_queue: Object, queues: list[Object]) -> Object:
+    """A Job that fits its queue when that is empty."""
+    size = min(_nominal(queue) for queue in queues)
+    cpu = rng.choice((1, 1, 2))
+    parallelism = rng.randint(1, size // cpu)
+    labels = {QUEUE_LABEL: local_queue["metadata"]["name"]}
+    if rng.random() < 0.5:
+        labels[PRIORITY_CLASS_LABEL] = rng.choice(list(PRIORITIES))
+    annotations: dict[str, str] = {}
+    if parallelism > 1 and rng.random() < 0.2:
+        annotations["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, parallelism - 1))
+    return job(name, labels, annotations, parallelism, cpu, parallelism * rng.choice((1, 1, 2)))
+
+
+def job(
+    name: str,
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    parallelism: int,
+    cpu: int,
+    completions: int,
+) -> Object:
+    """A Job manifest."""
+    container: Object = {"name": "main", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
+    metadata: dict[str, Any] = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    if annotations:
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {
+            "parallelism": parallelism,
+            "completions": completions,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+def _rates(rng: random.Random) -> Rates:
+    """Some runs have a little of everything, others much of one thing."""
+
+    def some(*values: float) -> float:
+        return rng.choice((0.0, 0.0, *values))
+
+    delay = some(0.05, 0.5, 3.0)
+    stall_time = some(0.2, 2.0, 8.0)
+    rates = Rates(
+        conflict=some(0.02, 0.2),
+        error=some(0.02, 0.1),
+        patience=some(0.02, 0.1),
+        lost=some(0.02, 0.1),
+        unsure=some(0.02, 0.2),
+        slow=rng.choice((0.1, 0.5, 1.0)) if delay else 0.0,
+        delay=delay,
+        drop=some(0.02, 0.2),
+        gone=some(0.1, 0.5),
+        stall=rng.choice((0.05, 0.3)) if stall_time else 0.0,
+        stall_time=stall_time,
+        crash=some(0.01, 0.03),
+        no_events=rng.random() < 0.8,
+    )
+    return rates if rng.random() < 0.9 else replace(rates, unsure=0.4)

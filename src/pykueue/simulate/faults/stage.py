@@ -1,0 +1,49 @@
+"""An API server for each run, without installing everything each time."""
+
+from __future__ import annotations
+
+import random
+
+from pykueue.api.conversion import convert
+from pykueue.api.crds import crds
+from pykueue.clock import Clock, run_virtual
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.kube.resources import KUEUE_GROUP
+
+_installed: MemoryStore | None = None
+
+
+def installed_store() -> MemoryStore:
+    """A new store that holds what a fresh cluster with the project's kinds does.
+
+    Must not be called while an event loop runs the first time.
+    """
+    global _installed
+    if _installed is None:
+        _installed = run_virtual(_install)
+    store = MemoryStore()
+    store.revision = store.settled_revision = _installed.revision
+    for table in _installed.tables():
+        copy = store.table(table.name)
+        for record in table:
+            copy.set(record)
+    return store
+
+
+async def _install(clock: Clock) -> MemoryStore:
+    store = MemoryStore()
+    server = Server(store, clock, random.Random(0))
+    await server.start()
+    server.register_conversion(KUEUE_GROUP, convert)
+    await server.install_crds(crds())
+    await server.stop()
+    return store
+
+
+async def open_server(store: MemoryStore, clock: Clock, rng: random.Random) -> Server:
+    """A started server over a store of `installed_store`."""
+    server = Server(store, clock, rng)
+    server.register_conversion(KUEUE_GROUP, convert)
+    await server.start()
+    return server

@@ -1,0 +1,305 @@
+"""What users and administrators do to a cluster while it is in trouble, and how it is mended afterwards.
+
+Their requests go straight to the API server. What it refuses (a rule says no, the manager's webhooks are
+down) they note and leave.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
+from pykueue.clock import Clock
+from pykueue.jobs.objects import Object, get
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.kube.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    JOBS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
+
+from .scenario import NAMESPACE, PRIORITIES, Scenario
+from .trace import Trace
+
+_RESOURCES: dict[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        ADMISSION_CHECKS,
+        CLUSTER_QUEUES,
+        COHORTS,
+        JOBS,
+        LOCAL_QUEUES,
+        RESOURCE_FLAVORS,
+        WORKLOAD_PRIORITY_CLASSES,
+    )
+}
+#: Seconds after which a user tries again to create what the server did not take.
+AGAIN = 2.0
+#: Seconds after which something that is being deleted must be gone.
+PATIENCE = 4 * 3600.0
+
+
+class Users:
+    """Everybody who works with `kubectl` in a run."""
+
+    def __init__(
+        self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._scenario = scenario
+        self._trace = trace
+        self._acts: tuple[Callable[[], Awaitable[str]], ...] = (
+            self._delete_job,
+            self._delete_job,
+            self._edit_job,
+            self._edit_job,
+            self._move_job,
+            self._change_priority,
+            self._stop_queue,
+            self._stop_queue,
+            self._stop_local_queue,
+            self._change_quota,
+            self._change_quota,
+            self._deactivate,
+            self._deactivate,
+            self._activate,
+            self._delete_workload,
+            self._delete_local_queue,
+            self._delete_cluster_queue,
+            self._change_cohort,
+            self._change_class,
+        )
+
+    async def set_up(self) -> None:
+        """Create the queues and what belongs to them."""
+        for obj in self._scenario.objects:
+            await self._create(_RESOURCES[obj["kind"]], obj)
+
+    async def submit(self) -> None:
+        """Create the jobs, each at its time."""
+        start = self._clock.time()
+        for at, job in self._scenario.jobs:
+            await self._clock.sleep(start + at - self._clock.time())
+            await self._create(JOBS, job)
+
+    async def meddle(self) -> None:
+        """Do one thing after the other, at random times."""
+        rng = self._rng
+        times = sorted(rng.uniform(0.0, self._scenario.trouble) for _ in range(self._scenario.acts))
+        start = self._clock.time()
+        for at in times:
+            await self._clock.sleep(start + at - self._clock.time())
+            act = rng.choice(self._acts)
+            try:
+                done = await act()
+            except ApiError as error:
+                done = f"{act.__name__[1:]} is refused: {error.message}"
+            if done:
+                self._trace.note("user", done)
+
+    async def mend(self) -> None:
+        """Put all queues back as they were, and activate half of what is deactivated."""
+        self._trace.note("user", "mends everything")
+        for kind in ("Cohort", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass"):
+            for wanted in self._scenario.of_kind(kind):
+                await self._restore(_RESOURCES[kind], wanted)
+        for workload in await self._all(WORKLOADS):
+            if get(workload, "spec", "active") is False and self._rng.random() < 0.5:
+                await self._patch(WORKLOADS, workload, {"spec": {"active": True}})
+
+    async def _restore(self, resource: Resource, wanted: Object) -> None:
+        name, namespace = wanted["metadata"]["name"], wanted["metadata"].get("namespace")
+        gives_up = self._clock.time() + PATIENCE
+        while True:
+            try:
+                known = await self._client.get(resource, name, namespace)
+            except ApiError as error:
+                if not error.not_found:
+                    raise
+                await self._create(resource, wanted)
+                return
+            if not known["metadata"].get("deletionTimestamp"):
+                break
+            if self._clock.time() > gives_up:
+                self._trace.violate(f"{name} is being deleted without end")
+                return
+            await self._clock.sleep(AGAIN)
+        patch = {key: wanted[key] for key in ("spec", "value") if key in wanted}
+        if resource is COHORTS or resource is CLUSTER_QUEUES:
+            patch["spec"] = {
+                **{key: None for key in known["spec"] if key not in wanted["spec"]},
+                **patch["spec"],
+            }
+        await self._client.patch(resource, name, namespace, patch)
+
+    # One thing at a time
+
+    async def _all(self, resource: Resource) -> list[Object]:
+        return (await self._client.list(resource)).items
+
+    async def _one(
+        self, resource: Resource, wanted: Callable[[Object], Any] = lambda _: True
+    ) -> Object | None:
+        found = [obj for obj in await self._all(resource) if wanted(obj)]
+        return self._rng.choice(found) if found else None
+
+    async def _create(self, resource: Resource, obj: Object) -> None:
+        """Create, and try again as long as the server is in no state to take it."""
+        for _ in range(200):
+            try:
+                await self._client.create(resource, obj)
+                return
+            except ApiError as error:
+                if error.already_exists and resource is JOBS:
+                    return
+                if error.code < 500 and not error.already_exists:
+                    self._trace.violate(f"{obj['metadata']['name']} is refused: {error.message}")
+                    return
+                await self._clock.sleep(AGAIN)
+        self._trace.violate(f"{obj['metadata']['name']} could not be created")
+
+    async def _patch(self, resource: Resource, obj: Object, patch: Object) -> None:
+        await self._client.patch(resource, obj["metadata"]["name"], obj["metadata"].get("namespace"), patch)
+
+    async def _delete_job(self) -> str:
+        job = await self._one(JOBS)
+        if job is None:
+            return ""
+        await self._client.delete(JOBS, job["metadata"]["name"], NAMESPACE, propagation="Background")
+        if self._rng.random() < 0.3:
+            metadata = {key: job["metadata"].get(key) for key in ("name", "namespace")}
+            labels = {key: job["metadata"]["labels"][key] for key in (QUEUE_LABEL,)}
+            spec = {key: job["spec"][key] for key in ("parallelism", "completions")}
+            pods = {key: job["spec"]["template"]["spec"][key] for key in ("restartPolicy", "containers")}
+            fresh = {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {**metadata, "labels": labels},
+                "spec": {**spec, "template": {"spec": pods}},
+            }
+            await self._create(JOBS, fresh)
+            return f"deletes job {job['metadata']['name']} and creates it again"
+        return f"deletes job {job['metadata']['name']}"
+
+    async def _edit_job(self) -> str:
+        job = await self._one(JOBS, lambda job: not get(job, "status", "completionTime"))
+        if job is None:
+            return ""
+        parallelism = self._rng.randint(1, max(1, int(job["spec"]["parallelism"])))
+        await self._patch(JOBS, job, {"spec": {"parallelism": parallelism}})
+        return f"sets parallelism {parallelism} of job {job['metadata']['name']}"
+
+    async def _move_job(self) -> str:
+        job, queue = await self._one(JOBS), await self._one(LOCAL_QUEUES)
+        if job is None or queue is None:
+            return ""
+        name = queue["metadata"]["name"]
+        await self._patch(JOBS, job, {"metadata": {"labels": {QUEUE_LABEL: name}}})
+        return f"moves job {job['metadata']['name']} to {name}"
+
+    async def _change_priority(self) -> str:
+        job, name = await self._one(JOBS), self._rng.choice(list(PRIORITIES))
+        if job is None:
+            return ""
+        await self._patch(JOBS, job, {"metadata": {"labels": {PRIORITY_CLASS_LABEL: name}}})
+        return f"gives job {job['metadata']['name']} priority {name}"
+
+    async def _change_class(self) -> str:
+        name, value = self._rng.choice(list(PRIORITIES)), self._rng.randint(1, 2000)
+        await self._client.patch(WORKLOAD_PRIORITY_CLASSES, name, None, {"value": value})
+        return f"makes priority {name} worth {value}"
+
+    async def _stop_queue(self) -> str:
+        queue, policy = await self._one(CLUSTER_QUEUES), self._rng.choice(("None", "Hold", "HoldAndDrain"))
+        if queue is None:
+            return ""
+        await self._patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": policy}})
+        return f"sets stopPolicy {policy} of {queue['metadata']['name']}"
+
+    async def _stop_local_queue(self) -> str:
+        queue, policy = await self._one(LOCAL_QUEUES), self._rng.choice(("None", "Hold", "HoldAndDrain"))
+        if queue is None:
+            return ""
+        await self._patch(LOCAL_QUEUES, queue, {"spec": {"stopPolicy": policy}})
+        return f"sets stopPolicy {policy} of {queue['metadata']['name']}"
+
+    async def _change_quota(self) -> str:
+        queue = await self._one(CLUSTER_QUEUES)
+        if queue is None:
+            return ""
+        groups = queue["spec"]["resourceGroups"]
+        flavor = self._rng.randrange(len(groups[0]["flavors"]))
+        nominal = self._rng.choice((0, 2, 4, 10))
+        flavors = [
+            {**one, "resources": [{"name": "cpu", "nominalQuota": nominal}]} if number == flavor else one
+            for number, one in enumerate(groups[0]["flavors"])
+        ]
+        await self._patch(
+            CLUSTER_QUEUES, queue, {"spec": {"resourceGroups": [{**groups[0], "flavors": flavors}]}}
+        )
+        return f"sets quota {nominal} of {queue['metadata']['name']}"
+
+    async def _change_cohort(self) -> str:
+        queue = await self._one(CLUSTER_QUEUES, lambda queue: not _limits(queue))
+        if queue is None:
+            return ""
+        name = self._rng.choice(("all", "left", "other", None))
+        await self._patch(CLUSTER_QUEUES, queue, {"spec": {"cohortName": name}})
+        return f"puts {queue['metadata']['name']} into cohort {name}"
+
+    async def _deactivate(self) -> str:
+        workload = await self._one(WORKLOADS)
+        if workload is None:
+            return ""
+        await self._patch(WORKLOADS, workload, {"spec": {"active": False}})
+        return f"deactivates {workload['metadata']['name']}"
+
+    async def _activate(self) -> str:
+        workload = await self._one(WORKLOADS, lambda workload: get(workload, "spec", "active") is False)
+        if workload is None:
+            return ""
+        await self._patch(WORKLOADS, workload, {"spec": {"active": True}})
+        return f"activates {workload['metadata']['name']}"
+
+    async def _delete_workload(self) -> str:
+        workload = await self._one(WORKLOADS)
+        if workload is None:
+            return ""
+        await self._client.delete(WORKLOADS, workload["metadata"]["name"], NAMESPACE)
+        return f"deletes workload {workload['metadata']['name']}"
+
+    async def _delete_local_queue(self) -> str:
+        queue = await self._one(LOCAL_QUEUES)
+        if queue is None:
+            return ""
+        await self._client.delete(LOCAL_QUEUES, queue["metadata"]["name"], NAMESPACE)
+        return f"deletes {queue['metadata']['name']}"
+
+    async def _delete_cluster_queue(self) -> str:
+        queue = await self._one(CLUSTER_QUEUES)
+        if queue is None:
+            return ""
+        await self._client.delete(CLUSTER_QUEUES, queue["metadata"]["name"])
+        return f"deletes {queue['metadata']['name']}"
+
+
+def _limits(queue: Object) -> bool:
+    """Whether it has limits that mean something only in a cohort."""
+    resources = [
+        resource
+        for group in queue["spec"]["resourceGroups"]
+        for flavor in group["flavors"]
+        for resource in flavor["resources"]
+    ]
+    return any({"borrowingLimit", "lendingLimit"} & resource.keys() for resource in resources)

@@ -1,0 +1,48 @@
+"""Runs by seed: the whole stack in virtual time while everything around the manager goes wrong.
+
+docs/testing.md says how they are made. `PYKUEUE_FAULT_RUNS` is how many there are (2000 unless set),
+`PYKUEUE_FAULT_SEED` the first seed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from pykueue.simulate.faults import play
+
+RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "2000"))
+FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
+#: Runs per test, so that cores can share them.
+BATCH = 100
+#: Lines of the trace that a failure shows.
+SHOWN = 120
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + RUNS, BATCH))
+def test_whatever_fails_nothing_is_lost_or_given_twice(first: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(first, min(first + BATCH, FIRST + RUNS)):
+        report = play(seed)
+        assert not report.violations, report.text(SHOWN)
+        seen += report.faults
+    if RUNS >= BATCH:
+        every = {"conflict", "error", "patience", "lost", "unsure", "slow", "drop", "gone", "stall"}
+        assert every <= seen.keys()
+
+
+def _played(hash_seed: str) -> str:
+    command = [sys.executable, "-m", "pykueue.simulate.faults", "--seed", "11", "--runs", "4", "--keep-going"]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+
+
+def test_a_run_is_determined_by_its_seed() -> None:
+    assert play(7).digest == play(7).digest
+    first = _played("1")
+    assert "4 runs" in first
+    assert first == _played("2")
