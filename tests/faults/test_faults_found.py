@@ -8,7 +8,7 @@ from typing import Any
 from manager_stack import QUEUES, Stack, job, story
 
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import ADMISSION_CHECKS, JOBS, WORKLOADS
+from pykueue.kube.resources import ADMISSION_CHECKS, COHORTS, JOBS, WORKLOADS
 from pykueue.kube.transport import Request, Transport, WatchEvent
 
 BLOCKING = """
@@ -365,3 +365,41 @@ def test_a_job_with_a_minimum_starts_again_when_fewer_pods_are_left_than_that() 
         assert (await s.job("a"))["spec"]["parallelism"] == 1
 
     story(life)
+
+
+def test_the_share_of_a_cohort_follows_what_its_queues_use() -> None:
+    queues = (
+        QUEUES.replace("  namespaceSelector: {}", "  cohortName: left\n  namespaceSelector: {}")
+        + """
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: left}
+spec: {parentName: root}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: root}
+spec:
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: default-flavor
+      resources: [{name: cpu, nominalQuota: 10}]
+"""
+    )
+
+    async def life(s: Stack) -> None:
+        async def share() -> int:
+            status = (await s.get(COHORTS, "left")).get("status") or {}
+            return int((status.get("fairSharing") or {}).get("weightedShare") or 0)
+
+        assert await share() == 0
+        await s.apply(job("a", 15))
+        await s.settle(5)
+        assert await share() == 250
+        await s.finish_job("a")
+        await s.settle(5)
+        assert await share() == 0
+
+    story(life, "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare]}", queues)

@@ -90,6 +90,7 @@ class QueueController:
             names = {standing.cluster_queue, str(get(local, "spec", "clusterQueue") or "") if local else ""}
             for name in sorted(names - {""}):
                 self._add("ClusterQueue", "", name)
+                self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
 
     def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         name = (old if new is None else new)["metadata"]["name"]
@@ -102,6 +103,25 @@ class QueueController:
             self._add("ResourceFlavor", "", flavor)
         for check in sorted(checks):
             self._add("AdmissionCheck", "", check)
+        if self._fair and (old is None or new is None or old.get("spec") != new.get("spec")):
+            self._add_all_shares()
+
+    def _add_cohorts_above(self, queue: Mapping[str, Any] | None) -> None:
+        """Their shares change with what the queue uses."""
+        name = str(get(queue, "spec", "cohortName") or "") if self._fair and queue is not None else ""
+        seen: set[str] = set()
+        while name and name not in seen:
+            seen.add(name)
+            self._add("Cohort", "", name)
+            cohort = self._cluster.cohorts.get("", name)
+            name = str(get(cohort, "spec", "parentName") or "") if cohort is not None else ""
+
+    def _add_all_shares(self) -> None:
+        """A share is part of what the whole tree has to lend, which a change of any quota changes."""
+        for queue in self._cluster.cluster_queues.list():
+            self._add("ClusterQueue", "", queue["metadata"]["name"])
+        for cohort in self._cluster.cohorts.list():
+            self._add("Cohort", "", cohort["metadata"]["name"])
 
     def _local_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         queue = old if new is None else new
@@ -129,6 +149,8 @@ class QueueController:
     def _cohort_changed(self, type_: str, old: Any, new: Any) -> None:
         if self._fair:
             self._add("Cohort", "", (old if new is None else new)["metadata"]["name"])
+            if old is None or new is None or old.get("spec") != new.get("spec"):
+                self._add_all_shares()
 
     # The work
 
