@@ -295,3 +295,23 @@ def test_a_noted_write_is_read_at_once_and_never_taken_back_by_an_older_event() 
             assert informer.get("a", "y") is None
 
     run_virtual(main)
+
+
+def test_a_write_is_noted_while_the_cache_lists_anew_and_outlives_a_list_made_before_it() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+        informer = maps(api, clock)
+        async with running(informer):
+            await informer.synced()
+            api.refusals.append(ApiError(503, "ServiceUnavailable", "later"))
+            api.forget_history()
+            api.drop_watches(ApiError(410, "Expired", "too old"))
+            await clock.sleep(0.1)
+            written = api.put(CONFIG_MAPS, "x", "a", data={"v": "2"})
+            informer.note(written)
+            assert informer.get("a", "x") == written
+            await clock.sleep(60)
+            assert informer.get("a", "x") == written
+
+    run_virtual(main)

@@ -137,7 +137,10 @@ class Informer:
         passed by is not taken: it may be gone again.
         """
         entry = self._entry(obj)
-        if entry is None or self._version is None or not _older(self._version, entry.version):
+        if entry is None or not self.has_synced:
+            return
+        # While the cache lists anew it has no version: the list then says whether the object is still there.
+        if self._version is not None and not _older(self._version, entry.version):
             return
         known = self._entries.get(_key(obj))
         if known is None or _older(known.version, entry.version):
