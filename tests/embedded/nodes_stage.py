@@ -13,7 +13,7 @@ from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import EVENTS, PODS
+from pykueue.kube.resources import EVENTS, PODS, PRIORITY_CLASSES
 
 SIM = "sim.pykueue.io/"
 EPOCH = parse_time("2026-01-01T00:00:00Z")
@@ -68,7 +68,22 @@ class Stage:
 
     async def create(self, *pods):
         for one in pods:
+            if "priority" in one["spec"]:
+                one = await self._with_class(one)
             await self.client.create(PODS, one)
+
+    async def _with_class(self, pod):
+        """The pod with a class of its priority: only classes give pods priorities."""
+        spec = dict(pod["spec"])
+        value = spec.pop("priority")
+        spec["priorityClassName"] = name = f"priority-{value}"
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": value}
+        try:
+            await self.client.create(PRIORITY_CLASSES, {**body, "metadata": {"name": name}})
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+        return {**pod, "spec": spec}
 
     async def pod(self, name):
         return await self.client.get(PODS, name, "default")

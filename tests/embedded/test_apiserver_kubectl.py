@@ -276,7 +276,7 @@ def test_typed_creation_commands(kubectl: Kubectl) -> None:
         ("create configmap c --from-literal=a=b", "configmap/c created"),
         ("create secret generic s --from-literal=a=b", "secret/s created"),
         ("create serviceaccount sa", "serviceaccount/sa created"),
-        ("create quota q --hard=pods=2", "resourcequota/q created"),
+        ("create quota q --hard=services=2 --namespace=kube-public", "resourcequota/q created"),
         ("create job j --image=busybox", "job.batch/j created"),
         ("create cronjob cj --image=busybox --schedule='* * * * *'", "cronjob.batch/cj created"),
         ("create deployment d --image=nginx --replicas=2", "deployment.apps/d created"),

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from pykueue.clock import Clock
+from pykueue.embedded.admission.priority import GROUP as PRIORITY_GROUP
+from pykueue.embedded.admission.priority import PLURAL as PRIORITY_PLURAL
+from pykueue.embedded.admission.priority import system_classes
 from pykueue.embedded.apiserver.aggregated_roles import AggregatedRoles
 from pykueue.embedded.apiserver.authentication import Authenticator
+from pykueue.embedded.apiserver.builtin_admission import BuiltinAdmission
 from pykueue.embedded.apiserver.call import Answer, Call, Target, User, delete_options, write_options
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
@@ -73,7 +77,8 @@ class Server:
         self.core = Core(self.store, Registry(), self.clock, rng or random.Random())
         self.admission = self.core.admission
         self._reads = Reads(self.core)
-        self._writes = Writes(self.core)
+        self._builtin = BuiltinAdmission(self.core)
+        self._writes = Writes(self.core, self._builtin)
         self._deletion = Deletion(self.core)
         self._subresources = Subresources(self.core, self._writes, self._deletion)
         #: Where webhooks and other extending programs are reached.
@@ -105,10 +110,12 @@ class Server:
             if self.core.find("", "namespaces", "", name) is None:
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 await self.handle(self._own_call("POST", "", "v1", "namespaces", body=namespace))
-        for role in first_roles():
-            plural = f"{role['kind'].lower()}s"
-            if self.core.find(RBAC_GROUP, plural, "", role["metadata"]["name"]) is None:
-                await self.handle(self._own_call("POST", RBAC_GROUP, "v1", plural, body=role))
+        self._builtin.complete()
+        firsts = [(RBAC_GROUP, f"{role['kind'].lower()}s", role) for role in first_roles()]
+        firsts += [(PRIORITY_GROUP, PRIORITY_PLURAL, one) for one in system_classes()]
+        for group, plural, obj in firsts:
+            if self.core.find(group, plural, "", obj["metadata"]["name"]) is None:
+                await self.handle(self._own_call("POST", group, "v1", plural, body=obj))
 
     async def serve(self, host: str = "127.0.0.1", port: int = 0, directory: Path | None = None) -> Address:
         """Open a TLS port. Keys, tokens and the kubeconfig are kept in `directory` (a temporary one if None).

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pykueue.embedded.apiserver import metadata
 from pykueue.embedded.apiserver.admission import Attributes
 from pykueue.embedded.apiserver.apply import apply, track_update
+from pykueue.embedded.apiserver.builtin_admission import BuiltinAdmission
 from pykueue.embedded.apiserver.call import Answer, Call, WriteOptions, write_options
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core, HookContext
@@ -45,8 +46,9 @@ Make = Callable[[Object], Object]
 class Writes:
     """Creates, updates and patches."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, builtin: BuiltinAdmission) -> None:
         self._core = core
+        self._builtin = builtin
 
     # -- create
 
@@ -83,6 +85,8 @@ class Writes:
         obj = {**obj, "metadata": meta}
         if kind.has_status and not kind.keeps_status_at_create:
             obj.pop("status", None)
+        obj = self._builtin.admit(endpoint, obj)
+        meta = obj["metadata"]
         attributes: Attributes | None = None
         if core.admission.wanted("CREATE", endpoint, target.subresource):
             attributes = Attributes("CREATE", call, meta.get("name") or "", namespace, None, options.dry_run)
@@ -114,6 +118,8 @@ class Writes:
             existing = endpoint.table.get(key)
             if existing is not None:
                 raise self._taken(endpoint, existing, generated)
+        self._builtin.check(endpoint, obj, "CREATE")
+        self._builtin.charge(endpoint, obj, options.dry_run)
         if options.dry_run:
             obj["metadata"].pop("resourceVersion", None)
             return Answer(201, None, endpoint.from_storage(obj))
@@ -352,6 +358,8 @@ class Writes:
             self._validate_change(endpoint, new, old, sent, status_write)
         if attributes is not None:
             await core.admission.validate(attributes, new)
+        if not internal and not status_write:
+            self._builtin.check(endpoint, new, "UPDATE")
         if endpoint.table.get(current.key) is not current:
             if sent.get("resourceVersion") and call.method == "PUT":
                 raise conflict(endpoint.group, endpoint.plural, target.name)

@@ -14,6 +14,7 @@ from pykueue.embedded.controllers.jobs.controller import JobController
 from pykueue.embedded.controllers.jobset.controller import JobSetController
 from pykueue.embedded.controllers.jobset.placement import PlacementController
 from pykueue.embedded.controllers.namespaces import NamespaceController
+from pykueue.embedded.controllers.quota import QuotaController
 from pykueue.embedded.controllers.ttl import TtlController
 from pykueue.kube.client import Client
 from pykueue.kube.delay import DelayedTransport
@@ -27,6 +28,7 @@ from pykueue.kube.resources import (
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    RESOURCE_QUOTAS,
     SERVICES,
 )
 from pykueue.kube.transport import Transport
@@ -93,6 +95,7 @@ class Controllers:
             job_events,
             JobController(job_client, jobs, pods, job_events, clock, random.Random(rng.random())),
             TtlController(client, jobs, clock),
+            QuotaController(client, informers.informer(RESOURCE_QUOTAS), pods, inventory, clock),
             cron_events,
             CronJobController(client, informers.informer(CRON_JOBS), jobs, cron_events, clock),
         )

@@ -1,0 +1,1 @@
+"""What the server itself changes and refuses at creation, as every cluster's server does."""

@@ -1,0 +1,102 @@
+"""The admission every server does by itself, before and after the webhooks.
+
+Before them, in this order: LimitRange defaults, RuntimeClass, Priority, ServiceAccount. After them the bounds
+of LimitRanges, and ResourceQuota last. Source: reference/cluster-workloads.md, 4.8.
+"""
+
+from __future__ import annotations
+
+from pykueue.embedded.admission.limit_range import check_claim, check_limits, default_limits
+from pykueue.embedded.admission.priority import check_only_default, resolve_priority
+from pykueue.embedded.admission.quota import charge
+from pykueue.embedded.admission.runtime_class import apply_runtime_class
+from pykueue.embedded.admission.service_account import DEFAULT, use_service_account
+from pykueue.embedded.apiserver import metadata
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.core import Core
+from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.store.memory import Table
+from pykueue.embedded.store.records import Record
+
+_POD_STEPS = (default_limits, apply_runtime_class, resolve_priority, use_service_account)
+
+
+class BuiltinAdmission:
+    """Asked by writes; also gives every namespace its default ServiceAccount."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._quotas: Table = core.store.table("/resourcequotas")
+        core.on_stored("/namespaces", self._namespace_stored)
+        core.on_stored("/serviceaccounts", self._account_stored)
+
+    def admit(self, endpoint: Endpoint, obj: Object) -> Object:
+        """The object as it goes to the webhooks. Raises ApiError (403)."""
+        if endpoint.group == "" and endpoint.plural == "pods":
+            for step in _POD_STEPS:
+                obj = step(obj, self._core)
+        return obj
+
+    def check(self, endpoint: Endpoint, obj: Object, operation: str) -> None:
+        """Refuse what breaks a rule in its final form. Raises ApiError (403)."""
+        if endpoint.plural == "priorityclasses" and endpoint.group == "scheduling.k8s.io":
+            check_only_default(obj, self._core)
+        if endpoint.group or operation != "CREATE":
+            return
+        match endpoint.plural:
+            case "pods":
+                check_limits(obj, self._core)
+            case "persistentvolumeclaims":
+                check_claim(obj, self._core)
+
+    def charge(self, endpoint: Endpoint, obj: Object, dry_run: bool) -> None:
+        """Count the object against the quotas of its namespace. Raises ApiError (403) when there is no room.
+
+        The caller stores the object in the same step.
+        """
+        if not self._quotas.count or not endpoint.namespaced:
+            return
+        storage = self._core.registry.storage("", "resourcequotas")
+        assert storage is not None
+        for quota, changed in charge(endpoint.group, endpoint.plural, obj, self._core):
+            if dry_run:
+                continue
+            key = (quota["metadata"]["namespace"], quota["metadata"]["name"])
+            current = self._quotas.get(key)
+            changed["metadata"] = dict(changed["metadata"])
+            record = self._core.store.put(self._quotas, key, changed)
+            self._core.stored(storage, record, current)
+
+    def _namespace_stored(self, _: Endpoint, new: Record | None, old: Record | None) -> None:
+        if new is not None and old is None:
+            self._give_account(new.key[1])
+
+    def _account_stored(self, _: Endpoint, new: Record | None, old: Record | None) -> None:
+        if new is None and old is not None and old.key[1] == DEFAULT:
+            namespace = self._core.find("", "namespaces", "", old.key[0])
+            if namespace is not None and not namespace["metadata"].get("deletionTimestamp"):
+                self._give_account(old.key[0])
+
+    def _give_account(self, namespace: str) -> None:
+        core = self._core
+        storage = core.registry.storage("", "serviceaccounts")
+        if storage is None or storage.table.get((namespace, DEFAULT)) is not None:
+            return
+        account = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {
+                "name": DEFAULT,
+                "namespace": namespace,
+                "uid": metadata.new_uid(core.rng),
+                "creationTimestamp": core.now_text(),
+            },
+        }
+        record = core.store.put(storage.table, (namespace, DEFAULT), account)
+        core.stored(storage, record, None)
+
+    def complete(self) -> None:
+        """Give what a store of an earlier version lacks: the accounts of its namespaces."""
+        for namespace in list(self._core.all("", "namespaces")):
+            if not namespace["metadata"].get("deletionTimestamp"):
+                self._give_account(namespace["metadata"]["name"])
