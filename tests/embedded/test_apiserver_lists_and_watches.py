@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from base64 import b64decode
 
 import pytest
 from apiserver_harness import CONFIG_MAPS, PODS, Api, config_map, pod, with_server
@@ -214,7 +216,10 @@ def test_the_end_of_the_initial_events_is_marked() -> None:
         assert [one.type for one in seen] == ["ADDED", "BOOKMARK"]
         mark = seen[-1].object
         assert (mark["kind"], mark["apiVersion"]) == ("ConfigMap", "v1")
-        assert mark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        annotations = mark["metadata"]["annotations"]
+        assert annotations["k8s.io/initial-events-end"] == "true"
+        blueprint = json.loads(b64decode(annotations["kubernetes.io/initial-events-list-blueprint"]))
+        assert (blueprint["kind"], blueprint["items"]) == ("ConfigMapList", [])
         wrong = api.watch(CONFIG_MAPS, sendInitialEvents="true")
         await api.pause()
         assert wrong[0].object["code"] == 422

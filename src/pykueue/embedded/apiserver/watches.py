@@ -7,8 +7,11 @@ reference/kubernetes-api-machinery.md, section 10.
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
+
+import orjson
 
 from pykueue.embedded.apiserver.call import Call
 from pykueue.embedded.apiserver.contract import Object
@@ -126,10 +129,22 @@ class WatchOptions:
 
 
 def bookmark(endpoint: Endpoint, revision: int, initial_end: bool = False) -> Object:
-    """A BOOKMARK's object: only a version, of the watched kind."""
+    """A BOOKMARK's object: only a version, of the watched kind.
+
+    The one that ends the initial events carries an empty list too: Go clients that list by watching fill it.
+    """
     meta: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_end:
-        meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        blueprint = {
+            "kind": endpoint.kind.list_kind,
+            "apiVersion": endpoint.api_version,
+            "metadata": {},
+            "items": [],
+        }
+        meta["annotations"] = {
+            "k8s.io/initial-events-end": "true",
+            "kubernetes.io/initial-events-list-blueprint": b64encode(orjson.dumps(blueprint)).decode(),
+        }
     return {"kind": endpoint.kind.kind, "apiVersion": endpoint.api_version, "metadata": meta}
 
 
