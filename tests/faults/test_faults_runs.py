@@ -35,6 +35,12 @@ def test_whatever_fails_nothing_is_lost_or_given_twice(first: int) -> None:
         assert every <= seen.keys()
 
 
+def test_real_pods_come_and_go_with_quota() -> None:
+    for seed in range(FIRST, FIRST + max(1, RUNS // 100)):
+        report = play(seed, pods=True)
+        assert not report.violations, report.text(SHOWN)
+
+
 def _played(hash_seed: str) -> str:
     command = [sys.executable, "-m", "pykueue.simulate.faults", "--seed", "11", "--runs", "4", "--keep-going"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

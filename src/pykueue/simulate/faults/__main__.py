@@ -21,8 +21,9 @@ from pykueue.simulate.faults import play
     "--seconds", type=float, default=None, help="Begin no new run after so many seconds of real time."
 )
 @click.option("--trace", is_flag=True, help="Print everything that happened, also when nothing went wrong.")
+@click.option("--pods", is_flag=True, help="With the cluster's own Job controller, scheduler and nodes.")
 @click.option("--keep-going", is_flag=True, help="Go on after a failure.")
-def main(seed: int, runs: int, seconds: float | None, trace: bool, keep_going: bool) -> None:
+def main(seed: int, runs: int, seconds: float | None, trace: bool, pods: bool, keep_going: bool) -> None:
     """Play runs with faults in virtual time; exits 1 when something that must never happen did."""
     started = time.perf_counter()
     faults: Counter[str] = Counter()
@@ -32,7 +33,7 @@ def main(seed: int, runs: int, seconds: float | None, trace: bool, keep_going: b
     for number in range(seed, seed + runs):
         if seconds is not None and time.perf_counter() - started > seconds:
             break
-        report = play(number)
+        report = play(number, pods)
         played, writes, deaths = played + 1, writes + report.writes, deaths + report.deaths
         faults += report.faults
         digests.update(report.digest.encode())

@@ -19,6 +19,10 @@ from .trace import Trace
 #: Seconds after the manager has heard of a smaller quota during which what it decided before may be written.
 OVERHANG = 15.0
 
+#: Seconds after a job is stopped during which its controller may still make the pods of a start it saw before. A
+#: Job's status does not say which version of the Job it is about, so nobody can wait for that.
+CONTROLLER_LAG = 3.0
+
 _WATCHED = (WORKLOADS, JOBS, PODS, CLUSTER_QUEUES, COHORTS)
 
 
@@ -35,6 +39,7 @@ class Invariants:
         self._trace = trace
         self.knows_quotas: Callable[[], bool] = lambda: True
         self._excused_until = 0.0
+        self._stopped: dict[str, float] = {}
         self.writes = 0
         for resource in _WATCHED:
             server.core.on_stored(f"{resource.group}/{resource.plural}", self._on_stored(resource))
@@ -150,6 +155,18 @@ class Invariants:
             self._violate(workload, f"gave its quota back while the job {_name(job)} is not suspended")
         elif get(job, "status", "active"):
             self._violate(workload, f"gave its quota back while pods of {_name(job)} are active")
+        if self._just_stopped(job):
+            return
+        for pod in self.objects(PODS):
+            owners = get(pod, "metadata", "ownerReferences") or ()
+            ours = any(owner.get("uid") == job["metadata"]["uid"] for owner in owners)
+            over = get(pod, "status", "phase") in ("Succeeded", "Failed")
+            if ours and not over and not pod["metadata"].get("deletionTimestamp"):
+                self._violate(workload, f"gave its quota back while pod {_name(pod)} runs")
+
+    def _just_stopped(self, job: Mapping[str, Any]) -> bool:
+        stopped = self._stopped.get(job["metadata"]["uid"])
+        return stopped is not None and self._clock.time() < stopped + CONTROLLER_LAG
 
     def _job_of(self, workload: Mapping[str, Any]) -> Object | None:
         owner = reading.owner(workload)
@@ -166,6 +183,8 @@ class Invariants:
         if before is not None and _ended(before) and not _ended(after):
             self._violate(after, "the job has not ended any more")
         runs = not get(after, "spec", "suspend")
+        if not runs and before is not None and not get(before, "spec", "suspend"):
+            self._stopped[after["metadata"]["uid"]] = self._clock.time()
         if runs and (before is None or get(before, "spec", "suspend")):
             self._started(after)
 
@@ -203,6 +222,8 @@ class Invariants:
         for owner in get(after, "metadata", "ownerReferences") or ():
             job = self.find(JOBS, after["metadata"]["namespace"], str(owner.get("name")))
             if owner.get("kind") != "Job" or job is None or job["metadata"]["uid"] != owner.get("uid"):
+                continue
+            if self._just_stopped(job):
                 continue
             if labels_of(job).get(QUEUE_LABEL) and not any(map(_holds, self._workloads_of(job))):
                 self._violate(after, f"a pod of {_name(job)} came although the job holds no quota")

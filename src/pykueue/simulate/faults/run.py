@@ -25,6 +25,7 @@ from .checks import CheckController
 from .invariants import Invariants
 from .jobrunner import JobRunner
 from .leaks import leaks
+from .realpods import RealPods
 from .scenario import Scenario, scenario
 from .stage import installed_store, open_server
 from .trace import Entry, Trace
@@ -112,7 +113,13 @@ class _Run:
     """The parts of one run."""
 
     def __init__(
-        self, seed: int, plan: Scenario, rng: random.Random, clock: Clock, store: MemoryStore
+        self,
+        seed: int,
+        plan: Scenario,
+        rng: random.Random,
+        clock: Clock,
+        store: MemoryStore,
+        pods: bool = False,
     ) -> None:
         self.seed = seed
         self.plan = plan
@@ -122,6 +129,7 @@ class _Run:
         self.deaths = 0
         self._rng = rng
         self._store = store
+        self._pods = pods
         self._configuration: Configuration = parse(plan.configuration)
         self._manager_clock = JumpingClock(VIRTUAL_EPOCH.timestamp())
         self._crashed = asyncio.Event()
@@ -135,12 +143,13 @@ class _Run:
         self.invariants = Invariants(self.server, self.clock, self.trace)
         client = Client(self.server.transport("user"), clock=self.clock)
         self.users = Users(client, self.clock, self._fork(), self.plan, self.trace)
-        self.runner = JobRunner(
-            Client(self.server.transport("runner"), clock=self.clock),
-            self.clock,
-            self._fork(),
-            self.plan.stuck,
-        )
+        self.runner: JobRunner | RealPods
+        if self._pods:
+            self.runner = RealPods(self.server, self.clock, self._fork())
+            await self.runner.start()
+        else:
+            runner = Client(self.server.transport("runner"), clock=self.clock)
+            self.runner = JobRunner(runner, self.clock, self._fork(), self.plan.stuck)
         self.checks = CheckController(
             Client(self.server.transport("checks"), clock=self.clock), self.clock, self._fork()
         )
@@ -338,14 +347,14 @@ async def _unreachable(_: Object) -> Object:
     raise WebhookFailedError("the manager is not running")
 
 
-def play(seed: int) -> Report:
-    """Play the run of this seed, in virtual time."""
+def play(seed: int, pods: bool = False) -> Report:
+    """Play the run of this seed, in virtual time; with `pods`, by the cluster's own controllers and nodes."""
     rng = random.Random(seed)
     plan = scenario(rng)
     store = installed_store()
 
     async def main() -> _Run:
-        run = _Run(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store)
+        run = _Run(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store, pods)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, _Loop)
         loop.on_spin = lambda: run.trace.violate("somebody works without end while time stands still")

@@ -1,0 +1,59 @@
+"""The cluster's own controllers, pod scheduler and nodes in the place of `JobRunner`: slower, with real pods."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from pykueue.clock import Clock
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.controllers import Controllers
+from pykueue.embedded.nodes import SimulatedNodes
+from pykueue.embedded.nodes.pool import NodePool, Simulation, ensure_nodes
+from pykueue.embedded.podscheduler import PodScheduler
+from pykueue.jobs.objects import Object
+
+#: Room for every pod there could be, deleted ones that are still ending included.
+POOL = NodePool(
+    name="node",
+    count=2,
+    allocatable={"cpu": "200", "memory": "200Gi", "pods": "200"},
+    simulation=Simulation(run_time="1s-15s", ready_delay="0s-2s", stop_delay="0s-3s", failure_rate=0.02),
+)
+
+
+class RealPods:
+    """Runs the pods of all Jobs. Requests of these controllers are reliable."""
+
+    def __init__(self, server: Server, clock: Clock, rng: random.Random) -> None:
+        self._server = server
+        self._clock = clock
+        self._rng = rng
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Declare the nodes and let everything work."""
+
+        def fork() -> random.Random:
+            return random.Random(self._rng.getrandbits(64))
+
+        transport, clock = self._server.transport, self._clock
+        await ensure_nodes(transport("system:nodes"), clock, [POOL])
+        for component in (
+            Controllers(transport("system:kube-controller-manager"), clock, fork()),
+            PodScheduler(transport("system:kube-scheduler"), clock, fork()),
+            SimulatedNodes(transport("system:nodes"), clock, fork(), events=False),
+        ):
+            self._tasks.append(asyncio.create_task(component.run()))
+
+    def job_stored(self, before: Object | None, after: Object | None) -> None:
+        """They hear of it by their own watches."""
+
+    def workload_stored(self, before: Object | None, after: Object | None) -> None:
+        """They hear of it by their own watches."""
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """End everything; returns what has to be awaited."""
+        for task in self._tasks:
+            task.cancel()
+        return self._tasks
