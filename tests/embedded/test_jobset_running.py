@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from jobset_world import PREFIX, World, replicated, tell
+from jobset_world import PREFIX, World, racks, replicated, tell
 
 from pykueue.kube.resources import JOB_SETS, JOBS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 
@@ -239,6 +239,22 @@ def test_suspending_stops_all_pods_and_resuming_goes_on() -> None:
         }
 
     tell(story)
+
+
+@pytest.mark.parametrize("after", [0.3, 0.8, 1.5, 2.5, 4.0])
+def test_a_set_that_says_it_is_suspended_has_no_pods(after: float) -> None:
+    async def story(world: World) -> None:
+        await world.create(replicated("a", 2, 30, run_time="1h"))
+        await world.wait(after)
+        await world.suspend()
+        for _ in range(200):
+            if (await world.conditions()).get("Suspended", ("", ""))[0] == "True":
+                break
+            await world.wait(0.05)
+        assert await world.pods() == []
+        assert await world.conditions() == {"Suspended": ("True", "SuspendedJobs")}
+
+    tell(story, racks(2, 4))
 
 
 def test_a_selector_of_an_earlier_start_stays_on_the_jobs() -> None:

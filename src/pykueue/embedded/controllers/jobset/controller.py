@@ -131,7 +131,8 @@ class JobSetController:
         if state.in_order and not state.suspended:
             progress.order(in_progress=not all(map(state.has_started, state.replicated_jobs)))
         if state.suspended:
-            progress.affirm(SUSPENDED, "SuspendedJobs", "jobset is suspended")
+            if state.has_stopped:
+                progress.affirm(SUSPENDED, "SuspendedJobs", "jobset is suspended")
             progress.deny(RESTARTING, "JobSetSuspended", "jobset is suspended", None)
 
     async def _clean_up(self, state: JobSetState, ended_at: float) -> float | None:

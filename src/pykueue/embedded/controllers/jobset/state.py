@@ -76,9 +76,9 @@ class JobSetState:
     def _sort(self, job: Object) -> list[Object]:
         if _label(job, RESTART_ATTEMPT) != str(self.restarts):
             return self.previous
-        if _ended(job, "Complete") is not None:
+        if _true(job, "Complete") is not None:
             return self.successful
-        return self.active if _ended(job, "Failed") is None else self.failed
+        return self.active if _true(job, "Failed") is None else self.failed
 
     # Counting
 
@@ -114,6 +114,18 @@ class JobSetState:
             for one in self.replicated_jobs
         )
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether every Job says that it is suspended: only then does it have no pods that nobody counted.
+
+        A Job whose pods are just being created shows none of them yet.
+        """
+        return all(
+            _true(job, "Suspended") is not None
+            for job in self.active
+            if not job["metadata"].get("deletionTimestamp")
+        )
+
     # Policies
 
     def is_successful(self) -> bool:
@@ -136,7 +148,7 @@ class JobSetState:
         if policy is None:
             return None
         job = self.first_failed
-        failure = _ended(job, "Failed") or {}
+        failure = _true(job, "Failed") or {}
         for rule in policy.get("rules") or ():
             if _matches(rule, failure, _label(job, REPLICATED_JOB_NAME)):
                 return Verdict(str(rule["action"]), str(rule["name"]), job["metadata"]["name"])
@@ -186,7 +198,8 @@ def _label(job: Object, name: str) -> str:
     return str((job["metadata"].get("labels") or {}).get(name))
 
 
-def _ended(job: Object, type_: str) -> Object | None:
+def _true(job: Object, type_: str) -> Object | None:
+    """The condition of a Job, if it is True."""
     for one in (job.get("status") or {}).get("conditions") or ():
         if one["type"] == type_ and one["status"] == "True":
             found: Object = one
@@ -195,7 +208,7 @@ def _ended(job: Object, type_: str) -> Object | None:
 
 
 def _ended_at(job: Object) -> float:
-    return parse_time((_ended(job, "Failed") or {})["lastTransitionTime"])
+    return parse_time((_true(job, "Failed") or {})["lastTransitionTime"])
 
 
 def _matches(rule: Object, failure: Object, replicated_job: str) -> bool:
