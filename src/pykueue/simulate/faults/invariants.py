@@ -19,8 +19,8 @@ from .trace import Trace
 #: Seconds after the manager has heard of a smaller quota during which what it decided before may be written.
 OVERHANG = 15.0
 
-#: Seconds after a job is stopped during which its controller may still make the pods of a start it saw before. A
-#: Job's status does not say which version of the Job it is about, so nobody can wait for that.
+#: Seconds after a job is stopped during which its controller may still make pods of a start it saw before.
+#: A Job's status does not say which version of the Job it is about, so nobody can wait for that.
 CONTROLLER_LAG = 3.0
 
 _WATCHED = (WORKLOADS, JOBS, PODS, CLUSTER_QUEUES, COHORTS)

@@ -1,4 +1,4 @@
-"""The cluster's own controllers, pod scheduler and nodes in the place of `JobRunner`: slower, with real pods."""
+"""The cluster's own controllers, pod scheduler and nodes in the place of `JobRunner`: slower, real pods."""
 
 from __future__ import annotations
 
