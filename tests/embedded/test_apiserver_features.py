@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from apiserver_harness import CONFIG_MAPS, PODS, config_map, pod
+from prometheus_client.parser import text_string_to_metric_families
 from test_apiserver_http import Web, over_tls
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -28,5 +30,85 @@ def test_deleting_a_job_without_saying_what_of_its_pods_warns(tmp_path: Path) ->
         assert "child pods are preserved by default" in headers["Warning"]
         _, headers, _ = await client.ask("DELETE", f"{JOBS}/b", propagationPolicy="Background")
         assert "Warning" not in headers
+
+    over_tls(tmp_path, story)
+
+
+def samples(text: bytes) -> dict[tuple[str, ...], float]:
+    """Values by name and labels worth telling apart."""
+    return {
+        (
+            one.name,
+            *(one.labels[key] for key in ("verb", "resource", "code", "le") if key in one.labels),
+        ): one.value
+        for family in text_string_to_metric_families(text.decode())
+        for one in family.samples
+    }
+
+
+def test_metrics_count_requests_objects_and_watches(tmp_path: Path) -> None:
+    async def story(client: Web) -> None:
+        await client.ask("POST", CONFIG_MAPS, config_map("a"))
+        await client.ask("POST", CONFIG_MAPS, config_map("a"))
+        for _ in range(3):
+            await client.ask("GET", CONFIG_MAPS)
+        url = f"{client.address.url}{CONFIG_MAPS}?watch=true"
+        async with client.session.get(url, headers={"Authorization": f"Bearer {client.address.token}"}):
+            code, _, text = await client.ask("GET", "/metrics")
+        assert code == 200
+        found = samples(text)
+        assert found["apiserver_request_total", "CREATE", "configmaps", "201"] == 1
+        assert found["apiserver_request_total", "CREATE", "configmaps", "409"] == 1
+        assert found["apiserver_request_total", "LIST", "configmaps", "200"] == 3
+        assert found["apiserver_request_duration_seconds_count", "LIST", "configmaps"] == 3
+        assert found["apiserver_request_duration_seconds_bucket", "LIST", "configmaps", "+Inf"] == 3
+        assert found["apiserver_longrunning_requests", "WATCH", "configmaps"] == 1
+        assert found["apiserver_storage_objects", "configmaps"] == 1
+        assert found[("process_resident_memory_bytes",)] > 0
+
+    over_tls(tmp_path, story)
+
+
+def test_health_says_which_check_fails(tmp_path: Path) -> None:
+    async def story(client: Web) -> None:
+        for path in ("/healthz", "/livez", "/readyz", "/readyz/store", "/livez/ping"):
+            assert (await client.ask("GET", path))[::2] == (200, b"ok")
+        _, _, text = await client.ask("GET", "/readyz", verbose="")
+        assert text == b"[+]ping ok\n[+]store ok\n[+]serving ok\nreadyz check passed\n"
+        assert (await client.ask("GET", "/readyz/nothing"))[0] == 404
+        client.server.health.serving = False
+        code, _, text = await client.ask("GET", "/readyz")
+        assert code == 500
+        assert b"[-]serving failed: the server is starting or stopping\nreadyz check failed\n" in text
+        assert (await client.ask("GET", "/readyz", exclude="serving"))[0] == 200
+        assert (await client.ask("GET", "/livez"))[0] == 200
+
+    over_tls(tmp_path, story)
+
+
+def test_what_pods_cannot_do_here_is_said_plainly(tmp_path: Path) -> None:
+    async def story(client: Web) -> None:
+        await client.ask("POST", PODS, pod("p"))
+        for name in ("exec", "attach", "portforward"):
+            code, _, status = await client.ask("POST", f"{PODS}/p/{name}")
+            assert (code, status["reason"]) == (501, "NotImplemented")
+            assert "no running program to enter or reach" in status["message"]
+        merge = {"Content-Type": "application/merge-patch+json"}
+        for name in ("ephemeralcontainers", "resize"):
+            code, _, status = await client.ask("PATCH", f"{PODS}/p/{name}", {"spec": {}}, merge)
+            assert (code, status["kind"]) == (501, "Status")
+        assert (await client.ask("PATCH", f"{PODS}/none/resize", {"spec": {}}, merge))[0] == 404
+
+    over_tls(tmp_path, story)
+
+
+def test_who_am_i_in_the_versions_older_clients_ask(tmp_path: Path) -> None:
+    async def story(client: Web) -> None:
+        for version in ("v1", "v1beta1", "v1alpha1"):
+            api = f"authentication.k8s.io/{version}"
+            body = {"apiVersion": api, "kind": "SelfSubjectReview"}
+            code, _, review = await client.ask("POST", f"/apis/{api}/selfsubjectreviews", body)
+            assert (code, review["apiVersion"]) == (201, api)
+            assert review["status"]["userInfo"]["username"] == "kubernetes-admin"
 
     over_tls(tmp_path, story)

@@ -55,6 +55,7 @@ def test_typed_commands(kubectl: Kubectl) -> None:
     kubectl("create", "serviceaccount", "robot")
     assert kubectl("create", "token", "robot").count(".") == 2
     assert kubectl("auth", "can-i", "create", "pods") == "yes\n"
+    assert "kubernetes-admin" in kubectl("auth", "whoami")
     kubectl.put(deployment("app", replicas=0))
     assert kubectl("scale", "deploy/app", "--replicas=1") == "deployment.apps/app scaled\n"
     assert kubectl("set", "image", "deploy/app", "main=b:2") == "deployment.apps/app image updated\n"

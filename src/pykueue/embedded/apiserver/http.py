@@ -168,7 +168,7 @@ class HttpFront:
             self._refuse_upgrade(request)
         target = resolve(self._server.core.registry, path)
         if target is None:
-            self._document(request, connection, path, user)
+            await self._document(request, connection, path, user)
             return
         query = dict(parse_qsl(raw_query, keep_blank_values=True)) if raw_query else {}
         method = request.method
@@ -271,7 +271,7 @@ class HttpFront:
         media = media_type(request.header(b"content-type"))
         call.content_type = media
         if not data:
-            if call.method == "DELETE":
+            if call.method == "DELETE" or (call.method == "POST" and call.target.subresource):
                 return
             raise ApiError(400, "BadRequest", "the request needs a body")
         call.body = decode_body(data, media, call.method)
@@ -287,7 +287,7 @@ class HttpFront:
 
     # -- documents
 
-    def _document(self, request: Request, connection: Connection, path: str, user: User) -> None:
+    async def _document(self, request: Request, connection: Connection, path: str, user: User) -> None:
         server = self._server
         if user is not _ANONYMOUS:
             server.authorize_path(user, request.method.lower(), path)
@@ -296,10 +296,11 @@ class HttpFront:
         if request.method not in ("GET", "HEAD"):
             connection.answer(404, _TEXT, b"404 page not found\n")
         elif plain.startswith(("/healthz", "/livez", "/readyz")):
-            text = f"[+]ping ok\n{plain} check passed\n" if "verbose" in request.target else "ok"
-            connection.answer(200, _TEXT, text.encode())
+            query = dict(parse_qsl(request.target.partition("?")[2], keep_blank_values=True))
+            verdict = await server.health.answer(plain, query)
+            connection.answer(verdict.code, _TEXT, verdict.text.encode())
         elif plain == "/metrics":
-            connection.answer(200, _TEXT, server.metrics_text().encode())
+            connection.answer(200, _TEXT, server.metrics_text())
         elif plain == "/openapi/v2":
             self._openapi_v2(connection, accept)
         else:

@@ -56,7 +56,7 @@ class Reviews:
                 status = self._allowed(call.user, spec)
             case _:
                 status = self._allowed_for(call, spec)
-        return Answer(201, None, {**obj, "status": status})
+        return Answer(201, None, call.endpoint.from_storage({**obj, "status": status}))
 
     def _token(self, spec: Object) -> Object:
         user = self.authenticator.by_token(spec.get("token") or "") if self.authenticator else None

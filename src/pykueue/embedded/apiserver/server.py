@@ -32,9 +32,11 @@ from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.discovery import Discovery
 from pykueue.embedded.apiserver.escalation import escalation_check
 from pykueue.embedded.apiserver.expiry import EventExpiry
+from pykueue.embedded.apiserver.health import Health
 from pykueue.embedded.apiserver.inprocess import InProcessTransport
 from pykueue.embedded.apiserver.listening import Address, Listener
 from pykueue.embedded.apiserver.logs import LogSource, no_lines, pod_logs
+from pykueue.embedded.apiserver.metrics import Metrics
 from pykueue.embedded.apiserver.rbac import GROUP as RBAC_GROUP
 from pykueue.embedded.apiserver.rbac import Access, Authorizer, first_roles, forbidden
 from pykueue.embedded.apiserver.reads import Listing, Reads, call_filter
@@ -50,6 +52,7 @@ from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.kinds.builtin import VIEWS, builtin_kinds
 from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import APPLY_PATCH
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,16 @@ _FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 #: Groups whose kinds are questions, answered and never stored.
 REVIEW_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
+
+_NO_PROGRAM = "pods are simulated here: there is no running program to enter or reach"
+#: Subresources that need what this cluster does not have: asked for, they say what.
+NOT_HERE = {
+    ("pods", "exec"): f"exec is not available: {_NO_PROGRAM}",
+    ("pods", "attach"): f"attach is not available: {_NO_PROGRAM}",
+    ("pods", "portforward"): f"port-forward is not available: {_NO_PROGRAM}",
+    ("pods", "ephemeralcontainers"): f"ephemeral containers are not available: {_NO_PROGRAM}",
+    ("pods", "resize"): "resize is not available: pods keep the resources they were created with",
+}
 
 #: The user the server itself acts as.
 SYSTEM = User("system:apiserver", ("system:masters", "system:authenticated"))
@@ -91,6 +104,8 @@ class Server:
         self._reviews = Reviews(self.authorizer)
         self.webhooks = Webhooks(self.core, self.services)
         self._authenticator: Authenticator | None = None
+        self.metrics = Metrics(self.core.registry, self.store)
+        self.health = Health(self.store)
         #: Where the logs of pods come from; whoever runs the pods sets it.
         self.log_source: LogSource = no_lines
         self._listeners: list[Listener] = []
@@ -116,6 +131,7 @@ class Server:
         for group, plural, obj in firsts:
             if self.core.find(group, plural, "", obj["metadata"]["name"]) is None:
                 await self.handle(self._own_call("POST", group, "v1", plural, body=obj))
+        self.health.serving = True
 
     async def serve(self, host: str = "127.0.0.1", port: int = 0, directory: Path | None = None) -> Address:
         """Open a TLS port. Keys, tokens and the kubeconfig are kept in `directory` (a temporary one if None).
@@ -132,6 +148,7 @@ class Server:
 
     async def stop(self) -> None:
         """End everything the server started and close the store."""
+        self.health.serving = False
         for listener in self._listeners:
             await listener.close()
         self._listeners.clear()
@@ -163,7 +180,8 @@ class Server:
             registry.add(stored[type(kind)])
         for view in VIEWS:
             kind, storage = view.kind(), stored[view.stored]
-            schema = partial(builtin_schema, kind.group, kind.version, kind.kind)
+            published = view.schema_version or kind.version
+            schema = partial(builtin_schema, kind.group, published, kind.kind)
             registry.add(Endpoint(kind, schema, storage.table, storage, view.to_stored, view.from_stored))
 
     # -- set-up by the embedding program
@@ -219,10 +237,20 @@ class Server:
 
     async def handle(self, call: Call) -> Answer | Listing:
         """Carry out one request (anything but a watch)."""
+        loop, code = asyncio.get_running_loop(), 500
+        start = loop.time()
         try:
-            return await self._handle(call)
+            answer = await self._handle(call)
+            code = 200 if isinstance(answer, Listing) else answer.code
+            return answer
+        except ApiError as error:
+            code = error.code
+            raise
         except StoreError as error:
             raise internal_error(str(error)) from error
+        finally:
+            verb = "apply" if call.content_type == APPLY_PATCH and call.method == "PATCH" else call.verb()
+            self.metrics.request(call, verb, code, loop.time() - start)
 
     async def _handle(self, call: Call) -> Answer | Listing:
         await self.authorize(call)
@@ -266,6 +294,9 @@ class Server:
         name, verb = call.target.subresource, call.verb()
         if verb not in call.endpoint.subresources[name].verbs:
             raise method_not_allowed()
+        if (call.endpoint.plural, name) in NOT_HERE:
+            await self._reads.get(Call("GET", call.target._replace(subresource=""), {}, call.user))
+            raise ApiError(501, "NotImplemented", NOT_HERE[call.endpoint.plural, name])
         match name, verb:
             case "scale", "get":
                 answer = await self._reads.get(call)
@@ -312,16 +343,6 @@ class Server:
         answer = await self._reads.get(call)
         return pod_logs(answer.object(call.endpoint), call.query, self.log_source)
 
-    def metrics_text(self) -> str:
-        """Counts of stored objects and the revision, in Prometheus' text format."""
-        lines = ["# TYPE apiserver_storage_objects gauge"]
-        lines += [
-            f'apiserver_storage_objects{{resource="{one.qualified}"}} {one.table.count}'
-            for one in sorted(self.core.registry, key=lambda one: one.qualified)
-            if one.stored
-        ]
-        lines += [
-            "# TYPE apiserver_storage_revision counter",
-            f"apiserver_storage_revision {self.store.revision}",
-        ]
-        return "\n".join(lines) + "\n"
+    def metrics_text(self) -> bytes:
+        """Everything counted, in Prometheus' text format."""
+        return self.metrics.text()

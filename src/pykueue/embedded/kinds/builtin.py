@@ -43,6 +43,8 @@ class View(NamedTuple):
     stored: type[Kind]
     to_stored: Callable[[Object], Object]
     from_stored: Callable[[Object], Object]
+    #: The version whose published schema it has, if not its own.
+    schema_version: str = ""
 
 
 VIEWS = (
@@ -52,6 +54,10 @@ VIEWS = (
         autoscaling.HorizontalPodAutoscaler,
         autoscaling.to_v2,
         autoscaling.from_v2,
+    ),
+    *(
+        View(old, reviews.SelfSubjectReview, reviews.to_version("v1"), reviews.to_version(old.version), "v1")
+        for old in (reviews.SelfSubjectReviewBeta, reviews.SelfSubjectReviewAlpha)
     ),
 )
 

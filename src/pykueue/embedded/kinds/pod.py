@@ -57,6 +57,13 @@ class Pod(Kind):
         Subresource("binding", ("create",), kind="Binding"),
         Subresource("eviction", ("create",), kind="Eviction", group="policy", version="v1"),
         Subresource("log", ("get",)),
+        *(
+            Subresource(name, ("create", "get"), f"Pod{name.capitalize()}Options")
+            for name in ("attach", "exec")
+        ),
+        Subresource("portforward", ("create", "get"), "PodPortForwardOptions"),
+        Subresource("ephemeralcontainers"),
+        Subresource("resize"),
     )
     columns = (
         Column("Name", format="name"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pykueue.embedded.kinds.base import Kind
+from collections.abc import Callable
+
+from pykueue.embedded.kinds.base import Kind, Object
 
 
 class _Review(Kind):
@@ -25,6 +27,27 @@ class SelfSubjectReview(_Review):
     group = "authentication.k8s.io"
     kind = "SelfSubjectReview"
     plural = "selfsubjectreviews"
+
+
+class SelfSubjectReviewBeta(SelfSubjectReview):
+    """authentication.k8s.io/v1beta1 SelfSubjectReview, which kubectl up to 1.27 asks."""
+
+    version = "v1beta1"
+
+
+class SelfSubjectReviewAlpha(SelfSubjectReview):
+    """authentication.k8s.io/v1alpha1 SelfSubjectReview."""
+
+    version = "v1alpha1"
+
+
+def to_version(version: str) -> Callable[[Object], Object]:
+    """Between versions of a review that differ in nothing but their name."""
+
+    def convert(obj: Object) -> Object:
+        return {**obj, "apiVersion": f"{SelfSubjectReview.group}/{version}"}
+
+    return convert
 
 
 class SelfSubjectAccessReview(_Review):

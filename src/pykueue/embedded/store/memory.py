@@ -117,6 +117,11 @@ class Table:
         events = list(history)
         return events[bisect_right(events, revision, key=lambda event: event.record.revision) :]
 
+    @property
+    def watchers(self) -> int:
+        """How many are told of changes."""
+        return len(self._subscribers)
+
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Be called with every published batch, in order; the result ends it."""
         number = self._next_subscriber
