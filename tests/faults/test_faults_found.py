@@ -8,7 +8,7 @@ from typing import Any
 from manager_stack import QUEUES, Stack, job, story
 
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import ADMISSION_CHECKS, COHORTS, JOBS, WORKLOADS
+from pykueue.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, JOBS, WORKLOADS
 from pykueue.kube.transport import Request, Transport, WatchEvent
 
 BLOCKING = """
@@ -403,3 +403,39 @@ spec:
         assert await share() == 0
 
     story(life, "fairSharing: {preemptionStrategies: [LessThanOrEqualToFinalShare]}", queues)
+
+
+class _NoReservations:
+    """Refuses every write of a reservation, after 5 s."""
+
+    def __init__(self, inner: Transport, stack: Stack) -> None:
+        self._inner = inner
+        self._stack = stack
+
+    async def call(self, request: Request) -> Any:
+        if "podSetAssignments" in str(request.body):
+            await self._stack.clock.sleep(5)
+            raise ApiError(500, "InternalError", "no")
+        return await self._inner.call(request)
+
+    def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        return self._inner.watch(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def test_a_queue_is_not_kept_alive_by_a_reservation_that_could_not_be_written() -> None:
+    async def life(s: Stack) -> None:
+        await s.stop_manager()
+        refusing = _NoReservations(s.server.transport("pykueue-manager"), s)
+        s.server.transport = lambda user="": refusing  # type: ignore[method-assign, assignment, return-value]
+        await s.start_manager()
+        await s.settle()
+        await s.apply(job("a"))
+        await s.settle(0.5)
+        await s.delete(CLUSTER_QUEUES, "cq")
+        await s.settle(20)
+        assert [q["metadata"]["name"] for q in (await s.client.list(CLUSTER_QUEUES)).items] == []
+
+    story(life)

@@ -79,6 +79,7 @@ class Manager:
         self.scheduler = Scheduler(self.engine, self.cluster, writer, admission, clock, self.metrics)
         self.explainer = Explainer(self.engine, self.cluster, writer, clock)
         self.queues = QueueController(self.cluster, writer, clock, self.engine)
+        self.scheduler.on_undone(self.queues.decision_undone)
         self.workloads = WorkloadController(
             self.cluster,
             writer,

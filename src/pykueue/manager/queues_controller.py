@@ -19,7 +19,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
 
 from .activity import Activity, local_queue_activity
-from .cluster import Cluster
+from .cluster import Cluster, Key
 from .queue_parts import check_names, flavor_names
 from .workloads import reading
 from .writes import Writer
@@ -91,6 +91,16 @@ class QueueController:
             for name in sorted(names - {""}):
                 self._add("ClusterQueue", "", name)
                 self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
+
+    def decision_undone(self, key: Key) -> None:
+        """A Workload that counted by a decision of the scheduler does not count any more."""
+        workload = self._cluster.workload(key)
+        queue = None if workload is None else self._cluster.cluster_queue_of(workload)
+        if workload is not None:
+            self._add("LocalQueue", key[0], str(get(workload, "spec", "queueName") or ""))
+        if queue is not None:
+            self._add("ClusterQueue", "", queue["metadata"]["name"])
+            self._add_cohorts_above(queue)
 
     def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         name = (old if new is None else new)["metadata"]["name"]

@@ -64,6 +64,7 @@ class Scheduler:
         self._pends: dict[str, Pend] = {}
         self._pends_wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._undone_handlers: list[Callable[[Key], None]] = []
         #: When the engine wants a cycle although nothing happens, in seconds since 1970.
         self._due: float | None = None
         for informer in (
@@ -258,7 +259,7 @@ class Scheduler:
             log.warning("the decision on %s/%s could not be written: %s", *key, error)
             await self._find_out(key, undo)
         if written is None:
-            self._clock.call_later(RETRY, self._undone, undo)
+            self._clock.call_later(RETRY, self._undone, key, undo)
         else:
             self._confirm(key, written, undo)
         return written
@@ -275,7 +276,7 @@ class Scheduler:
         if int(cached["metadata"]["resourceVersion"]) < int(written["metadata"]["resourceVersion"]):
             self._tell("Workload", written)
         elif not reading.has_quota(cached):
-            undo()
+            self._undone(key, undo)
             self._tell("Workload", cached)
         self._wake.set()
 
@@ -297,9 +298,15 @@ class Scheduler:
                 pass
             await self._clock.sleep(RETRY)
 
-    def _undone(self, undo: Callable[[], None]) -> None:
+    def _undone(self, key: Key, undo: Callable[[], None]) -> None:
         undo()
+        for handler in self._undone_handlers:
+            handler(key)
         self._wake.set()
+
+    def on_undone(self, handler: Callable[[Key], None]) -> None:
+        """Tell `handler` of each Workload whose decision came to nothing: no event of the API says so."""
+        self._undone_handlers.append(handler)
 
     # Why workloads wait
 
