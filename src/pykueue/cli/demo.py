@@ -30,8 +30,8 @@ from pykueue.simulate.submit import Submitter, read
 EXAMPLES = Path(__file__).parents[3] / "examples" / "all-or-nothing"
 
 JOBS = ["quick-job", "job1", "job2"]
-#: When each job is created, in seconds. The two big ones one right after the other, as `kubectl create` of both
-#: files does it: a head start of 0.2 s is enough for all pods of job1 to be made before half of job2's.
+#: When each job is created, in seconds. The two big ones one right after the other, as `kubectl create` of
+#: both files does it: with a head start of 0.2 s most of job1's pods may be made before half of job2's.
 CREATED_AT = {"quick-job": 0.0, "job1": 0.2, "job2": 0.2}
 #: Pods of job1 and of job2; all of a job's pods must run at once for the job to complete.
 WORKERS = 20
