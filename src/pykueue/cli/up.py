@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import click
@@ -14,9 +16,12 @@ from pykueue.api.yaml import YamlError
 from pykueue.cli.process import log_to_stderr, until_stopped
 from pykueue.clock import Clock
 from pykueue.cluster import FRAMEWORKS, PARTS, Cluster
+from pykueue.embedded.apiserver.certificates import KeyFileError
+from pykueue.embedded.apiserver.listening import Address
+from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.nodes.pool import NodePool, PoolError, load_pools
 from pykueue.embedded.store.memory import MemoryStore, StoreError
-from pykueue.embedded.store.sqlite import SqliteStore
+from pykueue.embedded.store.sqlite import SqliteStore, lock
 from pykueue.kube.config import ConfigError
 from pykueue.kube.config import load as connect
 from pykueue.kube.transport import Transport
@@ -25,6 +30,8 @@ from pykueue.manager.configuration import load as load_configuration
 
 #: Where the cluster's state is kept unless told otherwise.
 DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
+#: The store's file in that folder.
+STATE = "state.db"
 
 
 def parse_parts(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -49,6 +56,25 @@ async def reach(parts: tuple[str, ...], kubeconfig: Path) -> AsyncIterator[Trans
         yield transport
     finally:
         await transport.close()
+
+
+@contextlib.contextmanager
+def memory_store(folder: Path) -> Iterator[MemoryStore]:
+    """A store that keeps nothing; the folder, whose kubeconfig it takes over, is held against others."""
+    with lock(folder / STATE):
+        yield MemoryStore()
+
+
+async def listen(server: Server, port: int, folder: Path) -> Address:
+    """Serve on loopback; KeyFileError, OSError, and ClickException when the port cannot be had."""
+    try:
+        return await server.serve("127.0.0.1", port, folder)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES) or error.filename is not None:
+            raise
+        raise click.ClickException(
+            f"--port {port}: {os.strerror(error.errno).lower()}; choose another, or 0 for any that is free"
+        ) from None
 
 
 async def run(
@@ -76,8 +102,9 @@ async def run(
             async with until_stopped(cluster.run()) as wait:
                 await wait(cluster.synced())
                 if cluster.server is not None:
-                    address = await cluster.server.serve("127.0.0.1", port, folder)
-                    click.echo(f"pykueue is up at {address.url}; its state is in {folder}. Ctrl-C stops it.")
+                    address = await listen(cluster.server, port, folder)
+                    state = folder if isinstance(store, SqliteStore) else "memory only"
+                    click.echo(f"pykueue is up at {address.url}; its state is in {state}. Ctrl-C stops it.")
                     click.echo(f"  export KUBECONFIG={kubeconfig}")
                 else:
                     click.echo(f"pykueue is up ({', '.join(parts)}) with KUBECONFIG={kubeconfig}")
@@ -126,7 +153,19 @@ def up(
         configuration = load_configuration(config, frameworks=FRAMEWORKS)
         pools = load_pools(nodes) if nodes is not None else []
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        store = MemoryStore() if in_memory else SqliteStore(folder / "state.db")
-        uvloop.run(run(folder, store, port, pools, configuration, parts))
-    except (ConfigurationError, ConfigError, PoolError, StoreError, YamlError, OSError) as error:
+        with (
+            memory_store(folder)
+            if in_memory
+            else contextlib.nullcontext(SqliteStore(folder / STATE)) as store
+        ):
+            uvloop.run(run(folder, store, port, pools, configuration, parts))
+    except (
+        ConfigurationError,
+        ConfigError,
+        KeyFileError,
+        PoolError,
+        StoreError,
+        YamlError,
+        OSError,
+    ) as error:
         raise click.ClickException(str(error)) from None

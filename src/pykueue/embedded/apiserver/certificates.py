@@ -9,9 +9,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -20,6 +21,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 #: How long certificates are valid.
 _VALIDITY = timedelta(days=3650)
+
+_T = TypeVar("_T")
+
+
+class KeyFileError(ValueError):
+    """A key or certificate in the data directory cannot be used; the text names the file and a way out."""
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -44,8 +51,28 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
+def _read(path: Path, parse: Callable[[bytes], _T]) -> _T:
+    try:
+        return parse(path.read_bytes())
+    except ValueError:
+        raise KeyFileError(
+            f"{path} is damaged or not written by this server; restore it, or remove the directory "
+            f"{path.parent} to have new keys and a new kubeconfig made"
+        ) from None
+
+
+def _read_key(data: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(data, None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("not an elliptic-curve key")
+    return key
+
+
 class Authority:
-    """A certificate authority kept in a directory."""
+    """A certificate authority kept in a directory.
+
+    KeyFileError when what is there cannot be used.
+    """
 
     def __init__(self, directory: Path, now: datetime) -> None:
         self._directory = directory
@@ -54,11 +81,8 @@ class Authority:
         self.certificate_path = directory / "ca.crt"
         key_path = directory / "ca.key"
         if key_path.exists() and self.certificate_path.exists():
-            key = serialization.load_pem_private_key(key_path.read_bytes(), None)
-            if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise ValueError(f"{key_path} is not an elliptic-curve key as this server writes them")
-            self._key = key
-            self._certificate = x509.load_pem_x509_certificate(self.certificate_path.read_bytes())
+            self._key = _read(key_path, _read_key)
+            self._certificate = _read(self.certificate_path, x509.load_pem_x509_certificate)
             return
         self._key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pykueue embedded cluster")])

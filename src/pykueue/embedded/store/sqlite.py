@@ -67,6 +67,22 @@ def _put_statement(rows: int) -> str:
 _Row = tuple[str, str, str, int, bytes | None]
 
 
+def lock(path: Path) -> IO[str]:
+    """Hold the store's path for this process until the file given back is closed.
+
+    StoreError when another process holds it.
+    """
+    held = open(f"{path}.lock", "w")  # noqa: SIM115 (the caller holds it)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        held.close()
+        raise StoreError(
+            f"{path} is in use by another process; stop it or choose another data directory"
+        ) from None
+    return held
+
+
 class _Group:
     """Writes that are committed together."""
 
@@ -118,7 +134,7 @@ class SqliteStore(MemoryStore):
 
     def _load(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._take_lock()
+        self._lock = lock(self.path)
         fresh = not self.path.exists() or self.path.stat().st_size == 0
         if fresh:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -143,17 +159,6 @@ class SqliteStore(MemoryStore):
         rows = connection.execute("SELECT * FROM objects WHERE resource != 0")
         for resource, namespace, name, revision, data in rows:
             names[resource].set(Record((namespace, name), revision, None, data, self._shelf))
-
-    def _take_lock(self) -> None:
-        lock = open(f"{self.path}.lock", "w")  # noqa: SIM115 (held as long as the store is open)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            raise StoreError(
-                f"{self.path} is in use by another process; stop it or choose another data directory"
-            ) from None
-        self._lock = lock
 
     def _check(self, connection: sqlite3.Connection) -> None:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
