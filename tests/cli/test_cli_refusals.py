@@ -1,0 +1,48 @@
+"""`pykueue up` where it cannot work: what is in the way is named, and nobody else is disturbed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from conftest import PATIENCE, Up
+
+
+def refused(*options: str) -> str:
+    """The one line that `pykueue up` ends with."""
+    command = [sys.executable, "-m", "pykueue.cli.main", "up", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def test_a_folder_in_use_stays_with_its_owner(start_up: Callable[..., Up]) -> None:
+    owner = start_up("--only", "apiserver")
+    kubeconfig = owner.kubeconfig.read_text()
+    for options in ((), ("--in-memory",)):
+        line = refused("--data-dir", str(owner.folder), "--port", "0", *options)
+        assert line.endswith(
+            "state.db is in use by another process; stop it or choose another data directory"
+        )
+    assert owner.kubeconfig.read_text() == kubeconfig
+
+
+def test_a_port_in_use_is_named(start_up: Callable[..., Up], tmp_path: Path) -> None:
+    url = start_up("--only", "apiserver").output[0].split("; ")[0]
+    port = url.rpartition(":")[2]
+    line = refused("--data-dir", str(tmp_path), "--port", port, "--only", "apiserver")
+    assert line == f"Error: --port {port}: address already in use; choose another, or 0 for any that is free"
+
+
+def test_a_damaged_key_is_named_with_the_way_out(start_up: Callable[..., Up]) -> None:
+    up = start_up("--only", "apiserver", "--in-memory")
+    assert "its state is in memory only" in up.output[0]
+    assert up.stop() == 0
+    for name in ("ca.crt", "ca.key"):
+        (up.folder / "pki" / name).write_text("nonsense")
+        line = refused("--data-dir", str(up.folder), "--port", "0", "--only", "apiserver")
+        assert f"{up.folder}/pki/{name} is damaged" in line
+        assert f"remove the directory {up.folder}/pki" in line
