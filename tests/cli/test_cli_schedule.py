@@ -188,6 +188,34 @@ def test_the_table_names_what_starts_and_what_waits_for_what(queues: Path) -> No
     assert "1 admitted, 2 pending" in result.stdout
 
 
+def test_a_set_of_jobs_is_decided_on_as_a_whole(queues: Path) -> None:
+    def group(name: str, replicas: int, pods: int) -> dict[str, Any]:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        pod = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+        job = {"parallelism": pods, "completions": pods, "template": pod}
+        return {"name": name, "replicas": replicas, "template": {"spec": job}}
+
+    def jobset(name: str, *groups: dict[str, Any]) -> dict[str, Any]:
+        labels = {"kueue.x-k8s.io/queue-name": "lq"}
+        return {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": name, "namespace": "team", "labels": labels},
+            "spec": {"replicatedJobs": list(groups)},
+        }
+
+    sets = (
+        jobset("fits", group("leader", 1, 1), group("workers", 1, 3)),
+        jobset("large", group("leader", 1, 1), group("workers", 2, 2)),
+    )
+    workloads = decide(queues, *sets, options=("--until-stable",))["workloads"]
+    fits = workloads["team/jobset-fits"]
+    assert fits["state"] == "Admitted"
+    counts = {one["name"]: one["count"] for one in fits["admission"]["podSetAssignments"]}
+    assert counts == {"leader": 1, "workers": 3}
+    assert workloads["team/jobset-large"]["state"] == "Pending"
+
+
 def test_jobs_count_as_the_workloads_they_become(queues: Path) -> None:
     job = """
 apiVersion: kueue.x-k8s.io/v1beta2

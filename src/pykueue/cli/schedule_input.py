@@ -17,6 +17,7 @@ from pykueue.api.validation import FieldError, validate
 from pykueue.api.yaml import YamlError, load_with_places
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.job import BatchJob
+from pykueue.jobs.jobset import JobSet
 from pykueue.jobs.workload import build, queue_name
 
 Manifest = dict[str, Any]
@@ -41,7 +42,8 @@ _READ = frozenset(
     }
 )
 
-_JOBS: dict[tuple[str, str], JobIntegration] = {("batch/v1", "Job"): BatchJob()}
+_INTEGRATIONS: tuple[JobIntegration, ...] = (BatchJob(), JobSet())
+_JOBS = {(each.resource.api_version, each.resource.kind): each for each in _INTEGRATIONS}
 
 _CLUSTER_SCOPED = _READ - {"LimitRange", "LocalQueue", "Workload"}
 
@@ -83,7 +85,7 @@ class Input:
             stamp = job["metadata"].get("creationTimestamp")
             if stamp:
                 workload["metadata"]["creationTimestamp"] = stamp
-            workload["metadata"]["name"] = f"job-{job['metadata']['name']}"
+            workload["metadata"]["name"] = f"{job['kind'].lower()}-{job['metadata']['name']}"
             self.manifests.append({"apiVersion": V1BETA2, "kind": "Workload", **workload})
         for manifest in self.manifests:
             place = self._places.get(_identity(manifest), "")
