@@ -155,6 +155,31 @@ def test_bookmarks_move_the_point_to_resume_from() -> None:
     run_virtual(main)
 
 
+def test_an_optional_resource_that_is_not_served_has_no_objects_until_it_is() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        missing = ApiError(404, "NotFound", "the server could not find the requested resource")
+        api.refusals = [missing] * 3
+        api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+        informer = maps(api, clock, optional=True)
+        story = story_of(informer)
+        async with running(informer):
+            await informer.synced()
+            assert informer.list() == []
+            await clock.sleep(14)
+            assert story == []
+            await clock.sleep(2)
+            assert story == [("ADDED", "x=1")]
+            api.refusals = [missing]
+            api.drop_watches(missing)
+            await clock.sleep(2)
+            assert story[1:] == [("DELETED", "x=1")]
+            await clock.sleep(10)
+            assert story[2:] == [("ADDED", "x=1")]
+
+    run_virtual(main)
+
+
 def test_a_server_that_is_away_is_asked_ever_more_rarely() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
