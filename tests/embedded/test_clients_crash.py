@@ -175,6 +175,7 @@ async def until_killed(
             task.cancel()
 
 
+@pytest.mark.timeout(120 + 30 * CRASHES)
 def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     async def main() -> None:
         server, ledger, rng = Server(tmp_path / "data"), Ledger(), random.Random()
