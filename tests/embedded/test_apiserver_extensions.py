@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from apiserver_harness import CRDS, widget_definition
+from clients_harness import Kubectl
 
 from pykueue.clock import VIRTUAL_EPOCH
 from pykueue.embedded.apiserver.certificates import Authority
@@ -50,7 +52,9 @@ def program(authority: Authority, answer: Answer) -> Iterator[int]:
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as web:
         web.daemon_threads = True
-        web.socket = authority.server_context(["127.0.0.1"]).wrap_socket(web.socket, server_side=True)
+        context = authority.server_context(["127.0.0.1"])
+        context.verify_mode = ssl.CERT_NONE  # clients of any authority
+        web.socket = context.wrap_socket(web.socket, server_side=True)
         thread = threading.Thread(target=web.serve_forever)
         thread.start()
         try:
@@ -138,8 +142,85 @@ def test_custom_objects_are_converted_by_the_webhook_of_their_definition(
         items = ask(server, "GET", V2)["items"]
         assert [one["spec"]["width"] for one in items] == [8, 1, 2, 3, 4, 5]
         assert asked == [5]
-        with pytest.raises(ApiError, match="conversion webhook for example.com, Kind=Widget failed: too odd"):
+        with pytest.raises(
+            ApiError, match=r"conversion webhook for example.com, Kind=Widget failed: too odd"
+        ):
             ask(server, "POST", V2, widget("v2", "odd", width=1))
-    with pytest.raises(ApiError, match="Connection refused"):
+    with pytest.raises(ApiError, match=r"Connection refused"):
         ask(server, "POST", V2, widget("v2", "late", width=1))
     assert ask(server, "POST", V1, widget("v1", "late", size=1))["spec"]["size"] == 1
+
+
+SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+RESOURCES = [
+    {"name": "clouds", "singularName": "cloud", "namespaced": True, "kind": "Cloud", "verbs": ["get", "list"]}
+]
+
+
+def registration(**spec: Any) -> Object:
+    service = {"namespace": "default", "name": "weather", "port": 443}
+    return {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": "v1.weather.example.com"},
+        "spec": {
+            "group": "weather.example.com",
+            "version": "v1",
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "insecureSkipTLSVerify": True,
+            "service": service,
+            **spec,
+        },
+    }
+
+
+def test_an_aggregated_server_answers_for_its_group(
+    server: RunningServer, authority: Authority, tmp_path: Path
+) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    def weather(method: str, path: str, headers: Any, _: bytes) -> tuple[int, Any]:
+        if path.partition("?")[0] == "/apis/weather.example.com/v1":
+            group = {"groupVersion": "weather.example.com/v1", "resources": RESOURCES}
+            return 200, {"kind": "APIResourceList", "apiVersion": "v1", **group}
+        seen.append((path, headers))
+        cloud = {"apiVersion": "weather.example.com/v1", "kind": "Cloud", "metadata": {"name": "cirrus"}}
+        return 200, {
+            "apiVersion": "weather.example.com/v1",
+            "kind": "CloudList",
+            "metadata": {},
+            "items": [cloud],
+        }
+
+    assert server.cluster.server is not None
+    kubectl = Kubectl(server, tmp_path / "home", None)
+    with program(authority, weather) as port:
+        server.cluster.server.services.known["default/weather"] = ("127.0.0.1", port)
+        kubectl.put(registration())
+        kubectl("wait", "--for=condition=Available", "apiservice/v1.weather.example.com", "--timeout=20s")
+        assert kubectl("get", "clouds", "-o", "name") == "cloud.weather.example.com/cirrus\n"
+        path, headers = seen[-1]
+        assert path.startswith("/apis/weather.example.com/v1/namespaces/default/clouds?")
+        assert headers["X-Remote-User"] == "kubernetes-admin"
+        assert "system:masters" in headers.get_all("X-Remote-Group")
+        assert headers["Authorization"] is None
+        assert "clouds" in kubectl("api-resources", "--api-group=weather.example.com", "-o", "name")
+        refused = kubectl.refused("get", "clouds", "--as=nobody")
+        assert 'User "nobody" cannot list resource "clouds" in API group "weather.example.com"' in refused
+    kubectl("delete", "apiservice", "v1.weather.example.com")
+    assert "weather" not in kubectl("api-versions")
+
+
+def test_an_aggregated_server_that_is_away_is_said_to_be(server: RunningServer, tmp_path: Path) -> None:
+    kubectl = Kubectl(server, tmp_path / "home", None)
+    kubectl.put(registration())
+    kubectl("wait", "--for=condition=Available=False", "apiservice/v1.weather.example.com", "--timeout=20s")
+    assert kubectl.rows("get", "apiservice")[1][:3] == [
+        "v1.weather.example.com",
+        "default/weather",
+        "False (ServiceNotFound)",
+    ]
+    refused = kubectl.refused("get", "--raw", "/apis/weather.example.com/v1/clouds")
+    assert "ServiceUnavailable" in refused or "unable to handle the request" in refused
+    assert "configmaps" in kubectl.run("api-resources", "-o", "name")[1]

@@ -11,9 +11,10 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
+from pykueue.embedded.apiserver.aggregation import Aggregation
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.openapi import v3_document
-from pykueue.embedded.apiserver.registry import Endpoint, Registry
+from pykueue.embedded.apiserver.registry import Endpoint, Registry, version_order
 from pykueue.embedded.kinds.base import Subresource
 
 #: The Kubernetes version the server behaves as.
@@ -43,8 +44,9 @@ def _group_version(group: str, version: str) -> str:
 class Discovery:
     """Documents about a registry."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, aggregation: Aggregation | None = None) -> None:
         self._registry = registry
+        self._aggregation = aggregation
         self._cache: dict[Any, Any] = {}
         self._changes = -1
         self._openapi: dict[tuple[str, str], tuple[str, Object]] = {}
@@ -56,6 +58,18 @@ class Discovery:
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
+
+    def _groups(self) -> list[tuple[str, list[str]]]:
+        """Own groups and those passed on, with their versions."""
+        groups = self._registry.groups()
+        known = dict(groups)
+        for group, version in self._aggregation.group_versions() if self._aggregation else ():
+            if group not in known:
+                known[group] = []
+                groups.append((group, known[group]))
+            known[group].append(version)
+            known[group].sort(key=version_order)
+        return groups
 
     # -- legacy
 
@@ -71,7 +85,7 @@ class Discovery:
         """GET /apis."""
 
         def make() -> Object:
-            groups = [self._group(group, versions) for group, versions in self._registry.groups() if group]
+            groups = [self._group(group, versions) for group, versions in self._groups() if group]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
         found: Object = self._kept("groups", make)
@@ -83,7 +97,7 @@ class Discovery:
 
     def group(self, name: str) -> Object | None:
         """GET /apis/GROUP, or None when it is not served."""
-        for group, versions in self._registry.groups():
+        for group, versions in self._groups():
             if group == name and group:
                 return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group, versions)}
         return None
@@ -115,19 +129,9 @@ class Discovery:
             items = [
                 {
                     "metadata": {"name": group, "creationTimestamp": None},
-                    "versions": [
-                        {
-                            "version": one,
-                            "resources": [
-                                _aggregated_entry(endpoint)
-                                for endpoint in self._registry.of_version(group, one)
-                            ],
-                            "freshness": "Current",
-                        }
-                        for one in versions
-                    ],
+                    "versions": [self._aggregated_version(group, one) for one in versions],
                 }
-                for group, versions in self._registry.groups()
+                for group, versions in self._groups()
                 if (group == "") is core
             ]
             return {
@@ -139,6 +143,15 @@ class Discovery:
 
         found: Object = self._kept(("aggregated", core, version), make)
         return found
+
+    def _aggregated_version(self, group: str, version: str) -> Object:
+        entries = [_aggregated_entry(endpoint) for endpoint in self._registry.of_version(group, version)]
+        freshness = "Current"
+        if not entries and self._aggregation is not None:
+            found = self._aggregation.resources(group, version)
+            freshness = "Stale" if found is None else "Current"
+            entries = _from_legacy(group, version, found or [])
+        return {"version": version, "resources": entries, "freshness": freshness}
 
     # -- OpenAPI v3
 
@@ -275,3 +288,38 @@ def _aggregated_entry(endpoint: Endpoint) -> Object:
             for sub in kind.subresources
         ]
     return entry
+
+
+def _from_legacy(group: str, version: str, resources: list[Object]) -> list[Object]:
+    """Entries of an APIResourceList as aggregated discovery has them."""
+
+    def kind_of(one: Object) -> Object:
+        return {
+            "group": one.get("group") or group,
+            "version": one.get("version") or version,
+            "kind": one.get("kind", ""),
+        }
+
+    entries: dict[str, Object] = {}
+    for one in resources:
+        name, _, subresource = str(one.get("name", "")).partition("/")
+        if subresource:
+            continue
+        entries[name] = {
+            "resource": name,
+            "responseKind": kind_of(one),
+            "scope": "Namespaced" if one.get("namespaced") else "Cluster",
+            "singularResource": one.get("singularName") or "",
+            "verbs": one.get("verbs") or [],
+            **{key: one[key] for key in ("shortNames", "categories") if one.get(key)},
+        }
+    for one in resources:
+        name, _, subresource = str(one.get("name", "")).partition("/")
+        if subresource and name in entries:
+            described = {
+                "subresource": subresource,
+                "responseKind": kind_of(one),
+                "verbs": one.get("verbs") or [],
+            }
+            entries[name].setdefault("subresources", []).append(described)
+    return list(entries.values())

@@ -13,8 +13,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
+import aiohttp
 import orjson
 
+from pykueue.embedded.apiserver.aggregation import access_of, unavailable
 from pykueue.embedded.apiserver.authentication import AUTHENTICATED, Authenticator, unauthorized
 from pykueue.embedded.apiserver.call import Call, User, resolve, write_options
 from pykueue.embedded.apiserver.connection import Connection, Request
@@ -168,6 +170,10 @@ class HttpFront:
             self._refuse_upgrade(request)
         target = resolve(self._server.core.registry, path)
         if target is None:
+            service = self._server.aggregation.find(path)
+            if service is not None:
+                await self._pass_on(request, connection, path, user, service)
+                return
             await self._document(request, connection, path, user)
             return
         query = dict(parse_qsl(raw_query, keep_blank_values=True)) if raw_query else {}
@@ -284,6 +290,40 @@ class HttpFront:
         faults = duplicate_fields(data)
         if faults:
             report_unknown(faults, write_options(call, "CreateOptions"), call.warnings)
+
+    # -- aggregated servers
+
+    async def _pass_on(
+        self, request: Request, connection: Connection, path: str, user: User, service: Any
+    ) -> None:
+        """Let the server answer that an APIService names (section 18)."""
+        server = self._server
+        watching = "watch=" in request.target
+        access = access_of(request.method, path, watching)
+        if access is None:
+            server.authorize_path(user, request.method.lower(), path)
+        elif not server.authorizer.decide(user, access).allowed:
+            raise forbidden(user, access, access.name)
+        kept = {
+            name: request.header(name.lower().encode())
+            for name in ("Accept", "Content-Type", "User-Agent")
+            if request.header(name.lower().encode())
+        }
+        passed = server.aggregation.request(request.method, request.target, service, user, kept, request.body)
+        try:
+            async with passed as response:
+                media = response.headers.get("Content-Type", "application/json")
+                fields = _CACHE + f"Content-Type: {media}\r\n".encode()
+                if not watching or response.status != 200:
+                    connection.answer(response.status, fields, await response.read())
+                    return
+                connection.begin(fields)
+                async for piece in response.content.iter_any():
+                    connection.send(piece)
+                    await connection.drain()
+                connection.end()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unavailable(str(error)) from error
 
     # -- documents
 

@@ -100,6 +100,7 @@ class Listener:
         key = self._secret("service-account.key").encode()
         authenticator = Authenticator(self._server.core, key, {token: ADMIN})
         self._server.use_authenticator(authenticator)
+        await self._server.aggregation.identify(authority, self._directory)
         self._front = HttpFront(self._server, authenticator)
         names = [
             "localhost",

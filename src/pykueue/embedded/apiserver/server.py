@@ -19,6 +19,7 @@ from pykueue.embedded.admission.priority import GROUP as PRIORITY_GROUP
 from pykueue.embedded.admission.priority import PLURAL as PRIORITY_PLURAL
 from pykueue.embedded.admission.priority import system_classes
 from pykueue.embedded.apiserver.aggregated_roles import AggregatedRoles
+from pykueue.embedded.apiserver.aggregation import Aggregation
 from pykueue.embedded.apiserver.authentication import Authenticator
 from pykueue.embedded.apiserver.builtin_admission import BuiltinAdmission
 from pykueue.embedded.apiserver.call import Answer, Call, Target, User, delete_options, write_options
@@ -100,7 +101,9 @@ class Server:
         self.authorizer = Authorizer(self.core)
         AggregatedRoles(self.core)
         self.admission.register(escalation_check(self.authorizer))
-        self.discovery = Discovery(self.core.registry)
+        self.aggregation = Aggregation(self.core, self.services, self._spawn)
+        self.discovery = Discovery(self.core.registry, self.aggregation)
+        self._own_discovery = Discovery(self.core.registry)
         self._reviews = Reviews(self.authorizer)
         self.webhooks = Webhooks(self.core, self.services)
         self._authenticator: Authenticator | None = None
@@ -121,6 +124,7 @@ class Server:
         self._custom.load()
         self._expiry.load()
         self.webhooks.load()
+        self.aggregation.load()
         for name in _FIRST_NAMESPACES:
             if self.core.find("", "namespaces", "", name) is None:
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -158,6 +162,7 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.webhooks.close()
+        await self.aggregation.close()
         await self.store.close()
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -229,8 +234,8 @@ class Server:
             raise forbidden(user, access, "")
 
     def document(self, path: str) -> Any:
-        """A document that is not an object: discovery, version, OpenAPI."""
-        found = self.discovery.document(path)
+        """A document that is not an object: discovery, version, OpenAPI, of this server alone."""
+        found = self._own_discovery.document(path)
         if found is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import ssl
+from pathlib import Path
 
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
@@ -22,7 +23,9 @@ class Services:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts: dict[tuple[str, bool, Path | None], ssl.SSLContext] = {}
+        #: PEM file with the key and certificate this server shows to aggregated servers, if it has one.
+        self.identity: Path | None = None
         #: Where services are reached: `namespace/name` to host and port.
         self.known: dict[str, tuple[str, int]] = {}
 
@@ -58,13 +61,13 @@ class Services:
             raise UnreachableError(f'service "{name}" not found in namespace "{namespace}"')
         raise UnreachableError(f'no endpoints available for service "{name}"')
 
-    def context(self, bundle: str, unchecked: bool = False) -> ssl.SSLContext:
+    def context(self, bundle: str, unchecked: bool = False, identified: bool = False) -> ssl.SSLContext:
         """TLS that trusts a base64 bundle of PEM certificates, or the system's authorities when empty.
 
-        `unchecked` accepts any certificate (insecureSkipTLSVerify). Raises ValueError or ssl.SSLError for a
-        bundle that is none.
+        `unchecked` accepts any certificate (insecureSkipTLSVerify); `identified` shows our own. Raises
+        ValueError or ssl.SSLError for a bundle that is none.
         """
-        key = "unchecked" if unchecked else bundle
+        key = ("" if unchecked else bundle, unchecked, self.identity if identified else None)
         context = self._contexts.get(key)
         if context is None:
             data = base64.b64decode(bundle).decode() if bundle and not unchecked else None
@@ -72,5 +75,7 @@ class Services:
             if unchecked:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
+            if identified and self.identity is not None:
+                context.load_cert_chain(self.identity)
             self._contexts[key] = context
         return context

@@ -1,0 +1,298 @@
+"""API aggregation: groups that another server answers for, registered by APIService objects.
+
+Requests to them are passed on with the user's identity in X-Remote-* headers, behind this server's own client
+certificate. What this server serves itself it never passes on.
+Source: reference/kubernetes-api-machinery.md, section 18.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from pykueue.embedded.apiserver.call import User
+from pykueue.embedded.apiserver.certificates import Authority, write_private
+from pykueue.embedded.apiserver.contract import Object
+from pykueue.embedded.apiserver.core import Core
+from pykueue.embedded.apiserver.metadata import new_uid
+from pykueue.embedded.apiserver.rbac import Access
+from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.services import Services, UnreachableError
+from pykueue.embedded.store.records import Record
+from pykueue.kube.errors import ApiError
+
+GROUP, PLURAL = "apiregistration.k8s.io", "apiservices"
+
+#: Seconds between two looks at a server that answers, and at one that does not.
+_PERIOD, _RETRY = 30.0, 5.0
+#: Seconds a discovery request and an ordinary one may take.
+_PROBE_TIME, _REQUEST_TIME = 5.0, 60.0
+
+#: The common name of the certificate shown to aggregated servers.
+_OWN_NAME = "front-proxy-client"
+
+_VERBS = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+
+GroupVersion = tuple[str, str]
+
+
+class Aggregation:
+    """Knows which groups are passed on, whether they answer, and passes requests on."""
+
+    def __init__(
+        self, core: Core, services: Services, spawn: Callable[[Coroutine[Any, Any, None]], None]
+    ) -> None:
+        self._core = core
+        self._services = services
+        self._spawn = spawn
+        self._session: aiohttp.ClientSession | None = None
+        self._registered: dict[GroupVersion, Object] = {}
+        #: The resources each answered with last, None while it does not answer.
+        self._resources: dict[GroupVersion, list[Object] | None] = {}
+        core.on_stored(f"{GROUP}/{PLURAL}", self._on_stored)
+
+    def load(self) -> None:
+        """Take the stored registrations."""
+        for service in self._core.all(GROUP, PLURAL):
+            self._register(service)
+
+    async def identify(self, authority: Authority, directory: Path) -> None:
+        """Take a client certificate, and publish how aggregated servers tell this server's requests by it."""
+        certificate, key = authority.client(_OWN_NAME, ())
+        path = directory / "front-proxy.pem"
+        write_private(path, certificate + key)
+        self._services.identity = path
+        bundle = authority.certificate.decode()
+        data = {
+            "client-ca-file": bundle,
+            "requestheader-allowed-names": orjson.dumps([_OWN_NAME]).decode(),
+            "requestheader-client-ca-file": bundle,
+            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
+            "requestheader-username-headers": '["X-Remote-User"]',
+        }
+        storage = self._core.registry.storage("", "configmaps")
+        assert storage is not None
+        meta: Object = {"name": "extension-apiserver-authentication", "namespace": "kube-system"}
+        record = storage.table.get((meta["namespace"], meta["name"]))
+        if record is not None:
+            if record.object.get("data") == data:
+                return
+            meta = dict(record.object["metadata"])
+        else:
+            meta |= {"uid": new_uid(self._core.rng), "creationTimestamp": self._core.now_text()}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+        new = self._core.store.put(storage.table, (meta["namespace"], meta["name"]), body)
+        self._core.stored(storage, new, record)
+        await self._core.store.settled(new.revision)
+
+    async def close(self) -> None:
+        """Give back connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    # -- registrations
+
+    def _on_stored(self, _: Endpoint, new: Record | None, old: Record | None) -> None:
+        before = old.object if old is not None else None
+        after = new.object if new is not None else None
+        if before is not None and (after is None or after["spec"] != before["spec"]):
+            self._registered.pop(_group_version(before), None)
+            self._resources.pop(_group_version(before), None)
+            self._core.registry.changes += 1
+        if after is not None and (before is None or after["spec"] != before["spec"]):
+            self._register(after)
+
+    def _register(self, service: Object) -> None:
+        if service["spec"].get("service") is None:
+            self._tell(service["metadata"]["name"], True, "Local", "Local APIServices are always available")
+            return
+        key = _group_version(service)
+        self._registered[key] = service
+        self._resources[key] = None
+        self._core.registry.changes += 1
+        self._spawn(self._follow(key, service))
+
+    async def _follow(self, key: GroupVersion, service: Object) -> None:
+        """Look again and again whether the server answers, until it is no longer registered this way."""
+        name = service["metadata"]["name"]
+        while self._registered.get(key) is service:
+            fault, resources = await self._probe(key, service)
+            if self._registered.get(key) is not service:
+                return
+            if resources != self._resources.get(key):
+                self._resources[key] = resources
+                self._core.registry.changes += 1
+            reason = fault[0] if fault else "Passed"
+            self._tell(name, fault is None, reason, fault[1] if fault else "all checks passed")
+            await self._core.clock.sleep(_RETRY if fault else _PERIOD)
+
+    async def _probe(
+        self, key: GroupVersion, service: Object
+    ) -> tuple[tuple[str, str] | None, list[Object] | None]:
+        """Reason and text of what is wrong, or the resources the server has."""
+        reference, path = service["spec"]["service"], f"/apis/{key[0]}/{key[1]}"
+        try:
+            host, port = self._services.address(reference)
+        except UnreachableError as error:
+            missing = "ServiceNotFound" if "not found" in str(error) else "MissingEndpoints"
+            return (missing, str(error)), None
+        try:
+            async with (
+                asyncio.timeout(_PROBE_TIME),
+                self._request("GET", path, service, _PROBER, {"Accept": "application/json"}) as response,
+            ):
+                body = await response.read()
+            if response.status != 200:
+                raise ValueError(f"it answered {response.status}")
+            document = orjson.loads(body)
+            resources = document.get("resources")
+            if document.get("kind") != "APIResourceList" or not isinstance(resources, list):
+                raise ValueError("the answer is not an APIResourceList")
+        except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
+            text = f"failing or missing response from https://{host}:{port}{path}: {error or 'timeout'}"
+            return ("FailedDiscoveryCheck", text), None
+        return None, resources
+
+    def _tell(self, name: str, available: bool, reason: str, message: str) -> None:
+        """Write the condition Available, if it is news."""
+        core = self._core
+        storage = core.registry.storage(GROUP, PLURAL)
+        record = storage.table.get(("", name)) if storage is not None else None
+        if storage is None or record is None:
+            return
+        service = record.object
+        status = service.get("status") or {}
+        conditions = status.get("conditions") or []
+        old: Object = next((one for one in conditions if one.get("type") == "Available"), {})
+        value = "True" if available else "False"
+        since = old.get("lastTransitionTime") if old.get("status") == value else core.now_text()
+        condition = {
+            "type": "Available",
+            "status": value,
+            "lastTransitionTime": since,
+            "reason": reason,
+            "message": message,
+        }
+        if condition == old:
+            return
+        others = [one for one in conditions if one.get("type") != "Available"]
+        changed = {
+            **service,
+            "metadata": dict(service["metadata"]),
+            "status": {**status, "conditions": [*others, condition]},
+        }
+        core.stored(storage, core.store.put(storage.table, record.key, changed), record)
+
+    # -- what discovery says
+
+    def group_versions(self) -> list[GroupVersion]:
+        """What is passed on, but for what this server serves itself."""
+        own = {(one.group, one.version) for one in self._core.registry}
+        return [key for key in self._registered if key not in own]
+
+    def resources(self, group: str, version: str) -> list[Object] | None:
+        """The resources in APIResourceList form; None when the server does not answer."""
+        return self._resources.get((group, version))
+
+    # -- requests
+
+    def find(self, path: str) -> Object | None:
+        """The registration a path belongs to, if it is to be passed on."""
+        parts = path.split("/", 4)
+        if len(parts) < 4 or parts[1] != "apis" or (parts[2], parts[3]) not in self._registered:
+            return None
+        key = (parts[2], parts[3])
+        return self._registered[key] if key in self.group_versions() else None
+
+    def request(
+        self, method: str, target: str, service: Object, user: User, headers: Mapping[str, str], body: bytes
+    ) -> aiohttp.client._RequestContextManager:
+        """The request passed on. Raises ApiError (503) when its server is known not to answer."""
+        if self._resources.get(_group_version(service)) is None:
+            raise unavailable()
+        try:
+            return self._request(method, target, service, user, headers, body)
+        except (UnreachableError, ValueError) as error:
+            raise unavailable(str(error)) from error
+
+    def _request(
+        self,
+        method: str,
+        target: str,
+        service: Object,
+        user: User,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+    ) -> aiohttp.client._RequestContextManager:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(auto_decompress=False)
+        spec = service["spec"]
+        reference = spec["service"]
+        host, port = self._services.address(reference)
+        unchecked = bool(spec.get("insecureSkipTLSVerify"))
+        sent = [*headers.items(), *_identity(user)]
+        return self._session.request(
+            method,
+            f"https://{host}:{port}{target}",
+            headers=sent,
+            data=body or None,
+            ssl=self._services.context(spec.get("caBundle") or "", unchecked, identified=True),
+            server_hostname=None if unchecked else f"{reference['name']}.{reference['namespace']}.svc",
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=None, connect=_PROBE_TIME),
+        )
+
+
+_PROBER = User("system:kube-aggregator", ("system:masters",))
+
+
+def unavailable(detail: str = "") -> ApiError:
+    """503: the server behind does not answer."""
+    text = f"service unavailable: {detail}" if detail else "service unavailable"
+    return ApiError(503, "ServiceUnavailable", text, None, 1)
+
+
+def _group_version(service: Object) -> GroupVersion:
+    return service["spec"].get("group") or "", service["spec"].get("version") or ""
+
+
+def _identity(user: User) -> list[tuple[str, str]]:
+    fields = [("X-Remote-User", user.name), *(("X-Remote-Group", group) for group in user.groups)]
+    if user.uid:
+        fields.append(("X-Remote-Uid", user.uid))
+    for key, values in user.extra.items():
+        fields += [(f"X-Remote-Extra-{quote(key, safe='')}", value) for value in values]
+    return fields
+
+
+def access_of(method: str, path: str, watching: bool) -> Access | None:
+    """What a request to an aggregated resource does, for RBAC; None for discovery paths."""
+    parts = path.strip("/").split("/")
+    group, rest = parts[1], parts[3:]
+    if not rest:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2:
+        namespace, rest = rest[1], rest[2:]
+    resource = rest[0]
+    name = rest[1] if len(rest) > 1 else ""
+    verb = _VERBS.get(method, method.lower())
+    if verb == "get" and not name:
+        verb = "watch" if watching else "list"
+    if verb == "delete" and not name:
+        verb = "deletecollection"
+    return Access(verb, group, resource, "/".join(rest[2:]), namespace, name)
