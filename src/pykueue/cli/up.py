@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -32,6 +33,9 @@ from pykueue.manager.configuration import load as load_configuration
 DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
 #: The store's file in that folder.
 STATE = "state.db"
+#: When to look for unused cycles. Few things here die in cycles, while every search goes through objects that
+#: live long: with Python's own setting a tenth of the time of a write goes into it.
+_GC_THRESHOLD = (50_000, 20, 50)
 
 
 def parse_parts(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -158,6 +162,7 @@ def up(
             if in_memory
             else contextlib.nullcontext(SqliteStore(folder / STATE)) as store
         ):
+            gc.set_threshold(*_GC_THRESHOLD)
             uvloop.run(run(folder, store, port, pools, configuration, parts))
     except (
         ConfigurationError,
