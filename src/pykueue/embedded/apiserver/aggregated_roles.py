@@ -25,6 +25,13 @@ class AggregatedRoles:
         self._core = core
         core.on_stored(f"{GROUP}/{_PLURAL}", self._on_stored)
 
+    def load(self) -> None:
+        """Bring stored roles up to date that an earlier version of the server left without rules."""
+        endpoint = self._core.registry.storage(GROUP, _PLURAL)
+        assert endpoint is not None
+        for record in endpoint.table.records():
+            self._on_stored(endpoint, record, None)
+
     def _on_stored(self, endpoint: Endpoint, new: Record | None, old: Record | None) -> None:
         # Aggregates may select aggregates: writing one brings us back here for those that select it.
         touched = [one.peek() for one in (new, old) if one is not None]

@@ -99,7 +99,7 @@ class Server:
         self.services = Services(self.core)
         self._custom = CustomResources(self.core, self._deletion, self.services, self._spawn)
         self.authorizer = Authorizer(self.core)
-        AggregatedRoles(self.core)
+        self._aggregated_roles = AggregatedRoles(self.core)
         self.admission.register(escalation_check(self.authorizer))
         self.aggregation = Aggregation(self.core, self.services, self._spawn)
         self.discovery = Discovery(self.core.registry, self.aggregation)
@@ -129,6 +129,7 @@ class Server:
             if self.core.find("", "namespaces", "", name) is None:
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 await self.handle(self._own_call("POST", "", "v1", "namespaces", body=namespace))
+        self._aggregated_roles.load()
         self._builtin.complete()
         firsts = [(RBAC_GROUP, f"{role['kind'].lower()}s", role) for role in first_roles()]
         firsts += [(PRIORITY_GROUP, PRIORITY_PLURAL, one) for one in system_classes()]
