@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -141,6 +142,10 @@ async def second_act(console: Console, cluster: Cluster, examples: Path) -> None
 
 async def play(console: Console, folder: Path, examples: Path) -> None:
     """Both acts, one after the other, on the same data folder."""
+    # The cluster is a process of its own, which would outlive this one if SIGTERM ended it at once.
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     nodes = ("--nodes", str(examples / "nodes.yaml"))
     console.print(
         Panel(
@@ -189,6 +194,8 @@ def demo(data_dir: Path | None, examples: Path, picture: Path | None) -> None:
             uvloop.run(play(console, folder, examples))
         except TimeoutError:
             raise DemoError(f"an act took longer than {PATIENCE:.0f} s") from None
+        except asyncio.CancelledError:
+            raise click.Abort from None
     shown = examples.relative_to(Path.cwd()) if examples.is_relative_to(Path.cwd()) else examples
     program = Path(sys.argv[0])
     console.print(
