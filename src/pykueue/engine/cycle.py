@@ -78,6 +78,10 @@ class TreeCycle:
         self.decisions: list[Decision] = []
         #: Something happened that makes the next cycle different from this one.
         self.progress = False
+        #: Workloads that may get quota in this cycle. One that was preempted for another of them goes after
+        #: all that
+        #: were not: else fair shares, which do not ask who is owed, could let the two take turns for ever.
+        self._heads: set[str] = set()
         #: Victims of this cycle.
         self._taken: set[Record] = set()
         #: What they use, by cell of their queue.
@@ -103,6 +107,7 @@ class TreeCycle:
                 entries.append(entry)
         if not entries:
             return
+        self._heads = {entry.record.key for entry in entries}
         if self.state.options.fair_sharing:
             tournament = Tournament([self._contender(entry) for entry in entries], self._non_borrowing_first)
             while (entry := tournament.next()) is not None:
@@ -122,6 +127,7 @@ class TreeCycle:
         record = entry.record
         return (
             not (self._preemptors_first and entry.is_preemptor),
+            record.preempted_for in self._heads,
             entry.found.assignment.level,
             -record.priority if self._by_priority else 0,
             record.timestamp,
@@ -137,7 +143,7 @@ class TreeCycle:
             entry.queue,
             entry.found.assignment.usage,
             (-record.priority if self._by_priority else 0, record.timestamp, record.created),
-            self._preemptors_first and entry.is_preemptor,
+            (not (self._preemptors_first and entry.is_preemptor), record.preempted_for in self._heads),
         )
 
     # --- nomination -------------------------------------------------------------------------------------
@@ -355,6 +361,7 @@ class TreeCycle:
         record.ready = False
         record.evicted = record.eviction_assumed = False
         record.scan = NO_SCAN
+        record.preempted_for = ""
         record.reason = ""
         if queue.pending.sticky is record:
             state.journal.set(queue.pending, "sticky", None)
@@ -387,6 +394,7 @@ class TreeCycle:
             if target.evicted:
                 continue
             state.journal.set(target, "eviction_assumed", True)
+            state.journal.set(target, "preempted_for", record.key)
             state.mark_evicted(target, True)
             self.progress = True
             self.decisions.append(

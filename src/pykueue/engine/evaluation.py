@@ -5,7 +5,7 @@ Looks at the live tree and leaves it as it was. Source of the rules: reference/k
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Mapping
 
 from pykueue.api import kueue
 from pykueue.engine import fair_preemption, preemption
@@ -73,7 +73,7 @@ class Evaluator:
         *,
         replaced: Record | None = None,
         nominated: Pinned | None = None,
-        taken: Container[Record] = (),
+        taken: Collection[Record] = (),
         scene: Scene | None = None,
     ) -> Evaluation:
         """Flavors and victims for a workload.
@@ -131,7 +131,7 @@ class _Attempt:
         queue: ClusterQueue,
         replaced: Record | None,
         nominated: Pinned | None,
-        taken: Container[Record],
+        taken: Collection[Record],
         scene: Scene,
     ) -> None:
         self.scene = scene

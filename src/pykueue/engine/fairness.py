@@ -62,7 +62,7 @@ def share_of(node: Node) -> Share:
 class Contender:
     """One entry of a cycle."""
 
-    __slots__ = ("name", "preemptor", "queue", "rank", "usage", "value")
+    __slots__ = ("first", "name", "queue", "rank", "usage", "value")
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Contender:
         queue: ClusterQueue,
         usage: dict[int, int],
         rank: tuple[Any, ...],
-        preemptor: bool,
+        first: tuple[Any, ...],
     ) -> None:
         self.value = value
         #: Decides when all else is equal.
@@ -81,8 +81,8 @@ class Contender:
         self.usage = usage
         #: What decides between equal shares: priority and time.
         self.rank = rank
-        #: It goes first (gate PrioritizePreemptorWorkloads).
-        self.preemptor = preemptor
+        #: What decides before shares do: who preempted goes first, who was preempted last.
+        self.first = first
 
 
 class _Arena:
@@ -155,7 +155,7 @@ class Tournament:
         for pair, amount in best.usage.items():
             remove(cells[pair], amount)
         key = (
-            not best.preemptor,
+            best.first,
             borrows,
             share.unbounded,
             share.value,

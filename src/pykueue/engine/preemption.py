@@ -6,8 +6,7 @@ Source of the rules: reference/kueue-semantics.md 8.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cmp_to_key
 from heapq import merge
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from pykueue.engine.cluster_queue import ClusterQueue
 from pykueue.engine.decisions import PreemptionReason
 from pykueue.engine.explanation import Search, Target
+from pykueue.engine.fairness import Share
 from pykueue.engine.local_queue import LocalQueue
 from pykueue.engine.quota import Cell, add, available, remove
 from pykueue.engine.tree import Cohort, Node, Tree
@@ -49,9 +49,14 @@ class Crowd:
 class Scene:
     """What the searches of one moment share: it holds only as long as no usage changes."""
 
-    __slots__ = ("_crowds", "_over")
+    __slots__ = ("_crowds", "_over", "_seats", "richest", "shares")
 
     def __init__(self) -> None:
+        #: Filled by the search under fair sharing: shares by node, and for each cohort its two richest
+        #: children.
+        self.shares: dict[Node, Share] = {}
+        self.richest: dict[Cohort, list[tuple[Share, Node]]] = {}
+        self._seats: dict[tuple[ClusterQueue, frozenset[int]], list[Any]] = {}
         self._crowds: dict[tuple[Cohort, frozenset[int]], Crowd] = {}
         self._over: dict[tuple[Tree, frozenset[int]], list[ClusterQueue]] = {}
 
@@ -61,6 +66,16 @@ class Scene:
         found = self._crowds.get(key)
         if found is None:
             found = self._crowds[key] = Crowd(_borrowers(cohort, needed), needed)
+        return found
+
+    def seats(self, queue: ClusterQueue, needed: frozenset[int]) -> list[Any]:
+        """Seats of workloads of a queue that hold one of the pairs, evicted ones first."""
+        key = (queue, needed)
+        found = self._seats.get(key)
+        if found is None:
+            found = self._seats[key] = [seat for seat in queue.seats if not needed.isdisjoint(seat[4].holds)]
+            if queue.evicted:
+                found.sort(key=lambda seat: not seat[4].evicted)
         return found
 
     def over_nominal(self, tree: Tree, needed: frozenset[int]) -> list[ClusterQueue]:
@@ -100,7 +115,7 @@ class Need:
         requests: Sequence[tuple[Cell, int]],
         needed: Iterable[int],
         usage_of: UsageOf | None,
-        spared: Container[Record] = (),
+        spared: Collection[Record] = (),
         scene: Scene | None = None,
     ) -> None:
         self.record = record
@@ -155,16 +170,22 @@ class Need:
     def candidates_of(self, queue: ClusterQueue) -> list[Any]:
         """Seats of workloads of another queue that reclaimWithinCohort allows to preempt, evicted ones
         first."""
-        seats: Sequence[Any] = queue.seats
+        found = self.scene.seats(queue, self.needed)
         if self.queue.reclaim == "LowerPriority":
-            seats = seats[: bisect_left(seats, (self.priority,))]
-        needed, spared = self.needed, self.spared
-        found = [seat for seat in seats if not needed.isdisjoint(seat[4].holds) and seat[4] not in spared]
+            bound = self.priority
+            found = [seat for seat in found if seat[0] < bound]
+        if self.spared:
+            spared = self.spared
+            found = [seat for seat in found if seat[4] not in spared]
         if queue.fair_by_usage and self.usage_of is not None:
             usage_of = self.usage_of
-            found.sort(key=lambda seat: -usage_of(seat[4].local) if seat[4].local is not None else 0.0)
-        if queue.evicted:
-            found.sort(key=lambda seat: not seat[4].evicted)
+            found = sorted(
+                found,
+                key=lambda seat: (
+                    not seat[4].evicted,
+                    -usage_of(seat[4].local) if seat[4].local is not None else 0.0,
+                ),
+            )
         return found
 
     def fits(self, borrowing: bool) -> bool:

@@ -54,6 +54,7 @@ class Record:
         "namespace",
         "obj",
         "place",
+        "preempted_for",
         "priority",
         "queue",
         "queue_since",
@@ -107,6 +108,8 @@ class Record:
         self.scan_generation = 0
         #: `State.changes` when the last flavor was tried without success.
         self.scanned_at = -1
+        #: Key of the workload it was preempted for last.
+        self.preempted_for = ""
         #: Why it waits, in the words of the last decision.
         self.reason = ""
 
