@@ -340,3 +340,24 @@ def test_a_write_is_noted_while_the_cache_lists_anew_and_outlives_a_list_made_be
             assert informer.get("a", "x") == written
 
     run_virtual(main)
+
+
+def test_what_was_noted_as_gone_does_not_come_back_with_an_older_event() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        first = api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+        informer = maps(api, clock)
+        story = story_of(informer)
+        async with running(informer):
+            await informer.synced()
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "2"})
+            api.remove(CONFIG_MAPS, "x", "a")
+            informer.note_gone(first)
+            assert informer.get("a", "x") is None
+            await clock.sleep(1)
+            assert story == [("ADDED", "x=1"), ("DELETED", "x=1")]
+            again = api.put(CONFIG_MAPS, "x", "a", data={"v": "3"})
+            await clock.sleep(1)
+            assert informer.get("a", "x") == again
+
+    run_virtual(main)

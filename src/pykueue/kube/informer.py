@@ -93,6 +93,8 @@ class Informer:
         self._indexes: dict[str, _Index] = {}
         self._handlers: list[Handler] = []
         self._version: str | None = None
+        #: Objects noted as gone, until the watch or a list says so too.
+        self._gone: set[str] = set()
         self._synced = asyncio.Event()
 
     # Reading
@@ -137,7 +139,7 @@ class Informer:
         passed by is not taken: it may be gone again.
         """
         entry = self._entry(obj)
-        if entry is None or not self.has_synced:
+        if entry is None or entry.uid in self._gone or not self.has_synced:
             return
         # While the cache lists anew it has no version: the list then says whether the object is still there.
         if self._version is not None and not _older(self._version, entry.version):
@@ -145,6 +147,14 @@ class Informer:
         known = self._entries.get(_key(obj))
         if known is None or _older(known.version, entry.version):
             self._store(_key(obj), entry)
+
+    def note_gone(self, obj: Object) -> None:
+        """Take in that a delete succeeded: the object is gone, whatever older events are still to come."""
+        known = self._entries.get(_key(obj))
+        uid = obj["metadata"].get("uid", "")
+        if known is not None and known.uid == uid:
+            self._gone.add(uid)
+            self._delete(_key(obj), known)
 
     @property
     def has_synced(self) -> bool:
@@ -268,7 +278,10 @@ class Informer:
             known = self._entries.get(key)
             uid, version = obj["metadata"].get("uid", ""), obj["metadata"]["resourceVersion"]
             # What a write of our own brought is not taken back when the watch comes to where it was before.
-            if type_ == DELETED or entry is None:
+            if uid in self._gone:
+                if type_ == DELETED:
+                    self._gone.discard(uid)
+            elif type_ == DELETED or entry is None:
                 if known is None or known.uid == uid or _older(known.version, version):
                     self._delete(key, entry)
             elif known is None or _older(known.version, version):
@@ -283,7 +296,11 @@ class Informer:
         ]
         for key in gone:
             self._delete(key, self._entries[key])
+        present = {entry.uid for entry in listed.values()}
+        self._gone &= present
         for key, entry in listed.items():
+            if entry.uid in self._gone:
+                continue
             known = self._entries.get(key)
             if known is None or known.uid != entry.uid or _older(known.version, entry.version):
                 self._store(key, entry)

@@ -58,10 +58,13 @@ class Writer:
     async def delete(
         self, informer: Informer, obj: Mapping[str, Any], propagation: str | None = None
     ) -> None:
-        """Delete this very object; that it is gone already is no error."""
+        """Delete this very object; that it is gone already is no error.
+
+        The answer is the object while finalizers keep it, and a Status once it is gone.
+        """
         metadata = obj["metadata"]
         try:
-            await self._client.delete(
+            left = await self._client.delete(
                 informer.resource,
                 metadata["name"],
                 metadata.get("namespace"),
@@ -71,6 +74,11 @@ class Writer:
         except ApiError as error:
             if not error.not_found and not error.conflict:
                 raise
+            left = {}
+        if left.get("kind") == informer.resource.kind:
+            informer.note(left)
+        else:
+            informer.note_gone(dict(obj))
 
     async def update(
         self,
