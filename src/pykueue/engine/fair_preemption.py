@@ -23,8 +23,8 @@ from pykueue.engine.workload import Record
 class _Picker:
     """Finds the queue with the highest share that still has candidates (9.5, CQ picker).
 
-    Each cohort has a heap of its children. Taking a candidate changes the shares on the path of its queue only,
-    and that queue is the first of every heap on its path, so each pick costs the height of the tree.
+    Each cohort has a heap of its children. Taking a candidate changes the shares on the path of its queue
+    only, and that queue is the first of every heap on its path, so each pick costs the height of the tree.
     """
 
     def __init__(self, need: Need, candidates: dict[ClusterQueue, deque[Any]], moved: set[Node]) -> None:
@@ -98,13 +98,35 @@ class _Picker:
         """Seats of a picked queue, best first; call `refresh` after taking from them."""
         return self._candidates[queue]
 
-    def refresh(self, queue: ClusterQueue, uses_less: bool) -> None:
-        """The picked queue has fewer candidates, and perhaps uses less."""
+    def give_up(self, queue: ClusterQueue, side: Node) -> list[Node]:
+        """Looks no more at the side that was picked nor at any other child of its cohort, which are returned."""
+        cohort = side.parent
+        assert cohort is not None
+        sides = [entry[2] for entry in self._heaps[cohort]]
+        self._heaps[cohort] = []
+        self.refresh(queue, uses_less=False, above=cohort)
+        return sides
+
+    def below(self, sides: list[Node]) -> list[ClusterQueue]:
+        """Queues with candidates at or below these nodes, in the order of their names."""
+        found: list[ClusterQueue] = []
+        stack = list(sides)
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Cohort):
+                stack.extend(self._members.get(node, ()))
+            elif isinstance(node, ClusterQueue) and self._candidates.get(node):
+                found.append(node)
+        return sorted(found, key=lambda queue: queue.name)
+
+    def refresh(self, queue: ClusterQueue, uses_less: bool, above: Cohort | None = None) -> None:
+        """The picked queue has fewer candidates, and perhaps uses less; only heaps above `above` are
+        affected."""
         if uses_less:
             self._moved.add(queue)
             self._moved.update(queue.ancestors())
-        node: Node = queue
-        for cohort in queue.ancestors():
+        node: Node = queue if above is None else above
+        for cohort in node.ancestors():
             heap = self._heaps[cohort]
             entry = self._entry(node)
             if entry is None:
@@ -258,6 +280,7 @@ def _first_round(
 ) -> bool:
     own = need.queue
     picker = _Picker(need, candidates, set())
+    given_up: list[tuple[Node, list[Node]]] = []
     while (queue := picker.pick()) is not None:
         seats = picker.candidates(queue)
         taken: Record | None = None
@@ -269,9 +292,10 @@ def _first_round(
             my_side, their_side = _sides(own, queue)
             mine, theirs = share_of(my_side)[:2], share_of(their_side)[:2]
             if mine > theirs:
-                # Nothing they could give would make it fair.
-                retry.setdefault(queue, deque()).extend(seats)
-                seats.clear()
+                # Nothing this side could give would make it fair, nor its siblings, which have no higher
+                # share: the own side has the highest, and was not picked because nobody is left there.
+                given_up.append((my_side, picker.give_up(queue, their_side)))
+                continue
             while seats and taken is None:
                 seat = seats.popleft()
                 if strategy == "LessThanOrEqualToFinalShare":
@@ -288,6 +312,11 @@ def _first_round(
         picker.refresh(queue, taken is not None)
         if taken is not None and _fits(need):
             return True
+    for my_side, sides in given_up:
+        # The second round may lower the own share after all, if somebody on the own side is tried again.
+        if any(node is my_side for queue in retry for node in queue.ancestors()):
+            for queue in picker.below(sides):
+                retry.setdefault(queue, deque()).extend(candidates[queue])
     return False
 
 
