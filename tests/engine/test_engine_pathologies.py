@@ -182,3 +182,21 @@ def test_a_flavor_taken_from_a_queue_while_it_is_being_tried() -> None:
     made.apply(made.queue_manifest("q", [{"f": {"cpu": "4"}}, memory]))
     made.stable()
     assert made.where("w") == "inadmissible"
+
+
+def test_a_victim_does_not_take_its_place_back_before_the_one_it_made_room_for() -> None:
+    """Shares put the victim first, nominal quota the preemptor: in the reference the two take turns for ever."""
+    made = world(fair_sharing=True)
+    made.cohort("root", quotas={"cpu": "4"})
+    made.cohort("A", parent="root")
+    made.cohort("B", parent="root")
+    made.queue("a", {"cpu": "2"}, cohort="A", reclaim="LowerPriority")
+    made.queue("a2", {"cpu": "0"}, cohort="A")
+    made.queue("b", {"cpu": "0"}, cohort="B")
+    made.running("hog", "a2", 4, prio=9)
+    made.workload("victim", "b", 2)
+    made.cycle()
+    made.workload("owed", "a", 1, prio=5)
+    gone = play(made, 30)
+    assert gone == ["victim"]
+    assert made.holding() == {"hog", "owed"}
