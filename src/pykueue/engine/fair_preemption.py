@@ -99,7 +99,7 @@ class _Picker:
         return self._candidates[queue]
 
     def give_up(self, queue: ClusterQueue, side: Node) -> list[Node]:
-        """Looks no more at the side that was picked nor at any other child of its cohort, which are returned."""
+        """Looks no more at the side picked nor at any other child of its cohort, which are returned."""
         cohort = side.parent
         assert cohort is not None
         sides = [entry[2] for entry in self._heaps[cohort]]
