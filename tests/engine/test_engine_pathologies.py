@@ -185,7 +185,7 @@ def test_a_flavor_taken_from_a_queue_while_it_is_being_tried() -> None:
 
 
 def test_a_victim_does_not_take_its_place_back_before_the_one_it_made_room_for() -> None:
-    """Shares put the victim first, nominal quota the preemptor: the reference lets them take turns for ever."""
+    """Shares put the victim first, nominal quota the preemptor; the reference then never ends."""
     made = world(fair_sharing=True)
     made.cohort("root", quotas={"cpu": "4"})
     made.cohort("A", parent="root")
