@@ -26,6 +26,7 @@ from .harness import Shape, run
 #: Load -> (how it is made, sizes from small to full). The full size is the one with a goal.
 LOADS: dict[str, tuple[Callable[[Any], Shape], tuple[Any, Any, Any]]] = {
     "baseline": (shapes.baseline, (0.25, 0.5, 1.0)),
+    "fair": (shapes.fair, (0.25, 0.5, 1.0)),
     "large": (shapes.large, (0.2, 0.5, 1.0)),
     "deep": (shapes.deep, (25_000, 50_000, 100_000)),
     "wide": (shapes.wide, (500, 1000, 2000)),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from heapq import merge
 
 from pykueue.api import kueue
+from pykueue.engine import Options
 
 from . import objects
 from .harness import Arrival, Shape
@@ -55,6 +56,14 @@ def baseline(scale: float = 1.0) -> Shape:
         reclaim="Any",
         within="LowerPriority",
     )
+
+
+def fair(scale: float = 1.0) -> Shape:
+    """The baseline under fair sharing."""
+    shape = baseline(scale)
+    shape.name = "fair"
+    shape.options = Options(fair_sharing=True)
+    return shape
 
 
 def large(scale: float = 1.0) -> Shape:

@@ -78,10 +78,9 @@ class TreeCycle:
         self.decisions: list[Decision] = []
         #: Something happened that makes the next cycle different from this one.
         self.progress = False
-        #: Workloads that may get quota in this cycle. One that was preempted for another of them goes after
-        #: all that
-        #: were not: else fair shares, which do not ask who is owed, could let the two take turns for ever.
-        self._heads: set[str] = set()
+        #: Workloads for which others of this cycle were preempted. Under fair sharing they go first: shares do not
+        #: ask who is owed, and could let the two take turns for ever.
+        self._owed: set[str] = set()
         #: Victims of this cycle.
         self._taken: set[Record] = set()
         #: What they use, by cell of their queue.
@@ -107,7 +106,7 @@ class TreeCycle:
                 entries.append(entry)
         if not entries:
             return
-        self._heads = {entry.record.key for entry in entries}
+        self._owed = {entry.record.preempted_for for entry in entries}
         if self.state.options.fair_sharing:
             tournament = Tournament([self._contender(entry) for entry in entries], self._non_borrowing_first)
             while (entry := tournament.next()) is not None:
@@ -127,7 +126,6 @@ class TreeCycle:
         record = entry.record
         return (
             not (self._preemptors_first and entry.is_preemptor),
-            record.preempted_for in self._heads,
             entry.found.assignment.level,
             -record.priority if self._by_priority else 0,
             record.timestamp,
@@ -143,7 +141,7 @@ class TreeCycle:
             entry.queue,
             entry.found.assignment.usage,
             (-record.priority if self._by_priority else 0, record.timestamp, record.created),
-            (not (self._preemptors_first and entry.is_preemptor), record.preempted_for in self._heads),
+            (not (self._preemptors_first and entry.is_preemptor), record.key not in self._owed),
         )
 
     # --- nomination -------------------------------------------------------------------------------------
