@@ -34,6 +34,8 @@ from .writes import Writer
 CONCURRENCY = 32
 #: Shortest time until a cycle that no event asked for, in seconds.
 MIN_WAIT = 0.01
+#: Seconds for which an admission is tried to be written; quota may be another by then.
+LIFETIME = 5.0
 #: Seconds after which a write that failed for want of a server is decided anew.
 RETRY = 1.0
 
@@ -167,8 +169,11 @@ class Scheduler:
         """Write an admission, if the Workload still asks for what it was decided on."""
         key = _key(decision.key)
         admission = encode(decision.admission)
+        begun = asyncio.get_running_loop().time()
 
         def step(workload: Object) -> Object | None:
+            if asyncio.get_running_loop().time() - begun > LIFETIME:
+                return None
             if _version(workload) != decided_on or not _may_reserve(workload):
                 return None
             checks = self._checks(workload, decision)

@@ -32,8 +32,19 @@ class Writer:
     ) -> Object:
         """Make the stored object what is desired; nothing is sent when it is that already.
 
-        Raises ApiError: a conflict when `obj` is not the newest.
+        Raises ApiError: a conflict when `obj` is not the newest. The newest is in the cache then, so that
+        trying again makes sense even while the watch is late.
         """
+        try:
+            return await self._patch(informer, obj, desired, subresource)
+        except ApiError as error:
+            if error.conflict:
+                await self.reread(informer, (obj["metadata"].get("namespace") or "", obj["metadata"]["name"]))
+            raise
+
+    async def _patch(
+        self, informer: Informer, obj: Mapping[str, Any], desired: Mapping[str, Any], subresource: str
+    ) -> Object:
         patch = merge_patch(obj, desired)
         if not patch:
             return dict(obj)
@@ -72,7 +83,11 @@ class Writer:
                 uid=metadata.get("uid"),
             )
         except ApiError as error:
-            if not error.not_found and not error.conflict:
+            if error.conflict:
+                stored = await self.reread(informer, (metadata.get("namespace") or "", metadata["name"]))
+                if stored is not None and stored["metadata"].get("uid") == metadata.get("uid"):
+                    raise
+            elif not error.not_found:
                 raise
             left = {}
         if left.get("kind") == informer.resource.kind:
@@ -99,7 +114,7 @@ class Writer:
                 if obj is None or desired is None:
                     return None
                 try:
-                    return await self.change(informer, obj, desired, subresource)
+                    return await self._patch(informer, obj, desired, subresource)
                 except ApiError as error:
                     if error.not_found:
                         return None
