@@ -78,8 +78,8 @@ class TreeCycle:
         self.decisions: list[Decision] = []
         #: Something happened that makes the next cycle different from this one.
         self.progress = False
-        #: Workloads for which others of this cycle were preempted. Under fair sharing they go first: shares do
-        #: not ask who is owed, and could let the two take turns for ever.
+        #: Workloads for which others of this cycle were preempted. Under fair sharing they go first: shares
+        #: do not ask who is owed, and could let the two take turns for ever.
         self._owed: set[str] = set()
         #: Victims of this cycle.
         self._taken: set[Record] = set()
