@@ -109,15 +109,15 @@ class Aggregation:
     def _on_stored(self, _: Endpoint, new: Record | None, old: Record | None) -> None:
         before = old.object if old is not None else None
         after = new.object if new is not None else None
-        if before is not None and (after is None or after["spec"] != before["spec"]):
+        if before is not None and (after is None or _spec(after) != _spec(before)):
             self._registered.pop(_group_version(before), None)
             self._resources.pop(_group_version(before), None)
             self._core.registry.changes += 1
-        if after is not None and (before is None or after["spec"] != before["spec"]):
+        if after is not None and (before is None or _spec(after) != _spec(before)):
             self._register(after)
 
     def _register(self, service: Object) -> None:
-        if service["spec"].get("service") is None:
+        if _spec(service).get("service") is None:
             self._tell(service["metadata"]["name"], True, "Local", "Local APIServices are always available")
             return
         key = _group_version(service)
@@ -144,7 +144,7 @@ class Aggregation:
         self, key: GroupVersion, service: Object
     ) -> tuple[tuple[str, str] | None, list[Object] | None]:
         """Reason and text of what is wrong, or the resources the server has."""
-        reference, path = service["spec"]["service"], f"/apis/{key[0]}/{key[1]}"
+        reference, path = _spec(service)["service"], f"/apis/{key[0]}/{key[1]}"
         try:
             host, port = self._services.address(reference)
         except UnreachableError as error:
@@ -240,7 +240,7 @@ class Aggregation:
     ) -> aiohttp.client._RequestContextManager:
         if self._session is None:
             self._session = aiohttp.ClientSession(auto_decompress=False)
-        spec = service["spec"]
+        spec = _spec(service)
         reference = spec["service"]
         host, port = self._services.address(reference)
         unchecked = bool(spec.get("insecureSkipTLSVerify"))
@@ -266,8 +266,14 @@ def unavailable(detail: str = "") -> ApiError:
     return ApiError(503, "ServiceUnavailable", text, None, 1)
 
 
+def _spec(service: Object) -> Object:
+    """The spec of an APIService; one without any names no server, and is served here."""
+    return service.get("spec") or {}
+
+
 def _group_version(service: Object) -> GroupVersion:
-    return service["spec"].get("group") or "", service["spec"].get("version") or ""
+    spec = _spec(service)
+    return spec.get("group") or "", spec.get("version") or ""
 
 
 def _identity(user: User) -> list[tuple[str, str]]:
