@@ -1,4 +1,4 @@
-"""One container of a simulated pod: which run it is in, and what its status says of it."""
+"""One container of a pod: which run it is in, and what its status says of it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,19 @@ class Container:
 
     __slots__ = (
         "backoff",
+        "cause",
         "ended",
         "exit_code",
+        "held",
         "image",
         "last",
         "lost",
         "name",
+        "note",
+        "passed_startup",
         "restart_at",
         "restarts",
+        "scheme",
         "seconds",
         "spec",
         "started",
@@ -42,8 +47,10 @@ class Container:
         "will_exit",
     )
 
-    def __init__(self, spec: Object) -> None:
+    def __init__(self, spec: Object, scheme: str) -> None:
         self.spec = spec
+        #: What its ids begin with.
+        self.scheme = scheme
         self.name: str = spec.get("name") or ""
         self.image: str = spec.get("image") or ""
         self.state = NEW
@@ -53,6 +60,13 @@ class Container:
         self.started = 0.0
         self.ended = 0.0
         self.exit_code = 0
+        #: Why it ended and what there is to say of it, where the exit code does not tell.
+        self.cause = ""
+        self.note = ""
+        #: Reason and message of why it cannot be started, while that is so.
+        self.held: tuple[str, str] | None = None
+        #: Whether the current run is past its startup probe.
+        self.passed_startup = True
         #: When the next run begins, after one that has ended and is to be repeated.
         self.restart_at: float | None = None
         #: What the current run was going to come to.
@@ -73,9 +87,11 @@ class Container:
         self.state = RUNNING
         self.started = at
         self.restart_at = None
+        self.held = None
+        self.cause = self.note = ""
         self.seconds, self.will_exit = seconds, exit_code
 
-    def end(self, at: float, exit_code: int) -> None:
+    def end(self, at: float, exit_code: int, cause: str = "", note: str = "") -> None:
         """The run is over; a container that never ran is over too."""
         if self.state == NEW:
             self.lost = True
@@ -83,6 +99,7 @@ class Container:
         self.state = ENDED
         self.ended = at
         self.exit_code = exit_code
+        self.cause, self.note = cause, note
 
     def back_off(self) -> float:
         """Plan the next run; returns when it begins. The first restart comes at once."""
@@ -108,6 +125,9 @@ class Container:
         last = self.last
         if self.state == RUNNING:
             state = {"running": {"startedAt": format_time(self.started)}}
+        elif self.held is not None:
+            state = {"waiting": {"reason": self.held[0], "message": self.held[1]}}
+            last = self._terminated() if self.state == ENDED else last
         elif self.state == NEW:
             state = {"waiting": {"reason": waiting}}
         elif self.backs_off:
@@ -120,23 +140,25 @@ class Container:
         status: Object = {
             "name": self.name,
             "image": self.image,
-            "imageID": f"sim://{self.image}" if ran else "",
+            "imageID": f"{self.scheme}://{self.image}" if ran else "",
             "ready": ready,
-            "started": self.state == RUNNING,
+            "started": self.state == RUNNING and self.passed_startup,
             "restartCount": self.restarts,
             "state": state,
             "lastState": {} if last is None else {"terminated": last},
         }
         if ran:
-            status["containerID"] = f"sim://{uid}/{self.name}/{self.restarts}"
+            status["containerID"] = f"{self.scheme}://{uid}/{self.name}/{self.restarts}"
         return status
 
     def _terminated(self) -> Object:
         if self.lost:
             reason = "ContainerStatusUnknown"
         else:
-            reason = "Completed" if self.exit_code == 0 else "Error"
+            reason = self.cause or ("Completed" if self.exit_code == 0 else "Error")
         found: Object = {"exitCode": self.exit_code, "reason": reason, "finishedAt": format_time(self.ended)}
+        if self.note:
+            found["message"] = self.note
         if not self.lost:
             found["startedAt"] = format_time(self.started)
         return found
@@ -161,6 +183,7 @@ class Container:
     def _restore_end(self, terminated: Object) -> None:
         self.state = ENDED
         self.exit_code = terminated.get("exitCode") or 0
+        self.cause, self.note = terminated.get("reason") or "", terminated.get("message") or ""
         self.lost = terminated.get("reason") == "ContainerStatusUnknown"
         self.ended = parse_time(terminated["finishedAt"]) if terminated.get("finishedAt") else 0.0
         self.started = parse_time(terminated["startedAt"]) if terminated.get("startedAt") else self.ended
