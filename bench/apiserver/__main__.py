@@ -1,7 +1,9 @@
 """`python -m bench.apiserver`: a table on the terminal, and JSON where `--json` says.
 
 Latencies at low load are those of one connection; at saturation of `--connections`. Watch deliveries count
-frames that reached any watcher. Figures per CPU second say what one core of the server's alone would do.
+frames that reached any watcher. Figures per CPU second say what one core of the server alone would do; those
+of deliveries are given with the CPU time of the writes that cause them, without it (what the same writes cost
+when nobody watches), and then from inside the server (`fanout`), with TLS and without.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from bench.apiserver import fanout
 from bench.apiserver.load import WORKLOADS, drive, request, status_patch, workload
 from bench.apiserver.server import ServerProcess
 from bench.apiserver.watchers import Watchers
@@ -51,9 +54,9 @@ def current_version(server: ServerProcess) -> str:
 
 
 async def watched(
-    server: ServerProcess, ca: str, watchers: int, count: int, connections: int
+    server: ServerProcess, ca: str, watchers: int, count: int, connections: int, unwatched: float
 ) -> dict[str, Any]:
-    """Status patches while many watch."""
+    """Status patches while many watch. `unwatched` is what one costs when nobody does, in CPU seconds."""
     version = await asyncio.to_thread(current_version, server)
     head = request(server, "GET", f"{WORKLOADS}?watch=true&resourceVersion={version}")
     crowd = Watchers(server.host, server.port, ca, head, watchers)
@@ -74,6 +77,11 @@ async def watched(
         "patches_per_second": round(run.requests / seconds, 1),
         "deliveries_per_second": round(frames / seconds),
         "deliveries_per_cpu_second": round(frames / cpu),
+        "without_the_writes": round(frames / max(cpu - run.requests * unwatched, 1e-9)),
+        "p50_ms": run.report()["p50_ms"],
+        "p99_ms": run.report()["p99_ms"],
+        "cpu_us_per_write": round(unwatched * 1e6, 1),
+        "cpu_us_per_delivery": round((cpu - run.requests * unwatched) / frames * 1e6, 3),
         "missed": count * watchers - frames,
     }
 
@@ -102,7 +110,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         ten_thousand = request(server, "GET", f"{WORKLOADS}?limit=10000")
         run = await drive(server, iter([ten_thousand] * 5), 1)
         result["list of 10 000"] = run.report()
-        result["watch"] = await watched(server, ca, options.watchers, 2000 * scale, many)
+        unwatched = result["patch status"]["server_cpu_us"] / 1e6
+        result["watch"] = await watched(server, ca, options.watchers, 2000 * scale, many, unwatched)
         if options.objects:
             have = 500 + 10_000 * scale + 1000
             await drive(server, creates(server, "m", options.objects - have), many)
@@ -123,14 +132,19 @@ def table(result: dict[str, Any]) -> str:
     """The figures for people."""
     lines = [f"{'':30}{'per s':>10}{'per CPU s':>11}{'CPU us':>9}{'p50 ms':>9}{'p99 ms':>9}"]
     for name, row in result.items():
-        if "p50_ms" in row:
+        if "per_second" in row:
             figures = (row["per_second"], row["per_cpu_second"], row["server_cpu_us"])
             lines.append(
                 f"{name:30}{figures[0]:>10,.0f}{figures[1]:>11,.0f}{figures[2]:>9,.0f}"
                 f"{row['p50_ms']:>9,.2f}{row['p99_ms']:>9,.2f}"
             )
-    for name in ("watch", "memory"):
-        lines.append(f"{name}: " + ", ".join(f"{key} {value:,}" for key, value in result[name].items()))
+    inside = result["deliveries"]
+    rows = [(name, result[name]) for name in ("watch", "memory")]
+    rows += [(f"deliveries alone, {name}", inside[name]) for name in ("tls", "plain")]
+    for name, row in rows:
+        figures_text = ", ".join(f"{key.replace('_', ' ')} {value:,}" for key, value in row.items())
+        lines.append(f"{name}: {figures_text}")
+    lines.append(f"share of TLS in a delivery's CPU time: {inside['tls_share']:.0%}")
     return "\n".join(lines)
 
 
@@ -145,6 +159,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
     result = uvloop.run(measure(options))
+    result["deliveries"] = fanout.measure(options.watchers, 12_800 * options.scale, 64)
     print(table(result))
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
