@@ -66,7 +66,8 @@ class Cluster:
         self._clock = clock
         self._runs_jobs = "kube" in parts
         self._components: list[Component] = []
-        self._manager: Manager | None = None
+        #: The manager, where it is one of the parts.
+        self.manager: Manager | None = None
         if "kube" in parts:
             self._components += [
                 Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng)),
@@ -76,8 +77,8 @@ class Cluster:
         if "manager" in parts:
             user = "system:serviceaccount:kueue-system:kueue-controller-manager"
             settings = configuration or load(None, frameworks=FRAMEWORKS)
-            self._manager = Manager(self.transport(user), settings, clock, _fork(rng))
-            self._components.append(self._manager)
+            self.manager = Manager(self.transport(user), settings, clock, _fork(rng))
+            self._components.append(self.manager)
 
     async def start(self) -> None:
         """Make the API ready to be used: kinds served, admission rules in place, nodes declared."""
@@ -87,7 +88,7 @@ class Cluster:
             await self.server.install_crds(crds())
             for webhook in jobset_webhooks(self.server):
                 self.server.admission.register(webhook)
-            for rule in self._manager.webhooks() if self._manager is not None else ():
+            for rule in self.manager.webhooks() if self.manager is not None else ():
                 self.server.admission.register(
                     Webhook(rule.name, rule.mutating, rule.rules, rule.review, rule.namespace_selector)
                 )
@@ -118,8 +119,8 @@ class Cluster:
 
     async def synced(self) -> None:
         """Wait until the manager knows the cluster."""
-        if self._manager is not None:
-            await self._manager.synced()
+        if self.manager is not None:
+            await self.manager.synced()
 
     async def stop(self) -> None:
         """Close the API server; what was running has been cancelled before."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from conftest import EXAMPLE, Story, play
+from stories_world import EXAMPLE, Story, condition, play
 
 from pykueue.kube.resources import CLUSTER_QUEUES, EVENTS, JOBS
-from pykueue.simulate.history import condition
 from pykueue.simulate.submit import read
 
 WORKERS = 20

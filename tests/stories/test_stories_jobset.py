@@ -6,28 +6,20 @@ stands in, where that text is there; elsewhere from the same listing kept here.
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stories_world
+from stories_world import Story
 
 from pykueue.api.times import parse_time
 from pykueue.api.yaml import load_documents
-from pykueue.clock import Clock, run_virtual
-from pykueue.cluster import FRAMEWORKS, Cluster
 from pykueue.embedded.nodes.pool import NodePool
-from pykueue.kube.client import Client
-from pykueue.kube.discovery import Discovery
-from pykueue.kube.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, SERVICES, WORKLOADS
-from pykueue.kube.transport import JSON_PATCH
-from pykueue.manager.configuration import parse
-from pykueue.simulate.submit import Submitter
+from pykueue.kube.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, SERVICES
 
 Object = dict[str, Any]
 
@@ -75,6 +67,7 @@ spec:
 """
 
 NAMESPACE = "bookstore-ml"
+QUEUE = "bookstore-ml-cq"
 NODES = [
     NodePool(
         name="node",
@@ -103,88 +96,18 @@ def listing() -> list[Object]:
     return load_documents(text, "Minimal skeletons")
 
 
-class World:
-    """A running cluster and what users do with it."""
-
-    def __init__(self, clock: Clock, cluster: Cluster) -> None:
-        self.clock = clock
-        transport = cluster.transport("user")
-        self.client = Client(transport, clock=clock)
-        self._submitter = Submitter(self.client, Discovery(transport), clock)
-
-    async def create(self, *objects: Object) -> None:
-        await self._submitter.create(objects)
-
-    async def wait(self, seconds: float = 5.0) -> None:
-        await self.clock.sleep(seconds)
-
-    async def jobset(self, name: str) -> Object:
-        return await self.client.get(JOB_SETS, name, NAMESPACE)
-
-    async def suspended(self, name: str) -> bool:
-        return bool((await self.jobset(name))["spec"].get("suspend"))
-
-    async def state(self, name: str) -> str:
-        return str((await self.jobset(name)).get("status", {}).get("terminalState", ""))
-
-    async def delete(self, name: str) -> None:
-        await self.client.delete(JOB_SETS, name, NAMESPACE)
-
-    async def pods(self, prefix: str = "") -> list[Object]:
-        found = (await self.client.list(PODS, NAMESPACE)).items
-        mine = [pod for pod in found if pod["metadata"]["name"].startswith(prefix)]
-        return [pod for pod in mine if not pod["metadata"].get("deletionTimestamp")]
-
-    async def running(self, prefix: str = "") -> int:
-        return sum(pod["status"].get("phase") == "Running" for pod in await self.pods(prefix))
-
-    async def workload(self, name: str) -> Object:
-        for workload in (await self.client.list(WORKLOADS, NAMESPACE)).items:
-            if workload["metadata"]["ownerReferences"][0]["name"] == name:
-                return workload
-        raise AssertionError(f"no workload of {name}")
-
-    async def condition(self, name: str, type_: str) -> Object:
-        conditions = (await self.workload(name)).get("status", {}).get("conditions") or ()
-        return next((one for one in conditions if one["type"] == type_), {})
-
-    async def queue(self) -> Object:
-        return await self.client.get(CLUSTER_QUEUES, "bookstore-ml-cq")
-
-    async def set_quota(self, value: str, resource: int = 0) -> None:
-        """`kubectl patch clusterqueue bookstore-ml-cq --type=json -p ...`"""
-        path = f"/spec/resourceGroups/0/flavors/0/resources/{resource}/nominalQuota"
-        operation = {"op": "replace", "path": path, "value": value}
-        await self.client.patch(CLUSTER_QUEUES, "bookstore-ml-cq", None, [operation], content_type=JSON_PATCH)
+def play(story: Callable[[Story], Awaitable[None]], configuration: str = "") -> None:
+    """Run a story on the queues of the listing."""
+    queues = [obj for obj in listing() if obj["kind"] != "JobSet"]
+    stories_world.play(story, configuration, nodes=NODES, objects=queues, namespace=NAMESPACE)
 
 
-@asynccontextmanager
-async def world(clock: Clock, configuration: str) -> AsyncIterator[World]:
-    header = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
-    settings = parse(header + configuration, frameworks=FRAMEWORKS)
-    cluster = Cluster(clock=clock, rng=random.Random(1), configuration=settings, pools=NODES)
-    await cluster.start()
-    running = asyncio.create_task(cluster.run())
-    await cluster.synced()
-    try:
-        yield World(clock, cluster)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await cluster.stop()
+async def state(world: Story, name: str) -> str:
+    return str((await world.get(JOB_SETS, name)).get("status", {}).get("terminalState", ""))
 
 
-def play(story: Callable[[World], Awaitable[None]], configuration: str = "") -> None:
-    """Run a story in virtual time, on the queues of the listing."""
-
-    async def main(clock: Clock) -> None:
-        async with world(clock, configuration) as ready:
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-            await ready.create(namespace, *(obj for obj in listing() if obj["kind"] != "JobSet"))
-            await ready.wait(2)
-            await story(ready)
-
-    run_virtual(main)
+async def suspended(world: Story, name: str) -> bool:
+    return await world.suspended(name, JOB_SETS)
 
 
 def recommender(run_time: str = "20s", cpu: str = "500m", component: str = "recommender-train") -> Object:
@@ -252,9 +175,9 @@ def test_the_listing_kept_here_is_the_one_that_is_printed() -> None:
 
 
 def test_b3_the_gang_starts_together_and_gives_its_quota_back() -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         await world.create(recommender())
-        assert await world.suspended("recommender-train")
+        assert await suspended(world, "recommender-train")
         await world.wait()
         workload = await world.workload("recommender-train")
         assert re.fullmatch(r"jobset-recommender-train-[0-9a-f]{5}", workload["metadata"]["name"])
@@ -273,39 +196,39 @@ def test_b3_the_gang_starts_together_and_gives_its_quota_back() -> None:
         ]
         born = [parse_time(pod["metadata"]["creationTimestamp"]) for pod in found.items]
         assert max(born) - min(born) <= 2.0
-        queue = (await world.queue())["status"]
+        queue = await world.cluster_queue(QUEUE)
         assert queue["flavorsReservation"][0]["resources"][0]["total"] == "1"
         await world.wait(30)
-        assert await world.state("recommender-train") == "Completed"
+        assert await state(world, "recommender-train") == "Completed"
         assert (await world.condition("recommender-train", "Finished"))["reason"] == "Succeeded"
-        queue = (await world.queue())["status"]
+        queue = await world.cluster_queue(QUEUE)
         assert queue["flavorsReservation"][0]["resources"][0]["total"] == "0"
 
     play(story)
 
 
 def test_b4_and_b5_no_quota_no_pods_and_quota_again_starts_the_gang() -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         await world.create(recommender("forever"))
         await world.wait()
         assert await world.running() == 2
-        await world.delete("recommender-train")
+        await world.delete(JOB_SETS, "recommender-train")
         await world.wait(60)
-        await world.set_quota("0")
+        await world.set_quota(QUEUE, "0")
         await world.create(recommender())
         await world.wait(30)
         reserved = await world.condition("recommender-train", "QuotaReserved")
         assert reserved["status"] == "False"
         assert "insufficient quota for cpu" in reserved["message"]
         assert "maximum capacity (0)" in reserved["message"]
-        assert await world.suspended("recommender-train")
+        assert await suspended(world, "recommender-train")
         job = await world.client.get(JOBS, "recommender-train-worker-0", NAMESPACE)
         assert job["spec"]["suspend"] is True
         assert await world.pods() == []
-        assert (await world.queue())["status"]["pendingWorkloads"] == 1
-        await world.set_quota("4")
+        assert (await world.cluster_queue(QUEUE))["pendingWorkloads"] == 1
+        await world.set_quota(QUEUE, "4")
         await world.wait(1.5)
-        assert not await world.suspended("recommender-train")
+        assert not await suspended(world, "recommender-train")
         await world.wait(5)
         assert await world.running() == 2
 
@@ -313,30 +236,30 @@ def test_b4_and_b5_no_quota_no_pods_and_quota_again_starts_the_gang() -> None:
 
 
 def test_b4a_lowering_quota_evicts_nobody_and_lets_nobody_in() -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         await world.create(recommender("forever"))
         await world.wait()
-        await world.set_quota("0")
+        await world.set_quota(QUEUE, "0")
         await world.create(jobset("next", replicated("w")))
         await world.wait(30)
         assert await world.running("recommender-train-") == 2
-        assert await world.suspended("next")
-        queue = (await world.queue())["status"]
+        assert await suspended(world, "next")
+        queue = await world.cluster_queue(QUEUE)
         assert queue["flavorsUsage"][0]["resources"][0]["total"] == "1"
 
     play(story)
 
 
 def test_b11_what_asks_for_more_than_there_will_ever_be_says_so_and_waits() -> None:
-    async def story(world: World) -> None:
-        await world.set_quota("2", resource=2)
+    async def story(world: Story) -> None:
+        await world.set_quota(QUEUE, "2", resource=2)
         await world.create(gpus("four", 4))
         await world.wait(600)
         reserved = await world.condition("four", "QuotaReserved")
         assert "insufficient quota for nvidia.com/gpu" in reserved["message"]
         assert "maximum capacity (2)" in reserved["message"]
         assert await world.pods() == []
-        await world.set_quota("4", resource=2)
+        await world.set_quota(QUEUE, "4", resource=2)
         await world.wait()
         assert await world.running() == 4
 
@@ -344,8 +267,8 @@ def test_b11_what_asks_for_more_than_there_will_ever_be_says_so_and_waits() -> N
 
 
 def test_b12_the_second_gang_starts_when_the_first_is_done() -> None:
-    async def story(world: World) -> None:
-        await world.set_quota("2", resource=2)
+    async def story(world: Story) -> None:
+        await world.set_quota(QUEUE, "2", resource=2)
         await world.create(gpus("first", 2))
         await world.wait(1)
         await world.create(gpus("second", 2))
@@ -354,18 +277,18 @@ def test_b12_the_second_gang_starts_when_the_first_is_done() -> None:
         message = (await world.condition("second", "QuotaReserved"))["message"]
         assert "insufficient unused quota for nvidia.com/gpu" in message
         assert "2 more needed" in message
-        while await world.state("first") != "Completed":
+        while await state(world, "first") != "Completed":
             await world.wait(0.1)
         await world.wait(1.5)
-        assert not await world.suspended("second")
+        assert not await suspended(world, "second")
         await world.wait(60)
-        assert await world.state("second") == "Completed"
+        assert await state(world, "second") == "Completed"
 
     play(story)
 
 
 def test_b13_a_more_important_gang_takes_the_place_of_another_which_goes_on_later() -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         await world.client.patch(
             CLUSTER_QUEUES,
             "bookstore-ml-cq",
@@ -392,13 +315,13 @@ def test_b13_a_more_important_gang_takes_the_place_of_another_which_goes_on_late
             most = max(most, len(busy))
         assert most <= 4
         await world.wait(120)
-        assert (await world.state("high"), await world.state("low")) == ("Completed", "Completed")
+        assert (await state(world, "high"), await state(world, "low")) == ("Completed", "Completed")
 
     play(story)
 
 
 def test_b15_workers_start_when_the_parameter_server_is_ready() -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         await world.create(
             jobset(
                 "ordered",
@@ -414,7 +337,7 @@ def test_b15_workers_start_when_the_parameter_server_is_ready() -> None:
         assert await world.running("ordered-workers-") == 2
         assert (await world.condition("ordered", "PodsReady"))["status"] == "True"
         await world.wait(60)
-        assert await world.state("ordered") == "Completed"
+        assert await state(world, "ordered") == "Completed"
         assert await world.running() == 0
 
     play(story)
@@ -422,7 +345,7 @@ def test_b15_workers_start_when_the_parameter_server_is_ready() -> None:
 
 @pytest.mark.parametrize("first", ["workers", "leader"])
 def test_t4_the_success_policys_target_decides(first: str) -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         times = {"workers": "90s", "leader": "90s", first: "10s"}
         await world.create(
             jobset(
@@ -440,10 +363,10 @@ def test_t4_the_success_policys_target_decides(first: str) -> None:
         )
         assert job["spec"]["template"]["spec"]["restartPolicy"] == "OnFailure"
         if first == "leader":
-            assert await world.state("success-policy") == ""
+            assert await state(world, "success-policy") == ""
             assert await world.running("success-policy-workers-") == 2
             await world.wait(100)
-        assert await world.state("success-policy") == "Completed"
+        assert await state(world, "success-policy") == "Completed"
         await world.wait(40)
         left = {job["metadata"]["name"] for job in (await world.client.list(JOBS, NAMESPACE)).items}
         assert "success-policy-workers-0" in left
@@ -453,7 +376,7 @@ def test_t4_the_success_policys_target_decides(first: str) -> None:
 
 
 def test_f15_followers_do_not_outlive_the_leader() -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         await world.create(
             jobset(
                 "gang",
@@ -465,7 +388,7 @@ def test_f15_followers_do_not_outlive_the_leader() -> None:
         await world.wait(10)
         assert await world.running() == 4
         await world.wait(60)
-        assert await world.state("gang") == "Completed"
+        assert await state(world, "gang") == "Completed"
         assert await world.running() == 0
         assert (await world.condition("gang", "Finished"))["status"] == "True"
 
@@ -473,7 +396,7 @@ def test_f15_followers_do_not_outlive_the_leader() -> None:
 
 
 def test_b6_a_resource_quota_beside_the_queue_is_a_wall() -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         quota = {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
@@ -490,7 +413,7 @@ def test_b6_a_resource_quota_beside_the_queue_is_a_wall() -> None:
 
 
 def test_h3_driver_and_workers_on_different_kinds_of_capacity() -> None:
-    async def story(world: World) -> None:
+    async def story(world: Story) -> None:
         for name in ("spot", "fixed"):
             flavor = {"metadata": {"name": name}, "spec": {"nodeLabels": {"kind": name}}}
             await world.create({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", **flavor})
@@ -521,8 +444,8 @@ def test_h3_driver_and_workers_on_different_kinds_of_capacity() -> None:
 
 
 def test_a_gang_that_does_not_become_ready_is_stopped_whole_and_tried_again() -> None:
-    async def story(world: World) -> None:
-        await world.set_quota("100")
+    async def story(world: Story) -> None:
+        await world.set_quota(QUEUE, "100")
         await world.create(
             jobset(
                 "stuck", replicated("a", 2, requests={"cpu": "16"}), replicated("b", 2, requests={"cpu": "9"})
@@ -534,6 +457,6 @@ def test_a_gang_that_does_not_become_ready_is_stopped_whole_and_tried_again() ->
         evicted = await world.condition("stuck", "Evicted")
         assert evicted["reason"] == "PodsReadyTimeout"
         assert await world.pods() == []
-        assert await world.suspended("stuck")
+        assert await suspended(world, "stuck")
 
     play(story, "waitForPodsReady: {timeout: 1m}\n")

@@ -1,4 +1,4 @@
-"""docs/acceptance.md says for every scenario which test plays it: those tests exist, no scenario is missing."""
+"""docs/acceptance.md names for every scenario the tests that play it: they exist, none is missing."""
 
 from __future__ import annotations
 
