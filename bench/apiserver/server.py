@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import ssl
 import subprocess
@@ -12,8 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 import yaml
-
-_TICK = os.sysconf("SC_CLK_TCK")
+from bench import usage
 
 
 class ServerProcess:
@@ -35,7 +33,8 @@ class ServerProcess:
                 break
         else:
             raise RuntimeError(f"the server ended with {self._process.wait()}")
-        config = yaml.safe_load((folder / "kubeconfig").read_text())
+        self.kubeconfig = folder / "kubeconfig"
+        config = yaml.safe_load(self.kubeconfig.read_text())
         self.host, _, port = (
             config["clusters"][0]["cluster"]["server"].removeprefix("https://").rpartition(":")
         )
@@ -43,15 +42,17 @@ class ServerProcess:
         self.token: str = config["users"][0]["user"]["token"]
         self.context = ssl.create_default_context(cafile=str(folder / "pki" / "ca.crt"))
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu(self) -> float:
         """Seconds of CPU time used so far, all threads."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICK
+        return usage.cpu(self.pid)
 
     def memory(self) -> int:
         """Resident bytes."""
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return usage.memory(self.pid)
 
     def __enter__(self) -> ServerProcess:
         return self

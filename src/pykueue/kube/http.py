@@ -11,6 +11,7 @@ import logging
 import ssl as tls
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -66,7 +67,7 @@ class HttpTransport:
         self._token = token
         self._authorization = authorization
         self._server_name = server_name
-        self._proxy = proxy
+        self._proxy = proxy or environment_proxy(URL(base_url))
         self._max_concurrent = max_concurrent
         self._user_agent = user_agent
         self._strip = not keep_managed_fields
@@ -141,8 +142,6 @@ class HttpTransport:
         connector = aiohttp.TCPConnector(limit=limit, ssl=self._ssl if self._ssl is not None else True)
         return aiohttp.ClientSession(
             connector=connector,
-            # The environment's proxies are honoured, as every Kubernetes client does.
-            trust_env=True,
             auto_decompress=True,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
@@ -190,6 +189,15 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes, None]:
             parts.clear()
         if lines[-1]:
             parts.append(lines[-1])
+
+
+def environment_proxy(url: URL) -> str | None:
+    """The proxy that the environment names for a server: every Kubernetes client honours it.
+
+    It is asked for once; aiohttp, left to itself, asks in a thread before each request.
+    """
+    host = url.host or ""
+    return None if proxy_bypass(host) else getproxies().get(url.scheme)
 
 
 def _refusal(response: aiohttp.ClientResponse, content: bytes) -> ApiError:

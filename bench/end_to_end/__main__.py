@@ -1,0 +1,124 @@
+"""`python -m bench.end_to_end`: shapes played in real time through an API server.
+
+Three processes: an API server (the embedded one with its durable store, or with `--kubeconfig` any other),
+the manager without a client limit, and the load. The makespan in virtual time, by the engine alone, is the
+least a run can take; the ratio says how near it came. Prints a table, and writes JSON with `--json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench import usage
+from bench.apiserver.server import ServerProcess
+from bench.end_to_end.load import SHAPES
+from bench.engine import harness
+
+#: The bars: seconds of wall, CPU seconds of the manager, its MB.
+BARS = {"baseline": (90, 60, 200), "large": (80, 100, 600)}
+#: No limit on the client, no leader to elect, any free ports.
+CONFIGURATION = """\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+leaderElection:
+  leaderElect: false
+"""
+
+
+@contextlib.contextmanager
+def manager(kubeconfig: Path, folder: Path, profile: Path | None) -> Iterator[int]:
+    """A manager at work; its process id."""
+    configuration = folder / "manager.yaml"
+    configuration.write_text(CONFIGURATION)
+    watched = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
+    command = [sys.executable, *watched, "-m", "pykueue.cli.main", "manager"]
+    command += ["--kubeconfig", str(kubeconfig), "--config", str(configuration)]
+    process = subprocess.Popen(command)
+    try:
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def play(kubeconfig: Path, servers: list[int], options: argparse.Namespace, shape: str) -> dict[str, Any]:
+    """One run of a shape; the figures of all processes."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pykueue-bench-") as folder,
+        manager(kubeconfig, Path(folder), options.profile) as pid,
+    ):
+        before = sum(map(usage.cpu, servers))
+        command = [sys.executable, "-m", "bench.end_to_end.load", str(kubeconfig), shape]
+        command += ["--scale", str(options.scale)]
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        figures: dict[str, Any] = json.loads(run.stdout)
+        figures["manager_cpu"] = usage.cpu(pid)
+        figures["manager_peak"] = usage.peak(pid) / 1e6
+        figures["server_cpu"] = sum(map(usage.cpu, servers)) - before
+        figures["server_peak"] = sum(map(usage.peak, servers)) / 1e6
+    return figures
+
+
+def table(shape: str, figures: dict[str, Any], virtual: harness.Result) -> str:
+    """The figures of one run for people."""
+    count = figures["workloads"]
+    wall, cpu, memory = BARS[shape]
+    lines = [
+        f"{shape}: {count:,} workloads, {figures['admissions']:,} admissions",
+        f"  wall {figures['wall']:.1f} s (bar {wall}), {figures['wall'] / virtual.virtual:.2f} of the "
+        f"virtual makespan of {virtual.virtual:.1f} s; queues used {figures['utilisation']:.0%}; "
+        f"creations at most {figures['behind']:.1f} s late",
+        f"  manager {figures['manager_cpu']:.1f} s CPU (bar {cpu}), {figures['manager_peak']:.0f} MB "
+        f"(bar {memory}); server {figures['server_cpu']:.1f} s CPU, {figures['server_peak']:.0f} MB; "
+        f"load {figures['cpu']:.1f} s CPU, {figures['peak']:.0f} MB",
+        f"  writes per workload {figures['writes'] / count:.2f}, of them the load's "
+        f"{figures['own_writes'] / count:.2f} and events {figures['events'] / count:.2f}",
+        f"  {'seconds from creation to':<26}{'first admission':>17}{'last admission':>17}{'finish':>9}"
+        f"{'last, virtual':>15}",
+    ]
+    for kind, waits in figures["waits"].items():
+        lines.append(
+            f"  {kind:<26}{waits['first admission']:>17.1f}{waits['last admission']:>17.1f}"
+            f"{waits['finish']:>9.1f}{virtual.waits.get(kind, 0.0):>15.1f}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.end_to_end", description=__doc__)
+    parser.add_argument(
+        "shapes", nargs="*", choices=[*SHAPES, []], help="baseline, large; both when none is named"
+    )
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the workloads of the shape")
+    parser.add_argument("--kubeconfig", type=Path, help="another API server, empty but for the CRDs")
+    parser.add_argument("--server-pid", type=int, action="append", help="its processes, for their CPU")
+    parser.add_argument(
+        "--in-memory", action="store_true", help="the embedded server without its durable store"
+    )
+    parser.add_argument("--profile", type=Path, help="run the manager under cProfile and write this file")
+    parser.add_argument("--json", type=Path, help="also write the figures as JSON")
+    options = parser.parse_args()
+    results = {}
+    for shape in options.shapes or list(SHAPES):
+        virtual = harness.run(SHAPES[shape](options.scale))
+        if options.kubeconfig is not None:
+            figures = play(options.kubeconfig, options.server_pid or [], options, shape)
+        else:
+            with ServerProcess(options.in_memory) as server:
+                figures = play(server.kubeconfig, [server.pid], options, shape)
+        results[shape] = figures
+        print(table(shape, figures, virtual), flush=True)
+    if options.json is not None:
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""`python -m bench.end_to_end.load`: creates the Workloads of a shape and plays their run times.
+
+It is the part of users and machines: a Workload is created when its time has come, and once it was admitted
+for its run time it is marked finished. A preempted one starts from zero. Prints what it saw as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from bench.engine import objects, shapes
+from bench.engine.harness import Arrival, Shape
+
+from pykueue.api import encode
+from pykueue.clock import Clock
+from pykueue.jobs.objects import get, merge_patch
+from pykueue.kube.client import Client
+from pykueue.kube.config import load as connect
+from pykueue.kube.errors import ApiError
+from pykueue.kube.informer import Informer
+from pykueue.kube.resources import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    EVENTS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+)
+from pykueue.kube.transport import Request
+from pykueue.manager.workloads import reading, transitions
+
+SHAPES = {"baseline": shapes.baseline, "large": shapes.large}
+KINDS = {each.kind: each for each in (CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS)}
+#: Requests under way at the same time.
+WORKERS = 48
+
+
+@dataclass(slots=True)
+class Life:
+    """What became of one workload; times in seconds of a monotonic clock."""
+
+    arrival: Arrival
+    created: float
+    admitted: float = 0.0
+    first_admitted: float = 0.0
+    admissions: int = 0
+    finish: asyncio.TimerHandle | None = None
+    done: bool = False
+
+
+@dataclass(slots=True)
+class Figures:
+    """What the load saw."""
+
+    workloads: int = 0
+    wall: float = 0.0
+    """Seconds from the first creation to the last finish."""
+    behind: float = 0.0
+    """The most seconds a creation came later than it should."""
+    admissions: int = 0
+    writes: int = 0
+    """What everybody wrote, by the server's revision."""
+    own_writes: int = 0
+    events: int = 0
+    """Event objects there are in the end."""
+    utilisation: float = 0.0
+    """CPU seconds of finished work by CPU seconds of nominal quota while the run lasted."""
+    waits: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By class: mean seconds from creation to the first and to the last admission, and to the finish."""
+    cpu: float = 0.0
+    peak: float = 0.0
+    """Peak memory in MB."""
+
+
+class Load:
+    """One run of a shape against the server behind `client`."""
+
+    def __init__(self, client: Client, shape: Shape) -> None:
+        self._client, self._shape = client, shape
+        self._lives: dict[str, Life] = {}
+        self._work: asyncio.Queue[tuple[str, Arrival | None]] = asyncio.Queue()
+        self._workloads = Informer(client, WORKLOADS, objects.NAMESPACE)
+        self._left = 0
+        self._started = 0.0
+        self._all_done = asyncio.Event()
+        self.figures = Figures()
+        self._totals: dict[str, list[tuple[float, float, float]]] = {}
+        self._finished_cpu = 0.0
+
+    async def set_up(self) -> None:
+        """The queues, until the manager calls each active."""
+        await self._client.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": objects.NAMESPACE}}
+        )
+        queues = []
+        for obj in self._shape.setup:
+            kind = type(obj).__name__
+            manifest = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, **encode(obj)}
+            await self._client.create(KINDS[kind], manifest)
+            if kind == "LocalQueue":
+                queues.append(manifest["metadata"]["name"])
+        for name in queues:
+            while True:
+                queue = await self._client.get(LOCAL_QUEUES, name, objects.NAMESPACE)
+                conditions = get(queue, "status", "conditions") or ()
+                if any(each["type"] == "Active" and each["status"] == "True" for each in conditions):
+                    break
+                await asyncio.sleep(0.05)
+
+    async def run(self) -> Figures:
+        """Play the shape to its end."""
+        arrivals = list(self._shape.arrivals)
+        self._left = len(arrivals)
+        self._workloads.on_event(self._hear)
+        gc.collect()
+        gc.freeze()
+        async with asyncio.TaskGroup() as tasks:
+            follower = tasks.create_task(self._workloads.run())
+            await self._workloads.synced()
+            revision = await self._revision()
+            workers = [tasks.create_task(self._worker()) for _ in range(WORKERS)]
+            started = self._started = time.perf_counter()
+            for arrival in arrivals:
+                due = started + arrival.at / 1000
+                if due > time.perf_counter():
+                    await asyncio.sleep(due - time.perf_counter())
+                self._work.put_nowait((arrival.name, arrival))
+            await self._all_done.wait()
+            self.figures.wall = time.perf_counter() - started
+            for task in (follower, *workers):
+                task.cancel()
+        self.figures.writes = await self._revision() - revision
+        self.figures.events = await self._count_events()
+        self._sum_up(len(arrivals))
+        return self.figures
+
+    async def _revision(self) -> int:
+        return int((await self._client.list(NAMESPACES)).resource_version)
+
+    async def _count_events(self) -> int:
+        request = Request("GET", EVENTS.path(), query={"limit": "1"})
+        listed = await self._client.transport.call(request)
+        return len(listed["items"]) + int(listed["metadata"].get("remainingItemCount") or 0)
+
+    def _sum_up(self, count: int) -> None:
+        figures = self.figures
+        figures.workloads = count
+        nominal = 20.0 * sum(type(each).__name__ == "ClusterQueue" for each in self._shape.setup)
+        figures.utilisation = self._finished_cpu / (nominal * figures.wall)
+        for kind, waits in sorted(self._totals.items()):
+            names = ("first admission", "last admission", "finish")
+            means = (sum(column) / len(waits) for column in zip(*waits, strict=True))
+            figures.waits[kind] = dict(zip(names, means, strict=True))
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        figures.cpu = usage.ru_utime + usage.ru_stime
+        figures.peak = usage.ru_maxrss / 1024
+
+    # What happens to workloads
+
+    def _hear(self, _type: str, _old: Any, new: Mapping[str, Any] | None) -> None:
+        if new is None:
+            return
+        life = self._lives.get(new["metadata"]["name"])
+        if life is None or life.done:
+            return
+        if reading.is_finished(new):
+            self._finished(life)
+        elif reading.is_admitted(new) and not reading.is_evicted(new):
+            if life.finish is None:
+                self._admitted(life)
+        elif life.finish is not None:
+            life.finish.cancel()
+            life.finish = None
+
+    def _admitted(self, life: Life) -> None:
+        now = time.perf_counter()
+        life.admitted = now
+        life.first_admitted = life.first_admitted or now
+        life.admissions += 1
+        self.figures.admissions += 1
+        name = life.arrival.name
+        loop = asyncio.get_running_loop()
+        life.finish = loop.call_later(life.arrival.runs / 1000, self._work.put_nowait, (name, None))
+
+    def _finished(self, life: Life) -> None:
+        life.done = True
+        ends = (life.first_admitted, life.admitted, time.perf_counter())
+        waits = tuple(end - life.created for end in ends)
+        self._totals.setdefault(life.arrival.kind, []).append(waits)  # type: ignore[arg-type]
+        self._finished_cpu += life.arrival.cpu * life.arrival.runs / 1000
+        self._left -= 1
+        if not self._left:
+            self._all_done.set()
+
+    # Writing
+
+    async def _worker(self) -> None:
+        while True:
+            name, arrival = await self._work.get()
+            if arrival is not None:
+                await self._create(arrival)
+            else:
+                await self._finish(name)
+
+    async def _create(self, arrival: Arrival) -> None:
+        workload = objects.workload(arrival.name, arrival.queue, arrival.cpu, arrival.priority, 0.0)
+        manifest = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", **encode(workload)}
+        manifest["metadata"] = {"name": arrival.name, "namespace": objects.NAMESPACE}
+        life = self._lives[arrival.name] = Life(arrival, time.perf_counter())
+        self.figures.own_writes += 1
+        await self._client.create(WORKLOADS, manifest)
+        due = self._started + arrival.at / 1000
+        self.figures.behind = max(self.figures.behind, life.created - due)
+
+    async def _finish(self, name: str) -> None:
+        """Marks a workload finished, unless it lost its place meanwhile."""
+        life = self._lives[name]
+        while life.finish is not None and not life.done:
+            seen = self._workloads.get(objects.NAMESPACE, name)
+            if not reading.is_admitted(seen) or reading.is_evicted(seen):
+                return
+            patch = merge_patch(seen, transitions.finished(seen, "Succeeded", "Played", time.time()))
+            patch.setdefault("metadata", {})["resourceVersion"] = seen["metadata"]["resourceVersion"]
+            try:
+                await self._client.patch(WORKLOADS, name, objects.NAMESPACE, patch, subresource="status")
+            except ApiError as error:
+                if not error.conflict:
+                    raise
+                # The newer version is on its way.
+                await asyncio.sleep(0.01)
+            else:
+                self.figures.own_writes += 1
+                return
+
+
+async def play(kubeconfig: Path, name: str, scale: float) -> Figures:
+    """One run against the server of a kubeconfig."""
+    transport = await connect(kubeconfig)
+    try:
+        load = Load(Client(transport, clock=Clock()), SHAPES[name](scale))
+        await load.set_up()
+        return await load.run()
+    finally:
+        await transport.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.end_to_end.load", description=__doc__)
+    parser.add_argument("kubeconfig", type=Path)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("--scale", type=float, default=1.0)
+    options = parser.parse_args()
+    figures = uvloop.run(play(options.kubeconfig, options.shape, options.scale))
+    print(json.dumps({name: getattr(figures, name) for name in Figures.__slots__}))
+
+
+if __name__ == "__main__":
+    main()
