@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.server
 import json
@@ -33,7 +34,7 @@ def program(authority: Authority, answer: Answer) -> Iterator[int]:
     """A program behind HTTPS; yields its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+        protocol_version = "HTTP/1.0"  # one request a connection: none outlives the program
 
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -98,11 +99,11 @@ def two_versions(url: str, authority: Authority) -> Object:
     return crd
 
 
-def widget(version: str, name: str, **spec: Any) -> Object:
+def widget(version: str, name: str, labels: Any = None, **spec: Any) -> Object:
     return {
         "apiVersion": f"example.com/{version}",
         "kind": "Widget",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "labels": labels or {}},
         "spec": spec,
     }
 
@@ -146,9 +147,77 @@ def test_custom_objects_are_converted_by_the_webhook_of_their_definition(
             ApiError, match=r"conversion webhook for example.com, Kind=Widget failed: too odd"
         ):
             ask(server, "POST", V2, widget("v2", "odd", width=1))
-    with pytest.raises(ApiError, match=r"Connection refused"):
+    with pytest.raises(ApiError, match=r"connect: connection refused"):
         ask(server, "POST", V2, widget("v2", "late", width=1))
     assert ask(server, "POST", V1, widget("v1", "late", size=1))["spec"]["size"] == 1
+
+
+def test_a_slow_converter_holds_up_only_those_who_need_it(
+    server: RunningServer, authority: Authority
+) -> None:
+    go = threading.Event()
+
+    def convert(_: str, __: str, ___: Any, body: bytes) -> tuple[int, Any]:
+        review = json.loads(body)
+        request = review["request"]
+        go.wait(20)
+        new = [converted(one, request["desiredAPIVersion"]) for one in request["objects"]]
+        response = {"uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": new}
+        return 200, {**review, "response": response}
+
+    assert server.cluster.server is not None
+    transport = server.cluster.server.transport()
+
+    async def watched() -> None:
+        seen: list[tuple[str, Any]] = []
+        watch = transport.watch(Request("GET", V2, {"labelSelector": "team=a"}))
+
+        async def follow() -> None:
+            async for event in watch:
+                seen.append((event.type, event.object["spec"]["width"]))
+                if len(seen) == 3:
+                    return
+
+        following = [asyncio.create_task(follow())]
+        await transport.call(Request("POST", V1, {}, widget("v1", "a", size=1, labels={"team": "a"})))
+        reading = asyncio.create_task(transport.call(Request("GET", f"{V2}/a")))
+        # The converter answers nobody yet; everything else goes on.
+        await transport.call(Request("POST", V1, {}, widget("v1", "b", size=2)))
+        assert (await transport.call(Request("GET", f"{V1}/b")))["spec"] == {"size": 2}
+        assert not seen
+        assert not reading.done()
+        go.set()
+        assert (await reading)["spec"] == {"width": 1}
+        change = Request("PATCH", f"{V1}/a", {}, {"spec": {"size": 3}}, MERGE_PATCH)
+        await transport.call(change)
+        gone = Request("PATCH", f"{V1}/a", {}, {"metadata": {"labels": {"team": "b"}}}, MERGE_PATCH)
+        await transport.call(gone)
+        await asyncio.gather(*following)
+        await watch.aclose()
+        assert seen == [("ADDED", 1), ("MODIFIED", 3), ("DELETED", 3)]
+
+    with program(authority, convert) as port:
+        ask(server, "POST", CRDS, two_versions(f"https://127.0.0.1:{port}/convert", authority))
+        server.run(watched())
+
+
+def test_a_watch_ends_when_its_objects_cannot_be_converted(
+    server: RunningServer, authority: Authority
+) -> None:
+    ask(server, "POST", CRDS, two_versions("https://127.0.0.1:1/convert", authority))
+    assert server.cluster.server is not None
+    transport = server.cluster.server.transport()
+
+    async def watched() -> None:
+        watch = transport.watch(Request("GET", V2))
+        first = asyncio.create_task(anext(watch))
+        await asyncio.sleep(0)
+        await transport.call(Request("POST", V1, {}, widget("v1", "a", size=1)))
+        with pytest.raises(ApiError, match=r"conversion webhook for example.com, Kind=Widget failed"):
+            await first
+
+    server.run(watched())
+    assert ask(server, "GET", f"{V1}/a")["spec"] == {"size": 1}
 
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"

@@ -223,7 +223,11 @@ class Admission:
             return obj
         if not isinstance(changed, dict) or not isinstance(changed.get("metadata"), dict):
             raise internal_error(f'failed calling webhook "{webhook.name}": the result is not an object')
-        return obj if changed is obj else form.to_storage(changed)
+        if changed is obj:
+            return obj
+        if form.fetch is not None:
+            await form.fetch((changed,), form.storage.api_version)
+        return form.to_storage(changed)
 
     async def _ask(
         self, webhook: Webhook, form: Endpoint, attributes: Attributes, obj: Object | None
@@ -237,6 +241,8 @@ class Admission:
                 f'admission webhook "{webhook.name}" does not support dry run, but the effects of a dry run '
                 "must not be stored"
             )
+        if form.fetch is not None:
+            await form.ready([one for one in (obj, old) if one is not None])
         review = self._review(form, attributes, obj)
         request = review["request"]
         try:

@@ -53,7 +53,7 @@ class Aggregation:
     """Knows which groups are passed on, whether they answer, and passes requests on."""
 
     def __init__(
-        self, core: Core, services: Services, spawn: Callable[[Coroutine[Any, Any, None]], None]
+        self, core: Core, services: Services, spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     ) -> None:
         self._core = core
         self._services = services

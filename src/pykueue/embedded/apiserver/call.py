@@ -130,6 +130,10 @@ class Answer(NamedTuple):
     record: Record | None = None
     body: Any = None
 
+    def stored(self) -> list[Object]:
+        """The stored objects it shows."""
+        return [self.record.object] if self.record is not None else []
+
     def object(self, endpoint: Endpoint) -> Any:
         """The answer's value, in the endpoint's version."""
         if self.record is None:

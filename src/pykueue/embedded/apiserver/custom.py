@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from pykueue.embedded.apiserver.call import Call, DeleteOptions, Target, User
@@ -122,7 +121,7 @@ class CustomResources:
     """Keeps the registry in step with the stored definitions."""
 
     def __init__(
-        self, core: Core, deletion: Deletion, services: Services, spawn: Callable[..., object]
+        self, core: Core, deletion: Deletion, services: Services, spawn: Callable[..., asyncio.Task[Any]]
     ) -> None:
         self._core = core
         self._services = services
@@ -180,7 +179,7 @@ class CustomResources:
         if (spec.get("conversion") or {}).get("strategy") == "Webhook" and (
             spec["group"] not in self._conversions
         ):
-            webhook = WebhookConversion(crd, self._services, self._core.rng)
+            webhook = WebhookConversion(crd, self._services, self._core.rng, self._spawn)
         endpoints = [
             storage if one is stored else self._endpoint(crd, one, table, storage, webhook)
             for one in versions.values()
@@ -222,7 +221,7 @@ class CustomResources:
             fingerprint=f"{crd['metadata']['uid']}:{crd['metadata'].get('generation', 0)}",
         )
         if webhook is not None:
-            endpoint.convert_ahead = partial(webhook.convert_ahead, version=kind.api_version)
+            endpoint.fetch = webhook.fetch
         return endpoint
 
     def _converters(

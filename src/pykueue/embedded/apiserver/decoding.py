@@ -64,7 +64,7 @@ def report_unknown(faults: list[str], options: WriteOptions, warnings: list[str]
     warnings.extend(faults)
 
 
-def decode(
+async def decode(
     endpoint: Endpoint, body: Any, options: WriteOptions, call: Call | None, old: Object | None = None
 ) -> Object:
     """The body as an object in stored form: known fields only, types checked, defaults filled in.
@@ -106,6 +106,8 @@ def decode(
                 raise invalid_object(
                     endpoint.group, kind.kind, str(obj["metadata"].get("name") or ""), causes
                 )
+        if endpoint.fetch is not None:
+            await endpoint.fetch((obj,), storage.api_version)
         obj = endpoint.to_storage(obj)
         obj, _ = storage.schema.prepare(obj)
         obj = storage.kind.default(obj)

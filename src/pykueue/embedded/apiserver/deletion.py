@@ -64,7 +64,7 @@ class Deletion:
             return (
                 self._answer(endpoint, old, None)
                 if goes
-                else Answer(200, None, endpoint.from_storage(marked))
+                else Answer(200, Record(current.key, current.revision, marked))
             )
         if goes:
             last = core.store.remove(endpoint.table, current.key)

@@ -388,11 +388,15 @@ class HttpFront:
                 watch.stop()
                 transport.abort()
 
+        def fail(error: ApiError) -> None:
+            connection.send(encoder.frame("ERROR", to_status(error)))
+            ended.set()
+
         self._watches.add(ended)
         try:
             connection.begin(_fields(form))
             try:
-                initial = await watch.start(deliver)
+                initial = await watch.start(deliver, fail)
             except ApiError as error:
                 connection.send(encoder.frame("ERROR", to_status(error)))
                 connection.end()

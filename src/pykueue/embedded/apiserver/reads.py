@@ -55,6 +55,10 @@ class Listing(NamedTuple):
                 meta["remainingItemCount"] = self.remaining
         return meta
 
+    def stored(self) -> list[Object]:
+        """The stored objects it shows."""
+        return [record.peek() for record in self.records]
+
     def object(self, endpoint: Endpoint) -> Object:
         """The list as a value, items in the endpoint's version."""
         return {
@@ -158,7 +162,7 @@ class Reads:
         self._check_version_options(query, token)
         selection = call_filter(call)
         if token:
-            return self._continue(call, selection, token, limit)
+            return await self._continue(call, selection, token, limit)
         wanted = query.get("resourceVersion", "")
         if wanted and wanted != "0":
             revision = version_number(wanted)
@@ -167,8 +171,9 @@ class Reads:
                 raise expired(f"The resourceVersion for the provided list is too old: {revision}")
         if store.revision > store.settled_revision:
             await store.settled(store.revision)
-        records = self._select(call.endpoint, selection)
-        return self._chunk(call, records, str(store.revision), limit, not selection.selective)
+        current = str(store.revision)
+        records = await self._select(call.endpoint, selection)
+        return self._chunk(call, records, current, limit, not selection.selective)
 
     def _limit(self, query: Mapping[str, str]) -> int:
         text = query.get("limit", "")
@@ -208,7 +213,7 @@ class Reads:
         if version and version != "0":
             version_number(version)
 
-    def _select(self, endpoint: Endpoint, selection: Filter) -> list[Record]:
+    async def _select(self, endpoint: Endpoint, selection: Filter) -> list[Record]:
         known_place = selection.namespace is not None or not endpoint.namespaced
         if selection.name is not None and known_place:
             record = endpoint.table.get((selection.namespace or "", selection.name or ""))
@@ -216,6 +221,7 @@ class Reads:
         else:
             records = endpoint.table.records(selection.namespace)
         if selection.selective:
+            await endpoint.ready(one.peek() for one in records)
             from_storage = endpoint.from_storage
             records = [one for one in records if selection.matches(from_storage(one.peek()))]
         return records
@@ -244,10 +250,10 @@ class Reads:
             _, dropped = self._snapshots.popitem(last=False)
             self._held -= len(dropped.records)
 
-    def _continue(self, call: Call, selection: Filter, token: str, limit: int) -> Listing:
+    async def _continue(self, call: Call, selection: Filter, token: str, limit: int) -> Listing:
         revision, start = _parse_token(token)
         if revision < 0:  # an inconsistent continuation after the history was gone
-            records = [one for one in self._select(call.endpoint, selection) if _position(one) >= start]
+            records = [one for one in await self._select(call.endpoint, selection) if _position(one) >= start]
             return self._chunk(call, records, str(self._core.store.revision), limit, False)
         snapshot = self._snapshots.get(self._snapshot_key(call, token))
         if snapshot is None or snapshot.until < self._core.clock.time():

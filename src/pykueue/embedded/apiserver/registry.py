@@ -7,7 +7,7 @@ objects in the form of the storage version; an endpoint of another version conve
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from pykueue.embedded.apiserver.contract import Object, ObjectSchema
 from pykueue.embedded.kinds.base import Kind
@@ -48,8 +48,9 @@ class Endpoint:
         self.custom = custom
         #: Tells this definition of the kind from any other, for caches of documents about it.
         self.fingerprint = fingerprint
-        #: Does the conversions of many stored objects at once, where one by one is slow. May block.
-        self.convert_ahead: Callable[[list[Object]], None] | None = None
+        #: Has conversions of objects to an API version at hand for the functions above, where they come from
+        #: another program; to be awaited before them. Raises ApiError.
+        self.fetch: Callable[[Iterable[Object], str], Awaitable[None]] | None = None
         self._make_schema = schema
         self._schema: ObjectSchema | None = None
         self._to_storage = to_storage
@@ -75,6 +76,11 @@ class Endpoint:
     def from_storage(self, obj: Object) -> Object:
         """A stored object in this version's form."""
         return obj if self._from_storage is None else self._from_storage(obj)
+
+    async def ready(self, objects: Iterable[Object]) -> None:
+        """Make sure that `from_storage` can convert these stored objects."""
+        if self.fetch is not None:
+            await self.fetch(objects, self.api_version)
 
     @property
     def qualified(self) -> str:

@@ -162,14 +162,15 @@ class Server:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.webhooks.close()
+        await self.services.close()
         await self.aggregation.close()
         await self.store.close()
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -247,6 +248,8 @@ class Server:
         start = loop.time()
         try:
             answer = await self._handle(call)
+            if call.endpoint.fetch is not None:
+                await call.endpoint.ready(answer.stored())
             code = 200 if isinstance(answer, Listing) else answer.code
             return answer
         except ApiError as error:
@@ -272,17 +275,13 @@ class Server:
             case "get":
                 return await self._reads.get(call)
             case "list":
-                found = await self._reads.listing(call)
-                if endpoint.convert_ahead is not None:
-                    objects = [record.object for record in found.records]
-                    await asyncio.to_thread(endpoint.convert_ahead, objects)
-                return found
+                return await self._reads.listing(call)
             case "create":
                 if target.name:
                     raise method_not_allowed()
                 if endpoint.group in REVIEW_GROUPS:
                     options = write_options(call, "CreateOptions")
-                    return self._reviews.answer(call, decode(endpoint, call.body, options, call))
+                    return self._reviews.answer(call, await decode(endpoint, call.body, options, call))
                 return await self._writes.create(call)
             case "update":
                 return await self._writes.update(call)
@@ -306,6 +305,7 @@ class Server:
         match name, verb:
             case "scale", "get":
                 answer = await self._reads.get(call)
+                await call.endpoint.ready(answer.stored())
                 return Answer(200, None, scale_of(call.endpoint, answer.object(call.endpoint)))
             case "scale", _:
                 return await self._subresources.write_scale(call)
@@ -330,6 +330,8 @@ class Server:
         options = delete_options(call)
         selection = call_filter(call)
         endpoint = call.endpoint
+        if selection.selective:
+            await endpoint.ready(one.peek() for one in endpoint.table.records(selection.namespace))
         deleted = []
         for record in endpoint.table.records(selection.namespace):
             if selection.selective and not selection.matches(endpoint.from_storage(record.object)):

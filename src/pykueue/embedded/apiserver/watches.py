@@ -10,6 +10,7 @@ import asyncio
 from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
+from functools import partial
 
 import orjson
 
@@ -42,17 +43,15 @@ class Selection:
         self.endpoint = call.endpoint
         self._filter = selected = call_filter(call)
         self._namespace = selected.namespace
+        self.selective = selected.selective
         target, query = call.target, call.query
         wanted = (query.get("labelSelector", ""), query.get("fieldSelector", ""))
         #: Equal for selections that show the same of a table.
         self.key = "\n".join((self.endpoint.api_version, target.namespace, target.name, *wanted))
 
-    def initial(self) -> list[Record]:
-        """All objects selected now."""
-        records = self.endpoint.table.records(self._namespace)
-        if not self._filter.selective:
-            return records
-        return [one for one in records if self._matches(one)]
+    def candidates(self) -> list[Event]:
+        """All objects there are now, as if they were new."""
+        return [Event("ADDED", one, None) for one in self.endpoint.table.records(self._namespace)]
 
     def _matches(self, record: Record) -> bool:
         return self._filter.matches(self.endpoint.from_storage(record.peek()))
@@ -60,7 +59,7 @@ class Selection:
     def show(self, events: Iterable[Event]) -> list[Shown]:
         """The events as this watch sees them."""
         shown: list[Shown] = []
-        namespace, selective = self._namespace, self._filter.selective
+        namespace, selective = self._namespace, self.selective
         if namespace is None and not selective:
             return [(event.type, event.record) for event in events]
         for event in events:
@@ -148,11 +147,16 @@ def bookmark(endpoint: Endpoint, revision: int, initial_end: bool = False) -> Ob
     return {"kind": endpoint.kind.kind, "apiVersion": endpoint.api_version, "metadata": meta}
 
 
+#: Gets what is shown of a batch. The batch comes along when all of it is concerned, so that watches of one
+#: selection can share its encoding.
+Deliver = Callable[[list[Shown], Batch | None], None]
+
+
 class Watch:
     """One open watch: a start (a snapshot or a place in history), then every published batch.
 
-    `deliver` gets what is shown of each batch, in order, from within the publication; it must not block. The
-    batch comes along when all of it is concerned, so that watches of one selection can share its encoding.
+    `deliver` gets what is shown of each batch, in order, from within the publication; it must not block.
+    Where another program converts the objects, batches wait for it first; `fail` is told when it cannot.
     """
 
     def __init__(self, core: Core, call: Call) -> None:
@@ -162,49 +166,79 @@ class Watch:
         self._core = core
         self._after = 0
         self._unsubscribe: Callable[[], None] | None = None
+        self._converting: asyncio.Task[None] | None = None
 
-    async def start(self, deliver: Callable[[list[Shown], Batch | None], None]) -> list[Shown]:
+    async def start(self, deliver: Deliver, fail: Callable[[ApiError], None]) -> list[Shown]:
         """Subscribe, and return the events that come before the first delivered one.
 
         410 when the history asked for is gone.
         """
         store, table, selection = self._core.store, self.endpoint.table, self.selection
-        key = selection.key
         await store.settled(store.revision)
-        # Nothing is awaited from here on: the start and the subscription are of one moment.
+        # Nothing is awaited from here to the subscription: it and the start are of one moment.
         if self.options.after is None:
             self._after = store.revision
-            initial: list[Shown] = [("ADDED", record) for record in selection.initial()]
+            first = selection.candidates()
         else:
             self._after = self.options.after
             try:
-                initial = selection.show(table.since(self._after))
+                first = table.since(self._after)
             except HistoryGoneError as error:
                 raise expired(f"too old resource version: {self._after} ({error.floor})") from None
             self._after = max(self._after, store.settled_revision)
+        if self.endpoint.fetch is None:
+            self._unsubscribe = table.subscribe(partial(self._show, deliver))
+            return selection.show(first)
+        batches: asyncio.Queue[Batch] = asyncio.Queue()
+        self._unsubscribe = table.subscribe(batches.put_nowait)
+        await self._fetch(first)
+        loop = asyncio.get_running_loop()
+        self._converting = loop.create_task(self._convert(batches, partial(self._show, deliver), fail))
+        return selection.show(first)
 
-        def on_batch(batch: Batch) -> None:
-            if batch.first <= self._after:
-                if batch.last <= self._after:
-                    return
-                newer = selection.show(one for one in batch.events if one.revision > self._after)
-                if newer:
-                    deliver(newer, None)
+    def _show(self, deliver: Deliver, batch: Batch) -> None:
+        selection = self.selection
+        if batch.first <= self._after:
+            if batch.last <= self._after:
                 return
-            shown = batch.cache.get(key)
-            if shown is None:
-                shown = batch.cache[key] = selection.show(batch.events)
-            if shown:
-                deliver(shown, batch)
+            newer = selection.show(one for one in batch.events if one.revision > self._after)
+            if newer:
+                deliver(newer, None)
+            return
+        shown = batch.cache.get(selection.key)
+        if shown is None:
+            shown = batch.cache[selection.key] = selection.show(batch.events)
+        if shown:
+            deliver(shown, batch)
 
-        self._unsubscribe = table.subscribe(on_batch)
-        return initial
+    async def _fetch(self, events: Iterable[Event]) -> None:
+        wanted: list[Object] = []
+        for _, record, previous in events:
+            wanted.append(record.object)
+            if previous is not None and self.selection.selective:
+                wanted += (previous.object, _moved(record, previous).object)
+        await self.endpoint.ready(wanted)
+
+    async def _convert(
+        self, batches: asyncio.Queue[Batch], show: Callable[[Batch], None], fail: Callable[[ApiError], None]
+    ) -> None:
+        """Show batches once their objects are converted."""
+        try:
+            while True:
+                batch = await batches.get()
+                await self._fetch(batch.events)
+                show(batch)
+        except ApiError as error:
+            self.stop()
+            fail(error)
 
     def stop(self) -> None:
         """Deliver no more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
+        if self._converting is not None and self._converting is not asyncio.current_task():
+            self._converting.cancel()
 
     @property
     def start_revision(self) -> int:
@@ -228,6 +262,12 @@ async def watch_objects(core: Core, call: Call) -> AsyncGenerator[WatchEvent, No
     waiting: deque[WatchEvent] = deque()
     ready = asyncio.Event()
     overrun = False
+    failure: ApiError | None = None
+
+    def fail(error: ApiError) -> None:
+        nonlocal failure
+        failure = error
+        ready.set()
 
     def deliver(shown: list[Shown], _batch: Batch | None) -> None:
         nonlocal overrun
@@ -244,13 +284,15 @@ async def watch_objects(core: Core, call: Call) -> AsyncGenerator[WatchEvent, No
         deadline = loop.time() + watch.options.timeout
         timer = loop.call_at(deadline, ready.set)
     try:
-        for kind, record in await watch.start(deliver):
+        for kind, record in await watch.start(deliver, fail):
             yield WatchEvent(kind, endpoint.from_storage(record.object))
         if watch.options.marks_end:
             yield WatchEvent("BOOKMARK", bookmark(endpoint, watch.start_revision, True))
         while True:
             while waiting:
                 yield waiting.popleft()
+            if failure is not None:
+                raise failure
             if overrun or (deadline is not None and loop.time() >= deadline):
                 return
             ready.clear()

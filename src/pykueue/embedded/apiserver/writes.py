@@ -60,7 +60,7 @@ class Writes:
             raise method_not_allowed()
         if endpoint.ending:
             raise method_not_allowed("create not allowed while custom resource definition is terminating")
-        obj = decode(endpoint, call.body, options, call)
+        obj = await decode(endpoint, call.body, options, call)
         return await self._create(call, options, obj)
 
     async def _create(self, call: Call, options: WriteOptions, obj: Object) -> Answer:
@@ -122,7 +122,7 @@ class Writes:
         self._builtin.charge(endpoint, obj, options.dry_run)
         if options.dry_run:
             obj["metadata"].pop("resourceVersion", None)
-            return Answer(201, None, endpoint.from_storage(obj))
+            return Answer(201, Record(key, 0, obj))
         record = core.store.put(endpoint.table, key, obj)
         core.stored(endpoint.storage, record, None)
         await core.store.settled(record.revision)
@@ -182,7 +182,7 @@ class Writes:
             return obj
         kept = obj["metadata"]
         relaxed = options._replace(field_validation="Ignore")
-        mutated = decode(call.endpoint.storage, mutated, relaxed, None, obj)
+        mutated = await decode(call.endpoint.storage, mutated, relaxed, None, obj)
         stand_in = {"name": "", "resourceVersion": "", **kept}
         meta = metadata.for_update({**mutated["metadata"], "managedFields": None}, stand_in)
         for field in ("name", "resourceVersion"):
@@ -200,7 +200,7 @@ class Writes:
         body = call.body
 
         async def create() -> Answer:
-            obj = decode(call.endpoint, body, options, call)
+            obj = await decode(call.endpoint, body, options, call)
             obj["metadata"].setdefault("name", call.target.name)
             return await self._create(call, options, obj)
 
@@ -275,7 +275,7 @@ class Writes:
                     f"uid mismatch: the provided object specified uid {given['uid']}, and no existing object "
                     "was found",
                 )
-            obj = decode(endpoint, run(None), options, call)
+            obj = await decode(endpoint, run(None), options, call)
             return await self._create(call, options, obj)
 
         return await self.modify(call, options, run, None if target.subresource else create)
@@ -302,12 +302,14 @@ class Writes:
                 if create is None:
                     raise not_found(endpoint.group, endpoint.plural, target.name)
                 return await create()
+            if endpoint.fetch is not None:
+                await endpoint.ready((current.object,))
             view = endpoint.from_storage(current.object)
             sent = make(view)
             if sent is view:
                 await core.store.settled(current.revision)
                 return Answer(200, current)
-            new = decode(endpoint, sent, options, call, view)
+            new = await decode(endpoint, sent, options, call, view)
             answer = await self._replace(call, options, current, new, internal)
             if answer is not None:
                 return answer
@@ -365,7 +367,7 @@ class Writes:
                 raise conflict(endpoint.group, endpoint.plural, target.name)
             return None
         if options.dry_run:
-            return Answer(200, None, endpoint.from_storage(new))
+            return Answer(200, Record(current.key, current.revision, new))
         if (
             meta.get("deletionTimestamp")
             and not meta.get("finalizers")
@@ -375,7 +377,7 @@ class Writes:
             last = core.store.remove(endpoint.table, current.key)
             core.stored(storage, None, current)
             await core.store.settled(last.revision)
-            return Answer(200, None, endpoint.from_storage(new))
+            return Answer(200, Record(current.key, current.revision, new))
         record = core.store.put(endpoint.table, current.key, new)
         core.stored(storage, record, current)
         await core.store.settled(record.revision)
