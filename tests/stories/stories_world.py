@@ -89,7 +89,8 @@ class Story:
 
     async def ended(self, name: str) -> str:
         """Complete or Failed; empty while the Job goes on."""
-        return next((kind for kind in ("Complete", "Failed") if holds(await self.get(JOBS, name), kind)), "")
+        found = await self.get(JOBS, name)
+        return next((kind for kind in ("Complete", "Failed") if holds(found, kind)), "")
 
     async def pods(self, prefix: str = "") -> list[Object]:
         """Pods that nobody has deleted."""
@@ -102,21 +103,24 @@ class Story:
     async def running(self, prefix: str = "") -> int:
         return await self.in_phase("Running", prefix)
 
-    async def workload(self, name: str) -> Object:
-        """The Workload of a job, or the one of that name."""
+    async def find_workload(self, name: str) -> Object | None:
+        """The Workload of a job, or the one of that name, if there is one."""
         for workload in await self.all(WORKLOADS):
             owners = workload["metadata"].get("ownerReferences") or [workload["metadata"]]
             if owners[0]["name"] == name:
                 return workload
-        raise AssertionError(f"no workload of {name}")
+        return None
 
-    async def has_workload(self, name: str) -> bool:
-        owners = [one["metadata"].get("ownerReferences") or () for one in await self.all(WORKLOADS)]
-        return any(owner["name"] == name for found in owners for owner in found)
+    async def workload(self, name: str) -> Object:
+        """The Workload of a job, or the one of that name; a story that asks for it knows that it is there."""
+        found = await self.find_workload(name)
+        assert found is not None, f"no workload of {name}"
+        return found
 
     async def condition(self, name: str, kind: str) -> Object:
-        """A condition of a job's Workload; empty where there is none."""
-        return condition(await self.workload(name), kind)
+        """A condition of a job's Workload; empty where there is none, or no Workload yet."""
+        found = await self.find_workload(name)
+        return {} if found is None else condition(found, kind)
 
     async def reason(self, name: str, kind: str = "QuotaReserved") -> tuple[str, str]:
         """Status and reason of a condition of a job's Workload."""
