@@ -281,6 +281,67 @@ def test_an_aggregated_server_answers_for_its_group(
     assert "weather" not in kubectl("api-versions")
 
 
+def test_openapi_documents_of_aggregated_servers_are_among_ours(
+    server: RunningServer, authority: Authority, tmp_path: Path
+) -> None:
+    kind = {"group": "weather.example.com", "version": "v1", "kind": "Cloud"}
+    paths = {
+        "/apis/weather.example.com/v1/namespaces/{namespace}/clouds": {
+            "get": {"x-kubernetes-action": "list", "x-kubernetes-group-version-kind": kind}
+        }
+    }
+    cloud = {
+        "type": "object",
+        "description": "Cloud is water in the air.",
+        "x-kubernetes-group-version-kind": [
+            {"group": "weather.example.com", "version": "v1", "kind": "Cloud"}
+        ],
+    }
+    away = False
+
+    def weather(_: str, path: str, headers: Any, ___: bytes) -> tuple[int, Any]:
+        if away:
+            return 503, {}
+        match path.partition("?")[0]:
+            case "/openapi/v3":
+                place = "/openapi/v3/apis/weather.example.com/v1?hash=7"
+                return 200, {"paths": {"apis/weather.example.com/v1": {"serverRelativeURL": place}}}
+            case "/openapi/v3/apis/weather.example.com/v1":
+                return 200, {"openapi": "3.0.0", "paths": paths, "components": {"schemas": {"Cloud": cloud}}}
+            case "/openapi/v2" if "protobuf" in headers["Accept"]:
+                return 200, b"\n\x032.0B\x05\x12\x03\n\x01/"
+            case "/openapi/v2":
+                return 200, {
+                    "swagger": "2.0",
+                    "paths": {"/apis/weather": {}},
+                    "definitions": {"Cloud": cloud},
+                }
+        group = {"groupVersion": "weather.example.com/v1", "resources": RESOURCES}
+        return 200, {"kind": "APIResourceList", "apiVersion": "v1", **group}
+
+    assert server.cluster.server is not None
+    kubectl = Kubectl(server, tmp_path / "home", None)
+    with program(authority, weather) as port:
+        server.cluster.server.services.known["default/weather"] = ("127.0.0.1", port)
+        kubectl.put(registration())
+        kubectl("wait", "--for=condition=Available", "apiservice/v1.weather.example.com", "--timeout=20s")
+        index = json.loads(kubectl("get", "--raw", "/openapi/v3"))["paths"]
+        assert index["apis/weather.example.com/v1"]["serverRelativeURL"].endswith("hash=7")
+        assert "api/v1" in index
+        assert "Cloud is water in the air." in kubectl("explain", "clouds")
+        old = json.loads(kubectl("get", "--raw", "/openapi/v2"))
+        assert "/apis/weather" in old["paths"]
+        assert "Cloud" in old["definitions"]
+        away = True
+        refused = kubectl.refused("get", "--raw", "/openapi/v3/apis/weather.example.com/v1")
+        assert "unable to handle the request" in refused
+        groups = server.cluster.server.discovery.aggregated(False, "v2")["items"]
+        (found,) = (one for one in groups if one["metadata"]["name"] == "weather.example.com")
+        assert found["versions"][0]["freshness"] == "Current"
+    kubectl("delete", "apiservice", "v1.weather.example.com")
+    assert "apis/weather.example.com/v1" not in json.loads(kubectl("get", "--raw", "/openapi/v3"))["paths"]
+
+
 def test_an_aggregated_server_that_is_away_is_said_to_be(server: RunningServer, tmp_path: Path) -> None:
     kubectl = Kubectl(server, tmp_path / "home", None)
     kubectl.put(registration())
@@ -293,3 +354,8 @@ def test_an_aggregated_server_that_is_away_is_said_to_be(server: RunningServer, 
     refused = kubectl.refused("get", "--raw", "/apis/weather.example.com/v1/clouds")
     assert "ServiceUnavailable" in refused or "unable to handle the request" in refused
     assert "configmaps" in kubectl.run("api-resources", "-o", "name")[1]
+    assert "weather.example.com" not in kubectl("get", "--raw", "/openapi/v3")
+    assert server.cluster.server is not None
+    groups = server.cluster.server.discovery.aggregated(False, "v2")["items"]
+    (found,) = (one for one in groups if one["metadata"]["name"] == "weather.example.com")
+    assert found["versions"] == [{"version": "v1", "resources": [], "freshness": "Stale"}]

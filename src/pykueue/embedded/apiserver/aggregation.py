@@ -23,7 +23,7 @@ from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.metadata import new_uid
 from pykueue.embedded.apiserver.rbac import Access
 from pykueue.embedded.apiserver.registry import Endpoint
-from pykueue.embedded.apiserver.services import Services, UnreachableError
+from pykueue.embedded.apiserver.services import Services, UnreachableError, connection_fault
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 
@@ -33,6 +33,9 @@ GROUP, PLURAL = "apiregistration.k8s.io", "apiservices"
 _PERIOD, _RETRY = 30.0, 5.0
 #: Seconds a discovery request and an ordinary one may take.
 _PROBE_TIME, _REQUEST_TIME = 5.0, 60.0
+
+#: Seconds OpenAPI v2 documents are kept.
+_OPENAPI_AGE = 60.0
 
 #: The common name of the certificate shown to aggregated servers.
 _OWN_NAME = "front-proxy-client"
@@ -62,6 +65,10 @@ class Aggregation:
         self._registered: dict[GroupVersion, Object] = {}
         #: The resources each answered with last, None while it does not answer.
         self._resources: dict[GroupVersion, list[Object] | None] = {}
+        #: Where each says its OpenAPI v3 document is, if it has one.
+        self._described: dict[GroupVersion, str] = {}
+        #: OpenAPI v2 documents of aggregated servers by media type: from when they are, and themselves.
+        self._described_v2: dict[str, tuple[int, float, list[bytes]]] = {}
         core.on_stored(f"{GROUP}/{PLURAL}", self._on_stored)
 
     def load(self) -> None:
@@ -112,6 +119,7 @@ class Aggregation:
         if before is not None and (after is None or _spec(after) != _spec(before)):
             self._registered.pop(_group_version(before), None)
             self._resources.pop(_group_version(before), None)
+            self._described.pop(_group_version(before), None)
             self._core.registry.changes += 1
         if after is not None and (before is None or _spec(after) != _spec(before)):
             self._register(after)
@@ -133,8 +141,11 @@ class Aggregation:
             fault, resources = await self._probe(key, service)
             if self._registered.get(key) is not service:
                 return
-            if resources != self._resources.get(key):
-                self._resources[key] = resources
+            described = await self._find_openapi(key, service) if fault is None else ""
+            if self._registered.get(key) is not service:
+                return
+            if resources != self._resources.get(key) or described != self._described.get(key, ""):
+                self._resources[key], self._described[key] = resources, described
                 self._core.registry.changes += 1
             reason = fault[0] if fault else "Passed"
             self._tell(name, fault is None, reason, fault[1] if fault else "all checks passed")
@@ -151,21 +162,42 @@ class Aggregation:
             missing = "ServiceNotFound" if "not found" in str(error) else "MissingEndpoints"
             return (missing, str(error)), None
         try:
-            async with (
-                asyncio.timeout(_PROBE_TIME),
-                self._request("GET", path, service, _PROBER, {"Accept": "application/json"}) as response,
-            ):
-                body = await response.read()
-            if response.status != 200:
-                raise ValueError(f"it answered {response.status}")
-            document = orjson.loads(body)
+            document = orjson.loads(await self._fetch(path, service, "application/json"))
             resources = document.get("resources")
             if document.get("kind") != "APIResourceList" or not isinstance(resources, list):
                 raise ValueError("the answer is not an APIResourceList")
         except (aiohttp.ClientError, OSError, ValueError, TimeoutError) as error:
-            text = f"failing or missing response from https://{host}:{port}{path}: {error or 'timeout'}"
+            why = connection_fault(error) if isinstance(error, aiohttp.ClientConnectorError) else error
+            text = f"failing or missing response from https://{host}:{port}{path}: {why or 'timeout'}"
             return ("FailedDiscoveryCheck", text), None
         return None, resources
+
+    async def _find_openapi(self, key: GroupVersion, service: Object) -> str:
+        """Where the server says its OpenAPI v3 document is; empty when it has none."""
+        try:
+            found = orjson.loads(await self._fetch("/openapi/v3", service, "application/json"))
+            place = found["paths"][f"apis/{key[0]}/{key[1]}"]["serverRelativeURL"]
+        except (
+            aiohttp.ClientError,
+            OSError,
+            ValueError,
+            TimeoutError,
+            KeyError,
+            TypeError,
+            UnreachableError,
+        ):
+            return ""
+        return place if isinstance(place, str) else ""
+
+    async def _fetch(self, path: str, service: Object, accept: str) -> bytes:
+        async with (
+            asyncio.timeout(_PROBE_TIME),
+            self._request("GET", path, service, DESCRIBER, {"Accept": accept}) as response,
+        ):
+            body = await response.read()
+        if response.status != 200:
+            raise ValueError(f"it answered {response.status}")
+        return body
 
     def _tell(self, name: str, available: bool, reason: str, message: str) -> None:
         """Write the condition Available, if it is news."""
@@ -208,7 +240,39 @@ class Aggregation:
         """The resources in APIResourceList form; None when the server does not answer."""
         return self._resources.get((group, version))
 
+    def openapi(self) -> dict[str, str]:
+        """OpenAPI v3 documents of the aggregated servers that have one: path in the index, and place."""
+        return {
+            f"apis/{group}/{version}": self._described[group, version]
+            for group, version in self.group_versions()
+            if self._described.get((group, version))
+        }
+
+    async def openapi_v2(self, accept: str) -> list[bytes]:
+        """The OpenAPI v2 documents of the aggregated servers that answer, each as it came."""
+        changes, now = self._core.registry.changes, self._core.clock.time()
+        kept = self._described_v2.get(accept)
+        if kept is not None and kept[0] == changes and now < kept[1] + _OPENAPI_AGE:
+            return kept[2]
+        servers: dict[tuple[str, int], Object] = {}
+        for key in self.group_versions():
+            if self._resources.get(key) is not None:
+                service = self._registered[key]
+                servers.setdefault(self._services.address(_spec(service)["service"]), service)
+        asked = [self._fetch("/openapi/v2", service, accept) for service in servers.values()]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = [one for one in answers if isinstance(one, bytes)]
+        self._described_v2[accept] = (changes, now, found)
+        return found
+
     # -- requests
+
+    def find_openapi(self, path: str) -> Object | None:
+        """The registration whose server has the OpenAPI v3 document at a path."""
+        parts = path.split("/")
+        if len(parts) != 6 or path.removeprefix("/openapi/v3/") not in self.openapi():
+            return None
+        return self._registered[parts[4], parts[5]]
 
     def find(self, path: str) -> Object | None:
         """The registration a path belongs to, if it is to be passed on."""
@@ -257,7 +321,8 @@ class Aggregation:
         )
 
 
-_PROBER = User("system:kube-aggregator", ("system:masters",))
+#: Whom discovery and OpenAPI are asked for.
+DESCRIBER = User("system:kube-aggregator", ("system:masters",))
 
 
 def unavailable(detail: str = "") -> ApiError:

@@ -173,6 +173,9 @@ class Discovery:
                     path = self._path(group, version)
                     mark = self._fingerprint(group, version)
                     paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={mark}"}
+            if self._aggregation is not None:
+                for path, place in self._aggregation.openapi().items():
+                    paths[path] = {"serverRelativeURL": place}
             return {"paths": paths}
 
         found: Object = self._kept("openapi", make)

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote
 import aiohttp
 import orjson
 
-from pykueue.embedded.apiserver.aggregation import access_of, unavailable
+from pykueue.embedded.apiserver.aggregation import DESCRIBER, access_of, unavailable
 from pykueue.embedded.apiserver.authentication import AUTHENTICATED, Authenticator, unauthorized
 from pykueue.embedded.apiserver.call import Call, User, resolve, write_options
 from pykueue.embedded.apiserver.connection import Connection, Request
@@ -40,9 +40,10 @@ from pykueue.embedded.apiserver.negotiation import (
     duplicate_fields,
     media_type,
 )
-from pykueue.embedded.apiserver.openapi import v2_document
+from pykueue.embedded.apiserver.openapi import v2_document, v2_json_document
 from pykueue.embedded.apiserver.rbac import Access, forbidden
 from pykueue.embedded.apiserver.reads import Listing
+from pykueue.embedded.apiserver.services import connection_fault
 from pykueue.embedded.apiserver.status import internal_error, method_not_allowed, to_status
 from pykueue.embedded.apiserver.watches import Shown, Watch, bookmark
 from pykueue.embedded.store.records import Batch
@@ -304,17 +305,24 @@ class HttpFront:
             server.authorize_path(user, request.method.lower(), path)
         elif not server.authorizer.decide(user, access).allowed:
             raise forbidden(user, access, access.name)
+        await self._forward(request, connection, user, service, watching)
+
+    async def _forward(
+        self, request: Request, connection: Connection, user: User, service: Any, streams: bool
+    ) -> None:
         kept = {
             name: request.header(name.lower().encode())
             for name in ("Accept", "Content-Type", "User-Agent")
             if request.header(name.lower().encode())
         }
-        passed = server.aggregation.request(request.method, request.target, service, user, kept, request.body)
+        passed = self._server.aggregation.request(
+            request.method, request.target, service, user, kept, request.body
+        )
         try:
             async with passed as response:
                 media = response.headers.get("Content-Type", "application/json")
                 fields = _CACHE + f"Content-Type: {media}\r\n".encode()
-                if not watching or response.status != 200:
+                if not streams or response.status != 200:
                     connection.answer(response.status, fields, await response.read())
                     return
                 connection.begin(fields)
@@ -323,7 +331,8 @@ class HttpFront:
                     await connection.drain()
                 connection.end()
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise unavailable(str(error)) from error
+            why = connection_fault(error) if isinstance(error, aiohttp.ClientConnectorError) else error
+            raise unavailable(str(why)) from error
 
     # -- documents
 
@@ -342,7 +351,9 @@ class HttpFront:
         elif plain == "/metrics":
             connection.answer(200, _TEXT, server.metrics_text())
         elif plain == "/openapi/v2":
-            self._openapi_v2(connection, accept)
+            await self._openapi_v2(connection, accept)
+        elif (service := server.aggregation.find_openapi(plain)) is not None:
+            await self._forward(request, connection, DESCRIBER, service, streams=False)
         else:
             document: Any
             form = choose(accept, ("APIGroupDiscoveryList",) if plain in ("/api", "/apis") else ())
@@ -355,13 +366,15 @@ class HttpFront:
             else:
                 connection.answer(200, _fields(form), dump(document, form.media))
 
-    def _openapi_v2(self, connection: Connection, accept: str) -> None:
+    async def _openapi_v2(self, connection: Connection, accept: str) -> None:
         if OPENAPI_V2 in accept or "proto-openapi" in accept:
             fields = _CACHE + f"Content-Type: {OPENAPI_V2_ANSWER}\r\n".encode()
-            connection.answer(200, fields, v2_document())
+            others = await self._server.aggregation.openapi_v2(OPENAPI_V2)
+            # What does not begin with the document's first field was not written in this form.
+            connection.answer(200, fields, v2_document(one for one in others if one[:1] == b"\n"))
         else:
-            empty = {"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1"}, "paths": {}}
-            connection.answer(200, _JSON, orjson.dumps(empty))
+            others = await self._server.aggregation.openapi_v2("application/json")
+            connection.answer(200, _JSON, orjson.dumps(v2_json_document(others)))
 
     # -- watches
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import orjson
+
 from pykueue.embedded.apiserver.contract import ObjectSchema
 from pykueue.embedded.apiserver.definitions import (
     KUBERNETES_VERSION,
@@ -242,11 +244,28 @@ def _operation(
     return operation
 
 
-def v2_document() -> bytes:
-    """The smallest OpenAPI v2 document in protobuf: kubectl wants one to be there, and reads v3."""
+def v2_document(others: Iterable[bytes] = ()) -> bytes:
+    """The smallest OpenAPI v2 document in protobuf: kubectl wants one to be there, and reads v3.
+
+    Documents of `others` are merged into it: protobuf messages one after the other are one message.
+    """
     version = f"v{KUBERNETES_VERSION}.0".encode()
     info = _field(1, b"Kubernetes") + _field(2, version)
-    return _field(1, b"2.0") + _field(2, info) + _field(8, b"")
+    return b"".join(others) + _field(1, b"2.0") + _field(2, info) + _field(8, b"")
+
+
+def v2_json_document(others: Iterable[bytes] = ()) -> Document:
+    """The same in JSON."""
+    info = {"title": "Kubernetes", "version": f"v{KUBERNETES_VERSION}.0"}
+    merged: Document = {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
+    for other in others:
+        try:
+            document = orjson.loads(other)
+            for part in ("paths", "definitions"):
+                merged[part] = {**(document.get(part) or {}), **merged[part]}
+        except (ValueError, TypeError, AttributeError):  # not a document: nothing is said about that server
+            continue
+    return merged
 
 
 def _field(number: int, content: bytes) -> bytes:

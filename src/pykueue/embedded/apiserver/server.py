@@ -194,17 +194,12 @@ class Server:
     # -- set-up by the embedding program
 
     async def install_crds(self, definitions: Iterable[Object]) -> None:
-        """Create or update CustomResourceDefinitions, so that they are as given."""
+        """Apply CustomResourceDefinitions, so that they are as given in what they say and others may add to it."""
         for crd in definitions:
-            name = crd["metadata"]["name"]
-            try:
-                await self.handle(self._own_call("POST", CRD_GROUP, "v1", CRD_PLURAL, body=crd))
-            except ApiError as error:
-                if not error.already_exists:
-                    raise
-                call = self._own_call("PATCH", CRD_GROUP, "v1", CRD_PLURAL, name, {"spec": crd["spec"]})
-                call.content_type = "application/merge-patch+json"
-                await self.handle(call)
+            call = self._own_call("PATCH", CRD_GROUP, "v1", CRD_PLURAL, crd["metadata"]["name"], crd)
+            call.content_type = APPLY_PATCH
+            call.query = {"fieldManager": _MANAGER, "force": "true"}
+            await self.handle(call)
 
     def register_conversion(self, group: str, conversion: GroupConversion) -> None:
         """Convert custom objects of a group between versions with `conversion(obj, api_version)`."""
