@@ -339,7 +339,9 @@ def job(
 ) -> Object:
     """An Indexed Job of that many pods, each asking for 1 cpu where nothing else is said."""
     queued = {} if queue is None else {"kueue.x-k8s.io/queue-name": queue}
-    made = template(requests or {"cpu": 1}, run_time=run_time, simulation=simulation, **(pod or {}))
+    made = template(
+        {"cpu": 1} if requests is None else requests, run_time=run_time, simulation=simulation, **(pod or {})
+    )
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
