@@ -7,6 +7,10 @@ import random
 from typing import NamedTuple, Protocol
 
 from pykueue.clock import Clock
+from pykueue.embedded.controllers.apps.autoscaling import AutoscalerController
+from pykueue.embedded.controllers.apps.deployments import DeploymentController
+from pykueue.embedded.controllers.apps.replicasets import ReplicaSetController
+from pykueue.embedded.controllers.apps.statefulsets import StatefulSetController
 from pykueue.embedded.controllers.cronjobs import CronJobController
 from pykueue.embedded.controllers.garbage import GarbageCollector
 from pykueue.embedded.controllers.inventory import Inventory
@@ -22,14 +26,19 @@ from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
 from pykueue.kube.limiter import TokenBucket
 from pykueue.kube.resources import (
+    AUTOSCALERS,
+    CONTROLLER_REVISIONS,
     CRON_JOBS,
+    DEPLOYMENTS,
     JOB_SETS,
     JOBS,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    REPLICA_SETS,
     RESOURCE_QUOTAS,
     SERVICES,
+    STATEFUL_SETS,
 )
 from pykueue.kube.transport import Transport
 
@@ -100,8 +109,24 @@ class Controllers:
             CronJobController(client, informers.informer(CRON_JOBS), jobs, cron_events, clock),
         )
         set_events = recorder("jobset", client)
+        replica_sets = informers.informer(REPLICA_SETS)
+        deployments = informers.informer(DEPLOYMENTS)
+        stateful_sets = informers.informer(STATEFUL_SETS)
+        revisions = informers.informer(CONTROLLER_REVISIONS)
+        events = {
+            name: recorder(f"{name}-controller", client)
+            for name in ("replicaset", "deployment", "statefulset", "autoscaler")
+        }
+        serving: tuple[Component, ...] = (
+            *events.values(),
+            ReplicaSetController(client, replica_sets, pods, events["replicaset"], clock),
+            DeploymentController(client, deployments, replica_sets, pods, events["deployment"], clock),
+            StatefulSetController(client, stateful_sets, revisions, pods, events["statefulset"], clock),
+            AutoscalerController(client, informers.informer(AUTOSCALERS), events["autoscaler"], clock),
+        )
         self._components: tuple[Component, ...] = (
             *core,
+            *serving,
             set_events,
             JobSetController(
                 client,
