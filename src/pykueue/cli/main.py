@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "Run the embedded cluster, whole or in parts."),
     "demo": ("demo", "Show what queueing whole jobs is for, on a cluster of its own."),
     "manager": ("manager", "Run the manager against any cluster."),
+    "manifests": ("manifests", "Print what is installed on a cluster, as YAML for kubectl."),
     "schedule": ("schedule", "Decide on plain manifests, without a cluster, and say why."),
 }
 

@@ -143,7 +143,6 @@ def _definition(kind: _Kind) -> Schema:
                 "shortNames": list(kind.short_names),
             },
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "conversion": {"strategy": "None"},
             "versions": [
                 _version(kind, "v1beta1", v1beta1_schema(name, schema), older),
                 _version(kind, "v1beta2", schema, kind.columns),

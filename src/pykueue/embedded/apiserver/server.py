@@ -194,11 +194,11 @@ class Server:
     # -- set-up by the embedding program
 
     async def install_crds(self, definitions: Iterable[Object]) -> None:
-        """Apply CustomResourceDefinitions, so that they are as given in what they say and others may add to it."""
+        """Apply CustomResourceDefinitions: what they say holds, and others may say the rest."""
         for crd in definitions:
             call = self._own_call("PATCH", CRD_GROUP, "v1", CRD_PLURAL, crd["metadata"]["name"], crd)
             call.content_type = APPLY_PATCH
-            call.query = {"fieldManager": _MANAGER, "force": "true"}
+            call.query = {"fieldManager": SYSTEM.name, "force": "true"}
             await self.handle(call)
 
     def register_conversion(self, group: str, conversion: GroupConversion) -> None:

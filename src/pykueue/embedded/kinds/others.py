@@ -7,7 +7,7 @@ from typing import Any
 from pykueue.embedded.apiserver.match_conditions import check_conditions
 from pykueue.embedded.apiserver.status import Cause, forbidden, immutable, invalid
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind, Object
-from pykueue.embedded.kinds.printing import age_cell
+from pykueue.embedded.kinds.printing import age_cell, selector_cell
 
 #: The highest priority a user's PriorityClass may have.
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -201,6 +201,27 @@ class Ingress(Kind):
             "80, 443" if spec.get("tls") else "80",
             age_cell(obj, now),
         ]
+
+
+class NetworkPolicy(Kind):
+    """networking.k8s.io/v1 NetworkPolicy, which limits nothing: there is no network here."""
+
+    group = "networking.k8s.io"
+    kind = "NetworkPolicy"
+    plural = "networkpolicies"
+    short_names = ("netpol",)
+    columns = (NAME_COLUMN, Column("Pod-Selector"), AGE_COLUMN)
+
+    def default(self, obj: Object) -> Object:
+        spec = obj.get("spec") or {}
+        if spec.get("policyTypes"):
+            return obj
+        types = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+        return {**obj, "spec": {**spec, "policyTypes": types}}
+
+    def cells(self, obj: Object, now: float) -> list[Any]:
+        selector = (obj.get("spec") or {}).get("podSelector")
+        return [obj["metadata"]["name"], selector_cell(selector), age_cell(obj, now)]
 
 
 class EndpointSlice(Kind):

@@ -1,0 +1,85 @@
+"""`pykueue manifests`: what is installed on a cluster, as YAML for kubectl."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from pykueue.manager.configuration import ConfigurationError
+from pykueue.manager.install import OptionsError, options
+from pykueue.manager.install import manifests as objects
+from pykueue.manager.install.options import IMAGE, REPLICAS
+
+try:
+    from yaml import CSafeDumper as _Dumper
+except ImportError:  # PyYAML was built without libyaml
+    from yaml import SafeDumper as _Dumper  # type: ignore[assignment]
+
+
+class _Manifests(_Dumper):
+    """Texts of several lines are shown as they are, so that a configuration can be read and edited."""
+
+
+def _text(dumper: Any, value: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Manifests.add_representer(str, _text)
+# Objects share parts; each is written out in full.
+_Manifests.ignore_aliases = lambda *_: True  # type: ignore[method-assign]
+
+
+def written(documents: Iterable[Any]) -> str:
+    """The documents as one YAML text."""
+    return yaml.dump_all(
+        documents, Dumper=_Manifests, sort_keys=False, allow_unicode=True, width=110, explicit_start=True
+    )
+
+
+@click.command()
+@click.option(
+    "--namespace", help="Where the manager runs; by default what the configuration says, kueue-system."
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The configuration file (config.kueue.x-k8s.io) to install; without it every job kind is queued.",
+)
+@click.option("--image", default=IMAGE, show_default=True, help="The image built from the Containerfile.")
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=REPLICAS,
+    show_default=True,
+    help="Managers; one of them decides, all of them answer.",
+)
+@click.option("--cert-manager", is_flag=True, help="Certificates by cert-manager, not by the manager.")
+@click.option("--no-network-policy", is_flag=True, help="Without limits on who may connect to the manager.")
+def manifests(
+    namespace: str | None,
+    config: Path | None,
+    image: str,
+    replicas: int,
+    cert_manager: bool,
+    no_network_policy: bool,
+) -> None:
+    """Print what is installed on a cluster.
+
+    `pykueue manifests | kubectl apply --server-side -f -` installs it.
+    """
+    try:
+        chosen = options(
+            config,
+            namespace,
+            image=image,
+            replicas=replicas,
+            cert_manager=cert_manager,
+            network_policy=not no_network_policy,
+        )
+    except (ConfigurationError, OptionsError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(written(objects(chosen)), nl=False)

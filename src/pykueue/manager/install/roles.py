@@ -1,0 +1,314 @@
+"""Who may do what: the manager's own rights, and roles for those who administer and use queues.
+
+The manager's rights are a table of what its controllers really ask; the tests on a real API server run it
+with nothing else. Roles for people: reference/kueue-api.md 10.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pykueue.api.crds import CONVERTED, crds
+from pykueue.jobs.objects import Object
+from pykueue.kube.resources import KUEUE_GROUP
+from pykueue.manager.install_names import METRICS_PATH, VISIBILITY_GROUP
+
+from .base import labelled
+from .options import Options
+
+READ = ("get", "list", "watch")
+EDIT = ("create", "delete", "get", "list", "patch", "update", "watch")
+RBAC_GROUP = "rbac.authorization.k8s.io"
+
+
+class Rule(NamedTuple):
+    """One rule of a role."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    #: Empty: whatever they are called.
+    names: tuple[str, ...] = ()
+
+    def object(self) -> Object:
+        rule: Object = {
+            "apiGroups": [self.group],
+            "resources": list(self.resources),
+            "verbs": list(self.verbs),
+        }
+        if self.names:
+            rule["resourceNames"] = list(self.names)
+        return rule
+
+
+# The manager
+
+#: Read into its caches, and written by none of its controllers.
+_READ_ONLY = (
+    Rule("", ("limitranges", "namespaces"), READ),
+    Rule("node.k8s.io", ("runtimeclasses",), READ),
+    Rule("scheduling.k8s.io", ("priorityclasses",), READ),
+    Rule(KUEUE_GROUP, ("cohorts", "localqueues", "workloadpriorityclasses"), READ),
+)
+
+#: The group's kinds it keeps: finalizers on what is in use, and every status.
+_KEPT = (
+    Rule(
+        KUEUE_GROUP, ("admissionchecks", "clusterqueues", "resourceflavors", "topologies"), (*READ, "patch")
+    ),
+    Rule(KUEUE_GROUP, ("workloads",), (*READ, "create", "delete", "patch")),
+    Rule(
+        KUEUE_GROUP,
+        tuple(
+            f"{kind}/status"
+            for kind in ("admissionchecks", "clusterqueues", "cohorts", "localqueues", "workloads")
+        ),
+        ("patch",),
+    ),
+    Rule("", ("events",), ("create", "patch")),
+)
+
+#: What each job integration, by its name in `integrations.frameworks`, asks beyond that: to see jobs, start
+#: and stop them, to delete what was deactivated for good, and `finalizers` because Workloads name jobs as
+#: owners that wait for their deletion (asked where OwnerReferencesPermissionEnforcement is on).
+_OF_JOBS: Mapping[str, tuple[Rule, ...]] = {
+    "batch/job": (
+        Rule("batch", ("jobs",), (*READ, "patch", "delete")),
+        Rule("batch", ("jobs/status",), ("patch",)),
+        Rule("batch", ("jobs/finalizers",), ("update",)),
+    ),
+    "jobset.x-k8s.io/jobset": (
+        Rule("jobset.x-k8s.io", ("jobsets",), (*READ, "patch", "delete")),
+        Rule("jobset.x-k8s.io", ("jobsets/finalizers",), ("update",)),
+    ),
+}
+
+
+def manager_rules(options: Options) -> list[Rule]:
+    """All that the manager may do anywhere in the cluster."""
+    frameworks = options.configuration.integrations.frameworks
+    rules = [*_READ_ONLY, *_KEPT]
+    rules += [rule for name in frameworks for rule in _OF_JOBS.get(name, ())]
+    if options.configuration.internal_cert_management.enable:
+        rules += _certificate_rules(options)
+    return rules
+
+
+def _certificate_rules(options: Options) -> list[Rule]:
+    """Its authority's certificate is written where the API server looks for it, into these objects alone."""
+    names = options.names
+    verbs = ("get", "update")
+    admission = "admissionregistration.k8s.io"
+    definitions = tuple(
+        crd["metadata"]["name"] for crd in crds() if crd["spec"]["names"]["kind"] in CONVERTED
+    )
+    return [
+        Rule(admission, ("mutatingwebhookconfigurations",), verbs, (names.mutating_configuration,)),
+        Rule(admission, ("validatingwebhookconfigurations",), verbs, (names.validating_configuration,)),
+        Rule("apiextensions.k8s.io", ("customresourcedefinitions",), verbs, definitions),
+        Rule("apiregistration.k8s.io", ("apiservices",), verbs, names.api_services),
+    ]
+
+
+def manager_roles(options: Options) -> Iterable[Object]:
+    """The manager's roles and their bindings."""
+    names = options.names
+    base, account = names.base, names.service_account
+    election = options.configuration.leader_election
+    yield from _cluster_role(options, f"{base}-manager-role", manager_rules(options))
+    yield from _cluster_binding(options, f"{base}-manager-rolebinding", f"{base}-manager-role")
+    yield from _role(
+        options,
+        f"{base}-leader-election",
+        election.resource_namespace or names.namespace,
+        [
+            Rule("coordination.k8s.io", ("leases",), ("create",)),
+            Rule("coordination.k8s.io", ("leases",), ("get", "update"), (election.resource_name,)),
+        ],
+    )
+    if options.configuration.internal_cert_management.enable:
+        # Read and filled, never created: the Secret is part of the installation.
+        secret = Rule("", ("secrets",), ("get", "update"), (names.webhook_secret,))
+        yield from _role(options, f"{base}-manager-secrets", names.namespace, [secret])
+    yield from _cluster_role(
+        options,
+        f"{base}-metrics-auth-role",
+        [
+            Rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
+            Rule("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
+        ],
+    )
+    yield from _cluster_binding(options, f"{base}-metrics-auth-rolebinding", f"{base}-metrics-auth-role")
+    yield labelled(
+        options,
+        {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"{base}-visibility-server-auth-reader", "namespace": "kube-system"},
+            "roleRef": _reference("Role", "extension-apiserver-authentication-reader"),
+            "subjects": [_account(account, names.namespace)],
+        },
+    )
+
+
+# People
+
+
+class _Kind(NamedTuple):
+    """A kind that people have roles for."""
+
+    name: str
+    group: str
+    resource: str
+    status: bool
+    #: Which of the aggregated roles its editor and viewer join.
+    editors: tuple[str, ...]
+    viewers: tuple[str, ...]
+
+
+_ADMIN = ("batch-admin",)
+_BOTH = ("batch-admin", "batch-user")
+_BUILT_IN = ("view", "edit", "admin")
+
+_KUEUE_KINDS = (
+    _Kind("clusterqueue", KUEUE_GROUP, "clusterqueues", True, _ADMIN, (*_ADMIN, "admin")),
+    _Kind("cohort", KUEUE_GROUP, "cohorts", True, _ADMIN, (*_ADMIN, "admin")),
+    _Kind("resourceflavor", KUEUE_GROUP, "resourceflavors", False, _ADMIN, (*_ADMIN, "admin")),
+    _Kind("topology", KUEUE_GROUP, "topologies", False, _ADMIN, (*_ADMIN, "admin")),
+    _Kind("localqueue", KUEUE_GROUP, "localqueues", True, _ADMIN, (*_BOTH, *_BUILT_IN)),
+    _Kind("workload", KUEUE_GROUP, "workloads", True, _ADMIN, (*_BOTH, *_BUILT_IN)),
+)
+
+_KUBEFLOW = "kubeflow.org"
+_JOB_KINDS = tuple(
+    _Kind(name, group, resource, True, _BOTH, (*_BOTH, *_BUILT_IN))
+    for name, group, resource in (
+        ("job", "batch", "jobs"),
+        ("jobset", "jobset.x-k8s.io", "jobsets"),
+        ("mpijob", _KUBEFLOW, "mpijobs"),
+        ("pytorchjob", _KUBEFLOW, "pytorchjobs"),
+        ("tfjob", _KUBEFLOW, "tfjobs"),
+        ("xgboostjob", _KUBEFLOW, "xgboostjobs"),
+        ("paddlejob", _KUBEFLOW, "paddlejobs"),
+        ("jaxjob", _KUBEFLOW, "jaxjobs"),
+        ("trainjob", "trainer.kubeflow.org", "trainjobs"),
+        ("rayjob", "ray.io", "rayjobs"),
+        ("leaderworkerset", "leaderworkerset.x-k8s.io", "leaderworkersets"),
+        ("sparkapplication", "sparkoperator.k8s.io", "sparkapplications"),
+    )
+)
+_RAY_KINDS = tuple(
+    # Users are not given the viewer: they have the editor.
+    _Kind(name, "ray.io", resource, True, _BOTH, (*_ADMIN, *_BUILT_IN))
+    for name, resource in (("raycluster", "rayclusters"), ("rayservice", "rayservices"))
+)
+
+
+def roles_for_people(options: Options) -> Iterable[Object]:
+    """An editor and a viewer role for each kind, and the two roles that gather them: admin and user."""
+    base = options.names.base
+    for kind in (*_KUEUE_KINDS, *_JOB_KINDS, *_RAY_KINDS):
+        status = [Rule(kind.group, (f"{kind.resource}/status",), ("get",))] if kind.status else []
+        for role, verbs, joins in (("editor", EDIT, kind.editors), ("viewer", READ, kind.viewers)):
+            rules = [Rule(kind.group, (kind.resource,), verbs), *status]
+            yield from _cluster_role(options, f"{base}-{kind.name}-{role}-role", rules, joins)
+    for name, resource, joins in (
+        ("cq", "clusterqueues/pendingworkloads", (*_ADMIN, *_BUILT_IN)),
+        ("lq", "localqueues/pendingworkloads", (*_BOTH, *_BUILT_IN)),
+    ):
+        rules = [Rule(VISIBILITY_GROUP, (resource,), READ)]
+        yield from _cluster_role(options, f"{base}-pending-workloads-{name}-viewer-role", rules, joins)
+    for name in _BOTH:
+        yield labelled(
+            options,
+            {
+                "apiVersion": f"{RBAC_GROUP}/v1",
+                "kind": "ClusterRole",
+                "metadata": {"name": f"{base}-{name}-role"},
+                "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {_label(name): "true"}}]},
+            },
+        )
+    yield labelled(
+        options,
+        {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": f"{base}-metrics-reader"},
+            "rules": [{"nonResourceURLs": [METRICS_PATH], "verbs": ["get"]}],
+        },
+    )
+
+
+def _label(role: str) -> str:
+    """The label by which a role of that name gathers others."""
+    if role in _BUILT_IN:
+        return f"rbac.authorization.k8s.io/aggregate-to-{role}"
+    return f"rbac.kueue.x-k8s.io/{role}"
+
+
+# Objects
+
+
+def _cluster_role(
+    options: Options, name: str, rules: Iterable[Rule], joins: Iterable[str] = ()
+) -> Iterable[Object]:
+    metadata: dict[str, Any] = {"name": name}
+    labels = {_label(role): "true" for role in joins}
+    if labels:
+        metadata["labels"] = labels
+    yield labelled(
+        options,
+        {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": "ClusterRole",
+            "metadata": metadata,
+            "rules": [rule.object() for rule in rules],
+        },
+    )
+
+
+def _cluster_binding(options: Options, name: str, role: str) -> Iterable[Object]:
+    names = options.names
+    yield labelled(
+        options,
+        {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": _reference("ClusterRole", role),
+            "subjects": [_account(names.service_account, names.namespace)],
+        },
+    )
+
+
+def _role(options: Options, name: str, namespace: str, rules: Iterable[Rule]) -> Iterable[Object]:
+    """A role in a namespace, given to the manager."""
+    names = options.names
+    yield labelled(
+        options,
+        {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": "Role",
+            "metadata": {"name": f"{name}-role", "namespace": namespace},
+            "rules": [rule.object() for rule in rules],
+        },
+    )
+    yield labelled(
+        options,
+        {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"{name}-rolebinding", "namespace": namespace},
+            "roleRef": _reference("Role", f"{name}-role"),
+            "subjects": [_account(names.service_account, names.namespace)],
+        },
+    )
+
+
+def _reference(kind: str, name: str) -> Object:
+    return {"apiGroup": RBAC_GROUP, "kind": kind, "name": name}
+
+
+def _account(name: str, namespace: str) -> Object:
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}

@@ -1,0 +1,271 @@
+"""`pykueue manifests`: what is printed hangs together, follows the choices, and is taken by kubectl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from conftest import Kubectl, Up
+
+from pykueue.cli.main import main
+from pykueue.kube.informer import Informer
+from pykueue.manager.configuration import parse
+
+Object = dict[str, Any]
+
+
+def manifests(*options: str) -> list[Object]:
+    done = CliRunner().invoke(main, ["manifests", *options])
+    assert done.exit_code == 0, done.output
+    return [obj for obj in yaml.safe_load_all(done.output) if obj]
+
+
+def refusal(*options: str) -> str:
+    done = CliRunner().invoke(main, ["manifests", *options])
+    assert done.exit_code != 0
+    return done.output
+
+
+def of_kind(objects: list[Object], kind: str, name: str | None = None) -> Object:
+    (found,) = (obj for obj in objects if obj["kind"] == kind and name in (None, obj["metadata"]["name"]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def shipped() -> list[Object]:
+    return manifests()
+
+
+def pod_of(objects: list[Object]) -> Object:
+    template: Object = of_kind(objects, "Deployment")["spec"]["template"]
+    return template
+
+
+class TestWholeInstallation:
+    def test_every_kind_of_the_group_is_there_and_served_in_both_versions(
+        self, shipped: list[Object]
+    ) -> None:
+        definitions = [obj for obj in shipped if obj["kind"] == "CustomResourceDefinition"]
+        assert len(definitions) == 11
+        for definition in definitions:
+            versions = {one["name"]: one for one in definition["spec"]["versions"]}
+            assert {name for name, one in versions.items() if one["served"]} == {"v1beta1", "v1beta2"}
+            assert [name for name, one in versions.items() if one["storage"]] == ["v1beta2"]
+
+    def test_what_is_named_is_there(self, shipped: list[Object]) -> None:
+        """References between objects lead somewhere."""
+        there = {(obj["kind"], obj["metadata"]["name"]) for obj in shipped}
+        services = set()
+        for obj in shipped:
+            if obj["kind"].endswith("Binding") and obj["metadata"].get("namespace") != "kube-system":
+                assert (obj["roleRef"]["kind"], obj["roleRef"]["name"]) in there
+            for subject in obj.get("subjects", ()):
+                assert (subject["kind"], subject["name"]) in there
+            services |= {(one["namespace"], one["name"]) for one in _services(obj)}
+        assert services == {
+            ("kueue-system", "kueue-webhook-service"),
+            ("kueue-system", "kueue-visibility-server"),
+        }
+        assert {("Service", name) for _, name in services} <= there
+        for volume in pod_of(shipped)["spec"]["volumes"]:
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in there
+        assert ("ServiceAccount", pod_of(shipped)["spec"]["serviceAccountName"]) in there
+
+    def test_services_lead_to_ports_of_the_pods(self, shipped: list[Object]) -> None:
+        template = pod_of(shipped)
+        ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+        for obj in shipped:
+            if obj["kind"] == "Service":
+                assert obj["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+                assert {port["targetPort"] for port in obj["spec"]["ports"]} <= ports
+
+    def test_pods_may_do_nothing_they_need_not(self, shipped: list[Object]) -> None:
+        pod = pod_of(shipped)["spec"]
+        (container,) = pod["containers"]
+        assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {"livenessProbe", "readinessProbe", "resources"} <= container.keys()
+        namespace = of_kind(shipped, "Namespace")
+        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+    def test_jobs_of_the_system_do_not_need_the_manager(self, shipped: list[Object]) -> None:
+        """Else a manager that is away would keep itself from coming back."""
+        configurations = [obj for obj in shipped if obj["kind"].endswith("WebhookConfiguration")]
+        assert len(configurations) == 2
+        for configuration in configurations:
+            for webhook in configuration["webhooks"]:
+                assert webhook["failurePolicy"] == "Fail"
+                (rule,) = webhook["rules"]
+                if rule["apiGroups"] == ["kueue.x-k8s.io"]:
+                    continue
+                (expression,) = webhook["namespaceSelector"]["matchExpressions"]
+                assert expression["operator"] == "NotIn"
+                assert {"kube-system", "kueue-system"} <= set(expression["values"])
+
+    def test_the_manager_may_read_all_that_it_caches(self, shipped: list[Object]) -> None:
+        from pykueue.clock import Clock
+        from pykueue.kube.client import Client
+        from pykueue.manager.cluster import Cluster
+        from pykueue.manager.manager import registry
+
+        configuration = parse(of_kind(shipped, "ConfigMap")["data"]["controller_manager_config.yaml"])
+        cluster = Cluster(
+            Client(None, clock=Clock()),  # type: ignore[arg-type]
+            Clock(),
+            registry(configuration),
+            configuration,
+        )
+        rules = of_kind(shipped, "ClusterRole", "kueue-manager-role")["rules"]
+        informers = [value for value in vars(cluster).values() if isinstance(value, Informer)]
+        for informer in [*informers, *cluster.jobs.values()]:
+            resource = informer.resource
+            allowed = {
+                verb
+                for rule in rules
+                if resource.group in rule["apiGroups"] and resource.plural in rule["resources"]
+                for verb in rule["verbs"]
+            }
+            assert {"get", "list", "watch"} <= allowed, resource
+
+    def test_the_manager_has_no_rights_without_bounds(self, shipped: list[Object]) -> None:
+        for obj in shipped:
+            for rule in obj.get("rules", ()) if obj["kind"] in ("ClusterRole", "Role") else ():
+                for part in ("apiGroups", "resources", "verbs"):
+                    assert "*" not in rule.get(part, ())
+                if "secrets" in rule.get("resources", ()):
+                    assert rule["resourceNames"] == ["kueue-webhook-server-cert"]
+
+
+def _services(obj: Object) -> list[Object]:
+    """The Services that the API server is told to call."""
+    found = []
+    if obj["kind"] == "APIService":
+        found.append(obj["spec"]["service"])
+    if obj["kind"] == "CustomResourceDefinition":
+        conversion = obj["spec"].get("conversion")
+        if conversion is not None:
+            found.append(conversion["webhook"]["clientConfig"]["service"])
+    if obj["kind"].endswith("WebhookConfiguration"):
+        found += [one["clientConfig"]["service"] for one in obj["webhooks"]]
+    return found
+
+
+class TestChoices:
+    def test_another_namespace(self) -> None:
+        objects = manifests("--namespace", "queues")
+        assert of_kind(objects, "Namespace")["metadata"]["name"] == "queues"
+        text = of_kind(objects, "ConfigMap")["data"]["controller_manager_config.yaml"]
+        assert parse(text).namespace == "queues"
+        namespaces = {obj["metadata"].get("namespace") for obj in objects}
+        assert namespaces == {None, "queues", "kube-system"}
+        assert {one["namespace"] for obj in objects for one in _services(obj)} == {"queues"}
+
+    def test_a_configuration_is_installed_as_it_was_written(self, tmp_path: Path) -> None:
+        file = tmp_path / "config.yaml"
+        file.write_text(
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+            "# ours since spring\nnamespace: queues\nwebhook: {port: 10250}\n"
+            "integrations: {frameworks: [batch/job]}\n"
+        )
+        objects = manifests("--config", str(file))
+        assert of_kind(objects, "ConfigMap")["data"]["controller_manager_config.yaml"] == file.read_text()
+        ports = {
+            one["name"]: one["containerPort"] for one in pod_of(objects)["spec"]["containers"][0]["ports"]
+        }
+        assert ports["webhook-server"] == 10250
+        configuration = of_kind(objects, "MutatingWebhookConfiguration")
+        names = {one["name"] for one in configuration["webhooks"]}
+        assert "mjob.kb.io" in names
+        assert "mjobset.kb.io" not in names
+        rules = of_kind(objects, "ClusterRole", "kueue-manager-role")["rules"]
+        assert not any("jobsets" in rule["resources"] for rule in rules)
+
+    def test_names_follow_the_webhook_service(self, tmp_path: Path) -> None:
+        file = tmp_path / "config.yaml"
+        file.write_text(
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+            "internalCertManagement: {webhookServiceName: lab-webhook-service}\n"
+        )
+        objects = manifests("--config", str(file))
+        assert of_kind(objects, "Deployment")["metadata"]["name"] == "lab-controller-manager"
+        assert of_kind(objects, "Service", "lab-webhook-service")
+
+    def test_a_new_configuration_replaces_the_pods(self, shipped: list[Object], tmp_path: Path) -> None:
+        file = tmp_path / "config.yaml"
+        file.write_text("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n")
+        changed = pod_of(manifests("--config", str(file)))["metadata"]["annotations"]
+        assert changed != pod_of(shipped)["metadata"]["annotations"]
+
+    def test_replicas_and_image(self) -> None:
+        objects = manifests("--replicas", "1", "--image", "example.org/pykueue:7")
+        assert of_kind(objects, "Deployment")["spec"]["replicas"] == 1
+        assert pod_of(objects)["spec"]["containers"][0]["image"] == "example.org/pykueue:7"
+        # A budget would keep the only replica from ever being moved.
+        assert not any(obj["kind"] == "PodDisruptionBudget" for obj in objects)
+
+    def test_certificates_by_cert_manager(self) -> None:
+        objects = manifests("--cert-manager")
+        certificate = of_kind(objects, "Certificate")
+        assert "kueue-webhook-service.kueue-system.svc" in certificate["spec"]["dnsNames"]
+        secret = certificate["spec"]["secretName"]
+        assert {"name": "cert", "secret": {"secretName": secret}} in pod_of(objects)["spec"]["volumes"]
+        assert not any(obj["kind"] == "Secret" for obj in objects)
+        text = of_kind(objects, "ConfigMap")["data"]["controller_manager_config.yaml"]
+        assert not parse(text).internal_cert_management.enable
+        source = f"kueue-system/{certificate['metadata']['name']}"
+        for obj in objects:
+            if _services(obj):
+                assert obj["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": source}
+        # Who makes no certificates may touch neither webhooks nor definitions nor secrets.
+        rules = [
+            rule for obj in objects if obj["kind"] in ("Role", "ClusterRole") for rule in obj.get("rules", ())
+        ]
+        touched = {resource for rule in rules for resource in rule.get("resources", ())}
+        assert not touched & {"secrets", "customresourcedefinitions", "mutatingwebhookconfigurations"}
+
+    def test_without_network_policy(self, shipped: list[Object]) -> None:
+        assert of_kind(shipped, "NetworkPolicy")
+        assert not any(obj["kind"] == "NetworkPolicy" for obj in manifests("--no-network-policy"))
+
+    def test_contradictions_are_refused_by_name(self, tmp_path: Path) -> None:
+        file = tmp_path / "config.yaml"
+        file.write_text(
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+            "namespace: queues\ninternalCertManagement: {enable: true}\n"
+        )
+        assert "namespace: queues" in refusal("--config", str(file), "--namespace", "others")
+        assert "internalCertManagement.enable" in refusal("--config", str(file), "--cert-manager")
+
+    def test_a_configuration_that_is_not_accepted(self, tmp_path: Path) -> None:
+        file = tmp_path / "config.yaml"
+        file.write_text(
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nwebhook: {prot: 1}\n"
+        )
+        assert "webhook.prot" in refusal("--config", str(file))
+
+
+@pytest.mark.kubectl
+def test_the_embedded_server_takes_all_of_it(
+    start_up: Callable[..., Up], kubectl_for: Callable[[Up], Kubectl]
+) -> None:
+    kubectl = kubectl_for(start_up("--only", "apiserver,kube", "--in-memory"))
+    text = CliRunner().invoke(main, ["manifests"]).output
+    applied = kubectl("apply", "--server-side", "-f", "-", stdin=text).splitlines()
+    assert len(applied) == len(list(yaml.safe_load_all(text)))
+    assert all(line.endswith("serverside-applied") for line in applied)
+    again = kubectl("apply", "--server-side", "-f", "-", stdin=text).splitlines()
+    assert again == applied
+    stored = json.loads(kubectl("get", "deployment", "-n", "kueue-system", "-o", "json"))["items"]
+    assert [one["metadata"]["name"] for one in stored] == ["kueue-controller-manager"]
+    admin = json.loads(kubectl("get", "clusterrole", "kueue-batch-admin-role", "-o", "json"))
+    assert any("clusterqueues" in rule["resources"] and "create" in rule["verbs"] for rule in admin["rules"])

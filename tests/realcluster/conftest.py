@@ -1,0 +1,65 @@
+"""A control plane for the session, with pykueue installed from its manifests. Needs KUBEBUILDER_ASSETS."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from realcluster_install import Installation
+from realcluster_plane import Kubectl, Plane
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.realcluster)
+
+
+def assets() -> Path:
+    """The folder of etcd and kube-apiserver; skips the test where there is none."""
+    name = os.environ.get("KUBEBUILDER_ASSETS", "")
+    if not name:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: it names a folder with etcd and kube-apiserver")
+    folder = Path(name)
+    for program in ("etcd", "kube-apiserver"):
+        if not (folder / program).exists():
+            pytest.fail(f"KUBEBUILDER_ASSETS={name}: there is no {program} in it")
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on the PATH")
+    return folder
+
+
+def rendered(*options: str) -> str:
+    """What `pykueue manifests` prints."""
+    command = [sys.executable, "-m", "pykueue.cli.main", "manifests", *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """etcd and kube-apiserver, empty."""
+    plane = Plane(assets(), tmp_path_factory.mktemp("plane"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def installed(plane: Plane) -> Installation:
+    """The manifests applied; no manager runs yet."""
+    return Installation(plane, rendered())
+
+
+@pytest.fixture(scope="session")
+def kubectl(installed: Installation) -> Kubectl:
+    """An administrator's kubectl on the installed cluster."""
+    return installed.plane.kubectl

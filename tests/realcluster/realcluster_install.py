@@ -1,0 +1,155 @@
+"""pykueue on the control plane: the manifests applied, and managers that run with the rights given there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import yaml
+from realcluster_plane import Kubectl, Plane, Process, free_port, own_address, until
+
+NAMESPACE = "kueue-system"
+ACCOUNT = "kueue-controller-manager"
+USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+#: Purpose of a port -> the Service behind which it is.
+SERVICES = {
+    "webhooks": "kueue-webhook-service",
+    "metrics": "kueue-controller-manager-metrics-service",
+    "visibility": "kueue-visibility-server",
+}
+
+
+class Replica:
+    """One manager process, started as its Deployment would start it."""
+
+    def __init__(self, plane: Plane, number: int, configuration: dict[str, Any], kubeconfig: str) -> None:
+        folder = plane.folder / f"manager-{number}"
+        folder.mkdir()
+        self.ports = {purpose: free_port() for purpose in (*SERVICES, "health")}
+        file = folder / "config.yaml"
+        file.write_text(yaml.safe_dump(self._on_this_host(configuration)))
+        arguments = ["manager", "--kubeconfig", kubeconfig, "--config", str(file), "--verbose"]
+        self.process = Process([sys.executable, "-m", "pykueue.cli.main", *arguments], folder / "log")
+
+    def _on_this_host(self, configuration: dict[str, Any]) -> dict[str, Any]:
+        """The same with ports of its own: replicas share this host's address."""
+        return {
+            **configuration,
+            "webhook": {**configuration.get("webhook", {}), "port": self.ports["webhooks"]},
+            "metrics": {**configuration.get("metrics", {}), "bindAddress": f":{self.ports['metrics']}"},
+            "health": {"healthProbeBindAddress": f":{self.ports['health']}"},
+            "visibilityServer": {"bindPort": self.ports["visibility"]},
+        }
+
+    def probe(self, endpoint: str) -> bool:
+        """As the kubelet probes."""
+        import urllib.error
+        import urllib.request
+
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.ports['health']}/{endpoint}", timeout=2
+            ) as a:
+                return bool(a.status == 200)
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+
+class Installation:
+    """The installed manifests and the replicas that run."""
+
+    def __init__(self, plane: Plane, manifests: str) -> None:
+        self.plane = plane
+        self.manifests = [obj for obj in yaml.safe_load_all(manifests) if obj]
+        self.replicas: list[Replica] = []
+        self.output = plane.kubectl("apply", "--server-side", "-f", "-", stdin=manifests)
+        gather_roles(plane.kubectl)
+        self._started = 0
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        return [obj for obj in self.manifests if obj["kind"] == kind]
+
+    def configuration(self) -> dict[str, Any]:
+        """What the ConfigMap holds."""
+        (found,) = self.objects("ConfigMap")
+        (text,) = found["data"].values()
+        configuration: dict[str, Any] = yaml.safe_load(text)
+        return configuration
+
+    def token(self) -> str:
+        """A token of the manager's ServiceAccount, as the kubelet would ask for."""
+        return self.plane.kubectl("create", "token", ACCOUNT, "-n", NAMESPACE).strip()
+
+    def start_replica(self, **changes: Any) -> Replica:
+        """A manager with the account's rights, ready to serve and behind the Services."""
+        self._started += 1
+        kubeconfig = self.plane.kubeconfig(f"manager-{self._started}", token=self.token())
+        configuration = {**self.configuration(), **changes}
+        replica = Replica(self.plane, self._started, configuration, str(kubeconfig))
+        self.replicas.append(replica)
+        replica.process.start()
+        self.wait_ready(replica)
+        return replica
+
+    def wait_ready(self, replica: Replica) -> None:
+        """Until its readiness probe succeeds; then it is behind the Services."""
+
+        def ready() -> bool:
+            replica.process.check()
+            return replica.probe("readyz")
+
+        until(ready, "manager ready")
+        self.route()
+
+    def drop(self, replica: Replica) -> None:
+        """Out of the Services, as a pod that is gone."""
+        self.replicas.remove(replica)
+        self.route()
+
+    def route(self) -> None:
+        """Endpoints of the Services: the replicas that are ready, as the endpoints controller would write."""
+        ready = [replica for replica in self.replicas if replica.probe("readyz")]
+        for purpose, service in SERVICES.items():
+            port_name = next(
+                obj["spec"]["ports"][0]["name"]
+                for obj in self.objects("Service")
+                if obj["metadata"]["name"] == service
+            )
+            subsets = [
+                {
+                    "addresses": [{"ip": own_address()}],
+                    "ports": [{"name": port_name, "port": replica.ports[purpose], "protocol": "TCP"}],
+                }
+                for replica in ready
+            ]
+            metadata = {"name": service, "namespace": NAMESPACE}
+            self.plane.kubectl.apply(
+                {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets}
+            )
+
+    def stop(self) -> None:
+        for replica in self.replicas:
+            replica.process.stop()
+        self.replicas.clear()
+
+
+def gather_roles(kubectl: Kubectl) -> None:
+    """Fill the aggregated ClusterRoles, as the controller of that name does on a cluster."""
+    roles = kubectl.list("clusterroles")
+    for _ in range(2):  # a role that was filled may be part of another
+        for role in roles:
+            selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
+            if selectors:
+                role["rules"] = [
+                    rule
+                    for other in roles
+                    if any(
+                        selector["matchLabels"].items() <= (other["metadata"].get("labels") or {}).items()
+                        for selector in selectors
+                    )
+                    for rule in other.get("rules") or ()
+                ]
+    for role in roles:
+        if role.get("aggregationRule"):
+            role["metadata"].pop("managedFields", None)
+            kubectl("replace", "-f", "-", stdin=yaml.safe_dump(role))

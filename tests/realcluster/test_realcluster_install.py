@@ -1,0 +1,52 @@
+"""Installing on a real API server: everything is accepted, explained, and allowed to whom it should be."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import rendered
+from realcluster_install import Installation
+from realcluster_plane import Kubectl
+
+KINDS = {
+    "admissionchecks": "AdmissionCheck",
+    "clusterqueues": "ClusterQueue",
+    "cohorts": "Cohort",
+    "localqueues": "LocalQueue",
+    "multikueueclusters": "MultiKueueCluster",
+    "multikueueconfigs": "MultiKueueConfig",
+    "provisioningrequestconfigs": "ProvisioningRequestConfig",
+    "resourceflavors": "ResourceFlavor",
+    "topologies": "Topology",
+    "workloadpriorityclasses": "WorkloadPriorityClass",
+    "workloads": "Workload",
+}
+
+
+def test_everything_is_applied(installed: Installation) -> None:
+    lines = installed.output.splitlines()
+    assert len(lines) == len(installed.manifests)
+    assert all(line.endswith("serverside-applied") for line in lines)
+
+
+def test_applying_again_changes_nothing(installed: Installation, kubectl: Kubectl) -> None:
+    before = {crd["metadata"]["name"]: crd["metadata"]["resourceVersion"] for crd in kubectl.list("crds")}
+    kubectl("apply", "--server-side", "-f", "-", stdin=rendered())
+    after = {crd["metadata"]["name"]: crd["metadata"]["resourceVersion"] for crd in kubectl.list("crds")}
+    assert before == after
+
+
+def test_the_kinds_are_established(installed: Installation, kubectl: Kubectl) -> None:
+    for crd in kubectl.list("crds"):
+        conditions = {one["type"]: one["status"] for one in crd["status"]["conditions"]}
+        assert conditions["Established"] == "True", crd["metadata"]["name"]
+        assert conditions.get("NonStructuralSchema", "False") == "False", crd["metadata"]["name"]
+        assert crd["status"]["storedVersions"] == ["v1beta2"]
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+@pytest.mark.parametrize("plural", sorted(KINDS))
+def test_every_field_is_explained(kubectl: Kubectl, plural: str, version: str) -> None:
+    told = kubectl("explain", "--recursive", plural, f"--api-version=kueue.x-k8s.io/{version}")
+    assert f"KIND:       {KINDS[plural]}" in told
+    assert f"VERSION:    {version}" in told
+    assert "FIELDS:" in told
