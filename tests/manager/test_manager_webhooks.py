@@ -219,6 +219,26 @@ def test_a_queue_that_breaks_a_rule_is_refused_with_the_field() -> None:
     assert "lendingLimit" in response["status"]["message"]
 
 
+def test_a_quota_that_counts_as_more_than_is_written_is_warned_of() -> None:
+    def queue(gpus: str) -> Object:
+        resources = [
+            {"name": "cpu", "nominalQuota": "500m"},
+            {"name": "nvidia.com/gpu", "nominalQuota": gpus},
+        ]
+        group = {
+            "coveredResources": ["cpu", "nvidia.com/gpu"],
+            "flavors": [{"name": "f", "resources": resources}],
+        }
+        metadata = {"name": "cq"}
+        spec = {"resourceGroups": [group]}
+        return {"apiVersion": f"{PREFIX}v1beta2", "kind": "ClusterQueue", "metadata": metadata, "spec": spec}
+
+    (warning,) = ask(hook("vclusterqueue.kb.io"), queue("4800m"))["warnings"]
+    assert "nominalQuota 4800m of nvidia.com/gpu in flavor f counts as 5" in warning
+    assert "warnings" not in ask(hook("vclusterqueue.kb.io"), queue("4800m"), queue("4800m"))
+    assert "warnings" not in ask(hook("vclusterqueue.kb.io"), queue("5"))
+
+
 def test_system_namespaces_are_left_alone_and_rules_name_what_they_are_for() -> None:
     registration = hook("vworkload.kb.io")
     assert registration.rules[0]["resources"] == ["workloads", "workloads/status"]

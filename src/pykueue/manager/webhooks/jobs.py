@@ -158,8 +158,8 @@ class JobRules:
             field = _annotation(names.ELASTIC_JOB_ANNOTATION)
             yield FieldError(field, INVALID, elastic or "", "field is immutable")
 
-    def warnings(self, obj: Object) -> Iterable[str]:
-        if construction.queue_name_by_annotation(obj):
+    def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
+        if old is None and construction.queue_name_by_annotation(obj):
             yield f"the annotation {names.QUEUE_LABEL} is deprecated: use the label of the same name"
 
 

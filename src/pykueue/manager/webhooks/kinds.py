@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykueue.api import quantity
 from pykueue.api.defaults import default_on_create
+from pykueue.api.quantity import Quantity
 from pykueue.api.validation import FieldError, validate
-from pykueue.jobs.objects import Object
+from pykueue.jobs.objects import Object, get
 from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.manager.configuration import Configuration
 
@@ -32,8 +34,25 @@ class KindRules:
     def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
         return validate(obj, old, self._gates)
 
-    def warnings(self, obj: Object) -> Iterable[str]:
-        return ()
+    def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
+        changed = old is None or old.get("spec") != obj.get("spec")
+        return _rounded_quotas(obj) if changed and self.resource in (CLUSTER_QUEUES, COHORTS) else ()
+
+
+def _rounded_quotas(obj: Object) -> Iterable[str]:
+    """The fractional quotas that count as more than is written: shares of a device add up to too many."""
+    for group in get(obj, "spec", "resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for resource in flavor.get("resources") or ():
+                for field in ("nominalQuota", "borrowingLimit", "lendingLimit"):
+                    if resource["name"] == "cpu" or resource.get(field) is None:
+                        continue
+                    amount = quantity.parse(resource[field])
+                    if amount != Quantity.of(amount.value()):
+                        yield (
+                            f"{field} {resource[field]} of {resource['name']} in flavor {flavor['name']} "
+                            f"counts as {amount.value()}: all but cpu is counted in whole units, rounded up"
+                        )
 
 
 def kind_rules(configuration: Configuration) -> list[Rules]:

@@ -35,8 +35,8 @@ class Rules(Protocol):
         """Why the object is refused; `old` is None on creation."""
         ...
 
-    def warnings(self, obj: Object) -> Iterable[str]:
-        """What its author should know although it is accepted."""
+    def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
+        """What its author should know although it is accepted; `old` is None on creation."""
         ...
 
 
@@ -109,7 +109,7 @@ def _validating(rules: Rules) -> Review:
         obj, old = request["object"], request.get("oldObject")
         errors = [] if obj["metadata"].get("deletionTimestamp") else list(rules.validate(obj, old))
         response: Object = {"uid": request["uid"], "allowed": not errors}
-        warnings = list(rules.warnings(obj)) if old is None else []
+        warnings = list(rules.warnings(obj, old))
         if warnings:
             response["warnings"] = warnings
         if errors:
