@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
@@ -17,11 +17,13 @@ from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool, ensure_nodes
+from pykueue.embedded.podgroups.definitions import DEFAULT_QUEUE, VOLCANO_QUEUES
+from pykueue.embedded.podgroups.definitions import definitions as pod_group_definitions
 from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CRDS, KUEUE_GROUP
+from pykueue.kube.resources import CRDS, KUEUE_GROUP, Resource
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, load
 from pykueue.manager.manager import Manager
@@ -93,20 +95,24 @@ class Cluster:
                     Webhook(rule.name, rule.mutating, rule.rules, rule.review, rule.namespace_selector)
                 )
         if self._runs_jobs:
-            await self._install_jobset()
+            await self._install_kinds()
         if self._pools:
             await ensure_nodes(self.transport("system:nodes"), self._clock, self._pools)
 
-    async def _install_jobset(self) -> None:
-        """See to it that JobSet is served, here or by the API server of another process."""
-        if self.server is not None:
-            await self.server.install_crds([jobset_definition()])
-            return
+    async def _install_kinds(self) -> None:
+        """See to it that JobSets and PodGroups are served, here or by another process's API server."""
+        definitions = [jobset_definition(), *pod_group_definitions()]
         client = Client(self.transport("system:kube-controller-manager"), clock=self._clock)
+        if self.server is not None:
+            await self.server.install_crds(definitions)
+        else:
+            for one in definitions:
+                await _ensure(client, CRDS, one)
         try:
-            await client.create(CRDS, jobset_definition())
+            await _ensure(client, VOLCANO_QUEUES, DEFAULT_QUEUE)
         except ApiError as error:
-            if not error.already_exists:
+            # A server elsewhere may take a moment to serve what was just defined.
+            if not error.not_found:
                 raise
 
     async def run(self) -> None:
@@ -131,6 +137,15 @@ class Cluster:
         if self.server is None:
             raise ValueError("without the part `apiserver`, transport_for must be given")
         return self.server.transport(user)
+
+
+async def _ensure(client: Client, resource: Resource, obj: dict[str, Any]) -> None:
+    """Create the object unless it is there."""
+    try:
+        await client.create(resource, obj)
+    except ApiError as error:
+        if not error.already_exists:
+            raise
 
 
 def _fork(rng: random.Random) -> random.Random:

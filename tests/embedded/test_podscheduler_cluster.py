@@ -99,10 +99,12 @@ def test_gates_hold_a_pod_back():
 
 def test_pods_for_another_scheduler_are_left_to_it():
     async def story(stage):
-        await stage.create(pod("other", schedulerName="volcano"))
+        await stage.create(pod("other", schedulerName="example"))
         await stage.until(10)
         assert not (await stage.pod("other"))["spec"].get("nodeName")
-        stage.start("volcano", PodScheduler(stage.transport(), stage.clock, random.Random(1), name="volcano"))
+        stage.start(
+            "example", PodScheduler(stage.transport(), stage.clock, random.Random(1), names=["example"])
+        )
         await stage.until(20)
         assert (await stage.pod("other"))["spec"]["nodeName"] == "n-0"
 

@@ -46,6 +46,9 @@ class Likeness(NamedTuple):
     preempts: bool
     #: The anti-affinity terms of placed pods that mean these.
     repelled_by: tuple[PodTerm, ...]
+    #: Of a group placed as a whole: how many members it lacks, and which kinds of them wait.
+    lacking: int = 1
+    composition: frozenset[tuple[object, object, int]] = frozenset()
 
 
 class Unplaced(NamedTuple):
@@ -97,8 +100,9 @@ class Placer:
         self._rng = rng
         self._views: OrderedDict[Shape, _View] = OrderedDict()
         self._start = 0
-        #: Pods that wait for room made for them, per node.
+        #: Pods that wait for room made for them, per node, and the node of each.
         self._nominated: dict[str, dict[str, PodInfo]] = {}
+        self._promised: dict[str, str] = {}
 
     # Nominations
 
@@ -107,32 +111,43 @@ class Placer:
         self.forget(pod.uid)
         waiting = self._nominated.setdefault(node, {})
         for uid in [uid for uid, other in waiting.items() if other.priority < pod.priority]:
-            del waiting[uid]
+            del waiting[uid], self._promised[uid]
         waiting[pod.uid] = pod
+        self._promised[pod.uid] = node
 
     def forget(self, uid: str) -> str:
         """The pod no longer waits for a nominated node; the node's name if it did."""
-        for name, waiting in self._nominated.items():
-            if waiting.pop(uid, None) is not None:
-                if not waiting:
-                    del self._nominated[name]
-                return name
-        return ""
-
-    def _nominated_to(self, uid: str) -> str:
-        return next((name for name, waiting in self._nominated.items() if uid in waiting), "")
+        name = self._promised.pop(uid, "")
+        if name:
+            waiting = self._nominated[name]
+            del waiting[uid]
+            if not waiting:
+                del self._nominated[name]
+        return name
 
     # The cycle
 
-    def place(self, pod: PodInfo, default_spread: tuple[Spread, ...] = ()) -> Placed | Unplaced:
-        """Look for a node. `default_spread` applies to pods that say nothing about spreading."""
+    def place(
+        self,
+        pod: PodInfo,
+        default_spread: tuple[Spread, ...] = (),
+        *,
+        promised: str | None = None,
+        preempt: bool = True,
+    ) -> Placed | Unplaced:
+        """Look for a node. `default_spread` applies to pods that say nothing about spreading.
+
+        `promised` is the node to try first, by default the one kept for the pod. Without `preempt` others
+        are not pushed aside.
+        """
         cluster = self._cluster
         repelled_by = repelling(cluster, pod) if cluster.repelling else ()
         alike = Likeness(pod.shape, pod.related, pod.priority, pod.preempts, repelled_by)
         if not cluster.nodes:
             return Unplaced(NO_NODES, alike)
         check = self._relation_check(pod, repelled_by)
-        promised = self._nominated_to(pod.uid)
+        if promised is None:
+            promised = self._promised.get(pod.uid, "")
         if promised:
             node = cluster.node(promised)
             if node is not None and self._refusal(pod, node, check) is None:
@@ -143,6 +158,8 @@ class Placer:
             return Placed(self._best(pod, view, feasible, default_spread))
         refusals = self._refusals(pod, view, check)
         message = fit_message(refusals)
+        if not preempt:
+            return Unplaced(message, alike)
         outcome = self._preempt(pod, refusals, promised)
         if isinstance(outcome, str):
             awaited = promised if outcome is _AWAITS_VICTIMS else ""
@@ -175,7 +192,7 @@ class Placer:
         wanted = sample_size(len(nodes))
         start = self._start % len(nodes)
         scores, shape = view.scores, pod.shape
-        guarded = check is not None or bool(self._nominated)
+        nominated = self._nominated
         feasible: list[int] = []
         looked_at = 0
         for index in (*range(start, len(nodes)), *range(start)):
@@ -185,7 +202,11 @@ class Placer:
                 node = nodes[index]
                 found = view.refusals[index] = refusal(shape, node)
                 value = scores[index] = _REFUSED if found is not None else score(shape, node)
-            if value < 0 or (guarded and self._refusal(pod, nodes[index], check) is not None):
+            if value < 0:
+                continue
+            if (check is not None or (nominated and nodes[index].name in nominated)) and (
+                self._refusal(pod, nodes[index], check) is not None
+            ):
                 continue
             feasible.append(index)
             if len(feasible) == wanted:

@@ -117,6 +117,10 @@ class PodInfo:
         "uid",
     )
 
+    #: As an item of the queue: a pod is placed or it is not, and keeps its turn.
+    begun = False
+    tie = ""
+
     def __init__(self, manifest: Object, shape: Shape, related: Relations, related_key: object) -> None:
         metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status") or {}
         self.manifest = manifest

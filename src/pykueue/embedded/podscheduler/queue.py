@@ -13,10 +13,30 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Hashable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from pykueue.embedded.podscheduler.podinfo import PodInfo
 
+class Item(Protocol):
+    """A pod, or a group of pods that is placed as a whole."""
+
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether part of it has its place, so that the rest comes before everything else."""
+        ...
+
+    @property
+    def tie(self) -> str:
+        """Decides between items that entered at the same time; those that are equal keep their order."""
+        ...
+
+
+T = TypeVar("T", bound=Item)
 #: What makes pods alike: equal for those that the same thing would help.
 K = TypeVar("K", bound=Hashable)
 
@@ -29,10 +49,10 @@ STALE = 300.0
 _ACTIVE, _WAITING, _SLEEPING, _IN_CYCLE = "active", "waiting", "sleeping", "in cycle"
 
 
-class _Entry(Generic[K]):
+class _Entry(Generic[T, K]):
     __slots__ = ("attempts", "group", "pod", "since", "state", "until", "version")
 
-    def __init__(self, pod: PodInfo, now: float) -> None:
+    def __init__(self, pod: T, now: float) -> None:
         self.pod = pod
         #: When it entered the queue, or failed last.
         self.since = now
@@ -42,10 +62,10 @@ class _Entry(Generic[K]):
         self.state = _ACTIVE
         #: Grows with every change of state, so that heap entries of earlier ones can be told.
         self.version = 0
-        self.group: Group[K] | None = None
+        self.group: Group[T, K] | None = None
 
 
-class Group(Generic[K]):
+class Group(Generic[T, K]):
     """Pods for which the same thing was missing."""
 
     __slots__ = ("key", "members", "resting", "scout", "woken")
@@ -53,34 +73,34 @@ class Group(Generic[K]):
     def __init__(self, key: K) -> None:
         self.key = key
         #: By uid, in the order in which they failed.
-        self.members: dict[str, _Entry[K]] = {}
+        self.members: dict[str, _Entry[T, K]] = {}
         #: The member that is being tried.
-        self.scout: _Entry[K] | None = None
+        self.scout: _Entry[T, K] | None = None
         #: Something happened that could help.
         self.woken = False
         #: Woken, but every member backs off.
         self.resting = False
 
     @property
-    def example(self) -> PodInfo:
+    def example(self) -> T:
         """Any one of the members."""
         return next(iter(self.members.values())).pod
 
 
-class Queue(Generic[K]):
+class Queue(Generic[T, K]):
     """Hands out one pod at a time, by priority, then by the time it entered.
 
-    Gang scheduling would hand out a whole group of pods here, in place of one.
+    A group of pods that is placed as a whole stands in it as one item, which has all these rules apply to it.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, _Entry[K]] = {}
-        self._groups: dict[K, Group[K]] = {}
-        self._active: list[tuple[int, float, int, _Entry[K], int]] = []
-        self._backoff: list[tuple[float, int, _Entry[K], int]] = []
+        self._entries: dict[str, _Entry[T, K]] = {}
+        self._groups: dict[K, Group[T, K]] = {}
+        self._active: list[tuple[bool, int, float, str, int, _Entry[T, K], int]] = []
+        self._backoff: list[tuple[float, int, _Entry[T, K], int]] = []
         #: Groups whose members all back off, by the time the first of them may be tried.
-        self._resting: list[tuple[float, int, Group[K]]] = []
-        self._stale: deque[tuple[float, _Entry[K], int]] = deque()
+        self._resting: list[tuple[float, int, Group[T, K]]] = []
+        self._stale: deque[tuple[float, _Entry[T, K], int]] = deque()
         self._count = 0
 
     def __len__(self) -> int:
@@ -91,11 +111,14 @@ class Queue(Generic[K]):
 
     # What happens to pods
 
-    def add(self, pod: PodInfo, now: float) -> None:
-        """A pod without a node: new, or changed so that it deserves another try at once."""
+    def add(self, pod: T, now: float, since: float | None = None) -> None:
+        """A pod without a node: new, or changed so that it deserves another try at once.
+
+        A new one counts as having entered at `since`, now by default.
+        """
         entry = self._entries.get(pod.uid)
         if entry is None:
-            entry = self._entries[pod.uid] = _Entry(pod, now)
+            entry = self._entries[pod.uid] = _Entry(pod, now if since is None else since)
         else:
             entry.pod = pod
             if entry.state in (_ACTIVE, _IN_CYCLE):
@@ -103,7 +126,7 @@ class Queue(Generic[K]):
             self._leave_group(entry)
         self._activate(entry)
 
-    def refresh(self, pod: PodInfo) -> None:
+    def refresh(self, pod: T) -> None:
         """The pod changed in a way that does not matter to where it fits."""
         entry = self._entries.get(pod.uid)
         if entry is not None:
@@ -119,11 +142,11 @@ class Queue(Generic[K]):
 
     # The cycle
 
-    def pop(self, now: float) -> PodInfo | None:
+    def pop(self, now: float) -> T | None:
         """The next pod to place; report back with `placed`, `failed` or `retry`."""
         self._pass_time(now)
         while self._active:
-            _, _, _, entry, version = heapq.heappop(self._active)
+            *_, entry, version = heapq.heappop(self._active)
             if entry.version == version:
                 self._turn(entry, _IN_CYCLE)
                 return entry.pod
@@ -153,7 +176,7 @@ class Queue(Generic[K]):
         self._turn(entry, _SLEEPING)
         self._stale.append((now + STALE, entry, entry.version))
 
-    def retry(self, pod: PodInfo, now: float) -> None:
+    def retry(self, pod: T, now: float) -> None:
         """The node was found but could not be had: again after a back-off, whatever happens meanwhile."""
         entry = self._entries.get(pod.uid)
         if entry is None:
@@ -166,11 +189,11 @@ class Queue(Generic[K]):
 
     # Waking
 
-    def groups(self) -> Iterable[Group[K]]:
+    def groups(self) -> Iterable[Group[T, K]]:
         """The groups that sleep; none is empty."""
         return [group for group in self._groups.values() if not group.woken and group.members]
 
-    def wake(self, group: Group[K], now: float) -> None:
+    def wake(self, group: Group[T, K], now: float) -> None:
         """Something happened that may help the group."""
         group.woken = True
         self._send_scout(group, now)
@@ -210,7 +233,7 @@ class Queue(Generic[K]):
             if entry.version == version and entry.group is not None:
                 self.wake(entry.group, now)
 
-    def _send_scout(self, group: Group[K], now: float) -> None:
+    def _send_scout(self, group: Group[T, K], now: float) -> None:
         if group.scout is not None or group.resting:
             return
         soonest: float | None = None
@@ -227,7 +250,7 @@ class Queue(Generic[K]):
             self._count += 1
             heapq.heappush(self._resting, (soonest, self._count, group))
 
-    def _next_scout(self, entry: _Entry[K], now: float, *, found_place: bool) -> None:
+    def _next_scout(self, entry: _Entry[T, K], now: float, *, found_place: bool) -> None:
         """The entry is out of its cycle: if it was a scout, its group goes on or back to sleep."""
         group = entry.group
         if group is None or group.scout is not entry:
@@ -242,7 +265,7 @@ class Queue(Generic[K]):
         else:
             group.woken = False
 
-    def _leave_group(self, entry: _Entry[K]) -> None:
+    def _leave_group(self, entry: _Entry[T, K]) -> None:
         group = entry.group
         if group is not None and group.scout is not entry:
             group.members.pop(entry.pod.uid, None)
@@ -250,23 +273,32 @@ class Queue(Generic[K]):
             if not group.members and group.scout is None:
                 self._drop(group)
 
-    def _drop(self, group: Group[K]) -> None:
+    def _drop(self, group: Group[T, K]) -> None:
         if self._groups.get(group.key) is group:
             del self._groups[group.key]
 
-    def _activate(self, entry: _Entry[K]) -> None:
+    def _activate(self, entry: _Entry[T, K]) -> None:
         self._turn(entry, _ACTIVE)
         self._count += 1
-        item: Any = (-entry.pod.priority, entry.since, self._count, entry, entry.version)
+        pod = entry.pod
+        item: Any = (
+            not pod.begun,
+            -pod.priority,
+            entry.since,
+            pod.tie,
+            self._count,
+            entry,
+            entry.version,
+        )
         heapq.heappush(self._active, item)
 
     @staticmethod
-    def _turn(entry: _Entry[K], state: str) -> None:
+    def _turn(entry: _Entry[T, K], state: str) -> None:
         entry.state = state
         entry.version += 1
 
     @staticmethod
-    def _back_off(entry: _Entry[K], now: float) -> None:
+    def _back_off(entry: _Entry[T, K], now: float) -> None:
         entry.attempts += 1
         entry.since = now
         entry.until = now + min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** (entry.attempts - 1))

@@ -2,7 +2,8 @@
 
 A decision is made at once on the scheduler's own books (the pod is *assumed* to be on its node) and written
 in the background through the pod's binding subresource; if the write fails the books are put right and the
-pod waits a back-off. Nothing is kept that the API does not tell after a restart.
+pod waits a back-off. Pods of a group (`gangs`) are decided on together. Nothing is kept that the API does not
+tell after a restart.
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pykueue.api.selectors import Requirement, Selector
-from pykueue.api.times import format_time
+from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.podspec import DEFAULT_SCHEDULER
-from pykueue.embedded.podscheduler.cluster import Cluster
+from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
+from pykueue.embedded.podscheduler.gangplacer import GangPlaced, GangPlacer
+from pykueue.embedded.podscheduler.gangs import HELD, PLACED, WAITING, Gang, Gangs, state_of
+from pykueue.embedded.podscheduler.modes import SCHEDULERS
 from pykueue.embedded.podscheduler.placer import Likeness, Placed, Placer, Unplaced, placed_at
+from pykueue.embedded.podscheduler.podgroups import Membership, PodGroups
 from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, is_terminal
 from pykueue.embedded.podscheduler.queue import Queue
+from pykueue.embedded.podscheduler.reports import Reports
 from pykueue.embedded.podscheduler.terms import Spread, default_spread
 from pykueue.kube.client import Client, Object
 from pykueue.kube.errors import ApiError
-from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.kube.events import NORMAL
 from pykueue.kube.informer import InformerFactory
 from pykueue.kube.resources import NAMESPACES, NODES, PODS, SERVICES
-from pykueue.kube.transport import STRATEGIC_PATCH, Transport
+from pykueue.kube.transport import Transport
 from pykueue.kube.workqueue import WorkQueue
 
 #: Requests that may be under way at the same time: bindings, and everything else.
@@ -40,19 +46,26 @@ log = logging.getLogger(__name__)
 
 
 class PodScheduler:
-    """Places the pods whose `schedulerName` is `name`, until cancelled."""
+    """Places the pods whose `schedulerName` is one of `names`, until cancelled."""
 
     def __init__(
-        self, transport: Transport, clock: Clock, rng: random.Random, *, name: str = DEFAULT_SCHEDULER
+        self,
+        transport: Transport,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        names: Iterable[str] = SCHEDULERS,
     ) -> None:
-        self._name = name
+        self._names = frozenset(names)
         self._clock = clock
         self._client = Client(transport, clock=clock)
-        self._events = EventRecorder(self._client, clock, name, rng)
         self._informers = InformerFactory(self._client, clock=clock)
+        self._reports = Reports(self._client, clock, rng, names)
         self._cluster = Cluster()
         self._placer = Placer(self._cluster, rng)
-        self._queue: Queue[Likeness] = Queue()
+        self._gang_placer = GangPlacer(self._cluster, self._placer, self._default_spread)
+        self._gangs = Gangs()
+        self._queue: Queue[PodInfo | Gang, Likeness] = Queue()
         self._reader = PodReader()
         #: Selectors of the services of each namespace, by service name.
         self._services: dict[str, dict[str, dict[str, str]]] = {}
@@ -64,8 +77,8 @@ class PodScheduler:
         self._bindings: WorkQueue[str] = WorkQueue(clock)
         #: Pods on their way to a node: decided, not yet seen in the watch.
         self._assumed: dict[str, PodInfo] = {}
-        self._reports: WorkQueue[str] = WorkQueue(clock)
-        self._unplaced: dict[str, tuple[PodInfo, Unplaced]] = {}
+        #: Groups for which nodes are kept.
+        self._holding: dict[str, Gang] = {}
         self._wake = asyncio.Event()
         for resource, handler in (
             (NODES, self._on_node),
@@ -74,21 +87,34 @@ class PodScheduler:
             (NAMESPACES, self._on_namespace),
         ):
             self._informers.informer(resource).on_event(self._waking(handler))
+        self._groups = PodGroups(
+            self._client,
+            self._informers,
+            clock,
+            rng,
+            self._gangs,
+            self._cluster,
+            self._reports,
+            self._on_group,
+            self._on_group_queue,
+        )
 
     async def run(self) -> None:
         """Schedule until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._informers.run())
-                group.create_task(self._events.run())
+                group.create_task(self._groups.run())
+                for recorder in self._reports.recorders.values():
+                    group.create_task(recorder.run())
                 for _ in range(BINDERS):
                     group.create_task(self._work(self._bindings, self._bind))
                 for _ in range(REPORTERS):
-                    group.create_task(self._work(self._reports, self._report))
+                    group.create_task(self._work(self._reports.queue, self._reports.report))
                 group.create_task(self._schedule())
         finally:
             self._bindings.close()
-            self._reports.close()
+            self._reports.queue.close()
 
     # What the watches tell
 
@@ -133,6 +159,7 @@ class PodScheduler:
             gone = new or old
             assert gone is not None
             self._gone(gone["metadata"]["uid"])
+            self._note_member(gone, None if new is None else state_of(new))
             return
         known = self._cluster.pods.get(new["metadata"]["uid"])
         if new["spec"].get("nodeName"):
@@ -145,6 +172,7 @@ class PodScheduler:
         uid = metadata["uid"]
         if self._assumed.pop(uid, None) is None and known is None:
             self._drop_waiting(uid)
+        self._note_member(new, state_of(new))
         if known is not None and _unchanged(known, new):
             known.manifest = new
             return
@@ -166,9 +194,11 @@ class PodScheduler:
             # Decided already; a change on the way is of no account, except that it may be the last.
             assumed.manifest = new
             return
-        ours = (spec.get("schedulerName") or DEFAULT_SCHEDULER) == self._name
+        ours = (spec.get("schedulerName") or DEFAULT_SCHEDULER) in self._names
         if not ours or spec.get("schedulingGates") or metadata.get("deletionTimestamp") is not None:
             self._drop_waiting(uid)
+            if ours:
+                self._note_member(new, HELD)
             return
         pod = self._reader.read(new)
         if pod is None:
@@ -176,9 +206,14 @@ class PodScheduler:
                 "pod %s/%s has amounts that are no quantities", metadata.get("namespace"), metadata["name"]
             )
             return
+        alike = old is not None and _alike(old, new)
+        membership = self._groups.membership(new)
+        if membership is not None:
+            self._on_waiting_member(membership, pod, alike)
+            return
         if pod.nominated and uid not in self._queue:
             self._placer.nominate(pod, pod.nominated)
-        if uid in self._queue and old is not None and _alike(old, new):
+        if uid in self._queue and alike:
             self._queue.refresh(pod)
         else:
             self._queue.add(pod, self._now())
@@ -193,7 +228,7 @@ class PodScheduler:
 
     def _drop_waiting(self, uid: str) -> None:
         self._queue.remove(uid, self._now())
-        self._unplaced.pop(uid, None)
+        self._reports.drop(uid)
         nominated = self._placer.forget(uid)
         if nominated:
             self._improved.add(nominated)
@@ -204,6 +239,99 @@ class PodScheduler:
             self._queue.wake_all(self._now())
         self._arrivals = True
 
+    # Groups
+
+    def _note_member(self, pod: Object, state: str | None) -> None:
+        """A pod of a group is in `state`, and not waiting; None when it is gone."""
+        uid = pod["metadata"]["uid"]
+        gang = self._gangs.of(uid)
+        if state is None:
+            self._gangs.drop(uid)
+        elif gang is not None and gang.members[uid].state == state:
+            return
+        else:
+            membership = self._groups.membership(pod)
+            if membership is None:
+                return
+            gang = self._gangs.put(membership.key, uid, state, membership.task)
+        if gang is not None:
+            gang.promised.pop(uid, None)
+            self._seat(gang)
+
+    def _on_waiting_member(self, membership: Membership, pod: PodInfo, alike: bool) -> None:
+        gang = self._gangs.of(pod.uid)
+        if alike and gang is not None and gang.key == membership.key and pod.uid in gang.waiting:
+            gang.waiting[pod.uid] = pod
+            self._queue.refresh(pod)
+            return
+        gang = self._gangs.put(membership.key, pod.uid, WAITING, membership.task, pod)
+        if pod.nominated and pod.uid not in gang.promised:
+            self._keep_node(gang, pod, pod.nominated)
+        if gang.alone and gang.lacking == 0:
+            self._queue.add(pod, self._now())
+        self._seat(gang)
+
+    def _on_group(self, gang: Gang) -> None:
+        """What the group asks for changed."""
+        self._seat(gang)
+        self._wake.set()
+
+    def _on_group_queue(self) -> None:
+        """A queue of groups may take more than before."""
+        self._queue.wake_all(self._now())
+        self._wake.set()
+
+    def _seat(self, gang: Gang, *, retry: bool = False) -> None:
+        """Let the group's waiting members stand in the queue as they should: as one, alone, or not at all."""
+        now = self._now()
+        self._groups.touch(gang)
+        alone = gang.terms is not None and gang.terms.open and gang.lacking == 0
+        if alone != gang.alone:
+            gang.alone = alone
+            for pod in gang.waiting.values():
+                if alone:
+                    self._queue.add(pod, now)
+                else:
+                    self._queue.remove(pod.uid, now)
+        if alone or gang.terms is None or not gang.terms.open or not gang.waiting or not gang.complete:
+            self._queue.remove(gang.uid, now)
+        elif retry:
+            self._queue.retry(gang, now)
+        else:
+            assert gang.object is not None
+            created = parse_time(gang.object["metadata"]["creationTimestamp"])
+            self._queue.add(gang, now, since=now - (self._clock.time() - created))
+
+    def _keep_node(self, gang: Gang, pod: PodInfo, node: str) -> None:
+        """Room is made for the member; the group may wait for it as long as its terms say."""
+        self._placer.nominate(pod, node)
+        if not gang.promised:
+            patience = gang.terms.patience if gang.terms is not None else 0.0
+            gang.deadline = self._now() + patience
+        gang.promised[pod.uid] = node
+        self._holding[gang.uid] = gang
+
+    def _give_back(self, gang: Gang) -> None:
+        """Keep nothing for the group any longer."""
+        for uid, node in gang.promised.items():
+            self._placer.forget(uid)
+            self._improved.add(node)
+        gang.promised.clear()
+        self._holding.pop(gang.uid, None)
+
+    def _end_holds(self) -> None:
+        """Let go of the nodes of groups that waited too long for them."""
+        now = self._now()
+        for gang in [one for one in self._holding.values() if not one.promised or one.deadline <= now]:
+            kept = bool(gang.promised)
+            self._give_back(gang)
+            if not kept or not gang.waiting:
+                continue
+            gang.verdict = "the nodes kept for it were not free in time."
+            for pod in gang.waiting.values():
+                self._reports.tell(pod, f"Pod group {gang.tie}: {gang.verdict}", every_time=False)
+            self._seat(gang, retry=True)
+
     # Deciding
 
     def _now(self) -> float:
@@ -213,19 +341,25 @@ class PodScheduler:
         await self._informers.synced()
         while True:
             for _ in range(BATCH):
+                if self._holding:
+                    self._end_holds()
                 self._wake_helped()
-                pod = self._queue.pop(self._now())
-                if pod is None:
+                item = self._queue.pop(self._now())
+                if item is None:
                     await self._idle()
                     break
-                self._decide(pod)
+                if isinstance(item, Gang):
+                    self._decide_gang(item)
+                else:
+                    self._decide(item)
             else:
                 await self._clock.sleep(0)
 
     async def _idle(self) -> None:
         """Wait until something happens, or a back-off ends."""
         self._wake.clear()
-        until = self._queue.next_time()
+        times = [gang.deadline for gang in self._holding.values()]
+        until = min((one for one in (self._queue.next_time(), *times) if one is not None), default=None)
         if until is None:
             await self._wake.wait()
             return
@@ -245,18 +379,28 @@ class PodScheduler:
         self._arrivals = self._departures = False
         now = self._now()
         for group in self._queue.groups():
-            pod, said = group.example, group.example.relations
-            if (
-                (arrivals and said.helped_by_arrivals)
-                or (departures and (said.helped_by_departures or group.key.repelled_by))
-                or any(self._placer.could_help(pod, node) for node in nodes)
+            example = group.example
+            kinds = example.kinds() if isinstance(example, Gang) else (example,)
+            if (departures and group.key.repelled_by) or any(
+                self._helped(pod, nodes, arrivals, departures) for pod in kinds
             ):
                 self._queue.wake(group, now)
 
+    def _helped(self, pod: PodInfo, nodes: list[NodeInfo], arrivals: bool, departures: bool) -> bool:
+        """Whether what happened may have opened a node to the pod."""
+        said = pod.relations
+        return (
+            (arrivals and said.helped_by_arrivals)
+            or (departures and said.helped_by_departures)
+            or any(self._placer.could_help(pod, node) for node in nodes)
+        )
+
     def _decide(self, pod: PodInfo) -> None:
         now = self._now()
+        gang = self._gangs.of(pod.uid)
         try:
-            outcome = self._placer.place(pod, self._default_spread(pod))
+            refused = self._refused(gang, pod) if gang is not None else None
+            outcome = refused or self._placer.place(pod, self._default_spread(pod))
         except Exception:
             log.exception("pod %s cannot be scheduled", pod.key)
             self._queue.retry(pod, now)
@@ -264,19 +408,68 @@ class PodScheduler:
         if isinstance(outcome, Placed):
             self._queue.placed(pod.uid, now)
             self._placer.forget(pod.uid)
-            self._unplaced.pop(pod.uid, None)
             assumed = placed_at(pod, outcome.node)
-            self._assumed[pod.uid] = assumed
             self._add(assumed)
-            self._bindings.add(pod.uid)
+            self._assume(assumed, gang)
             return
         self._queue.failed(pod.uid, outcome.alike, now)
         if outcome.nominated:
             self._placer.nominate(pod, outcome.nominated)
         elif given_up := self._placer.forget(pod.uid):
             self._improved.add(given_up)
-        self._unplaced[pod.uid] = (pod, outcome)
-        self._reports.add(pod.uid)
+        self._reports.tell(pod, outcome.message, outcome.nominated, outcome.victims)
+
+    def _refused(self, gang: Gang, pod: PodInfo) -> Unplaced | None:
+        """Whether the group may have no more although its minimum is met."""
+        message = self._groups.mode(gang).objection(gang, (pod,))
+        if not message:
+            return None
+        return Unplaced(message, Likeness(pod.shape, gang.key, pod.priority, pod.preempts, ()))
+
+    def _assume(self, pod: PodInfo, gang: Gang | None) -> None:
+        """The pod is on the books at its node: have it bound."""
+        self._assumed[pod.uid] = pod
+        self._reports.drop(pod.uid)
+        if gang is not None:
+            self._gangs.put(gang.key, pod.uid, PLACED, gang.task_of(pod.uid))
+            self._groups.touch(gang)
+        self._bindings.add(pod.uid)
+
+    def _decide_gang(self, gang: Gang) -> None:
+        now = self._now()
+        kept = dict(gang.promised)
+        try:
+            outcome = self._gang_placer.place(gang, self._groups.mode(gang).objection)
+        except Exception:
+            log.exception("pod group %s cannot be scheduled", gang.tie)
+            self._give_back(gang)
+            self._queue.retry(gang, now)
+            return
+        if isinstance(outcome, GangPlaced):
+            self._queue.placed(gang.uid, now)
+            gang.verdict = ""
+            self._give_back(gang)
+            for pod in outcome.pods:
+                self._assume(pod, gang)
+            self._arrivals = True
+            if outcome.new_term:
+                self._queue.wake_all(now)
+            self._seat(gang)
+            return
+        self._queue.failed(gang.uid, outcome.alike, now)
+        gang.verdict = outcome.verdict
+        gang.promised = {move.pod.uid: move.node for move in outcome.moves}
+        self._improved.update(set(kept.values()) - set(gang.promised.values()))
+        if gang.promised:
+            if not kept:
+                assert gang.terms is not None
+                gang.deadline = now + gang.terms.patience
+            self._holding[gang.uid] = gang
+        victims = {move.pod.uid: move.victims for move in outcome.moves}
+        for uid, pod in gang.waiting.items():
+            node = gang.promised.get(uid, "")
+            self._reports.tell(pod, outcome.message, node, victims.get(uid, ()), every_time=False)
+        self._groups.touch(gang)
 
     def _default_spread(self, pod: PodInfo) -> tuple[Spread, ...]:
         """Pods of services are spread a little although nobody asked."""
@@ -319,9 +512,7 @@ class PodScheduler:
             if not await self._is_bound(pod):
                 return
         self._bindings.forget(uid)
-        self._events.event(
-            pod.manifest, NORMAL, "Scheduled", f"Successfully assigned {pod.key} to {pod.node}"
-        )
+        self._reports.event(pod, NORMAL, "Scheduled", f"Successfully assigned {pod.key} to {pod.node}")
 
     async def _is_bound(self, pod: PodInfo) -> bool:
         """After a binding that seems to have failed: whether it was carried out nevertheless.
@@ -353,66 +544,14 @@ class PodScheduler:
         if manifest is None or manifest["metadata"]["uid"] != pod.uid or is_terminal(manifest):
             return
         waiting = self._reader.read(manifest)
-        if waiting is not None and not waiting.node and not waiting.terminating:
+        if waiting is None or waiting.node or waiting.terminating:
+            return
+        gang = self._gangs.of(pod.uid)
+        if gang is not None:
+            self._gangs.put(gang.key, pod.uid, WAITING, gang.task_of(pod.uid), waiting)
+            self._seat(gang, retry=True)
+        if gang is None or gang.alone:
             self._queue.retry(waiting, self._now())
-
-    async def _report(self, uid: str) -> None:
-        """Tell why a pod waits, and clear the way for it if that was decided."""
-        found = self._unplaced.pop(uid, None)
-        if found is None:
-            return
-        pod, outcome = found
-        self._events.event(pod.manifest, WARNING, "FailedScheduling", outcome.message)
-        try:
-            await self._write_condition(pod, outcome)
-        except (ApiError, ConnectionError, TimeoutError) as error:
-            log.info("pod %s: its condition could not be written: %s", pod.key, error)
-        for victim in outcome.victims:
-            try:
-                await self._evict(victim, outcome.nominated, pod)
-            except (ApiError, ConnectionError, TimeoutError) as error:
-                log.info("pod %s could not be preempted: %s", victim.key, error)
-
-    async def _write_condition(self, pod: PodInfo, outcome: Unplaced) -> None:
-        status = pod.manifest.get("status") or {}
-        condition = _condition(
-            status, "PodScheduled", "False", "Unschedulable", outcome.message, self._clock.time()
-        )
-        change: Object = {}
-        if condition is not None:
-            change["conditions"] = [condition]
-        if (status.get("nominatedNodeName") or "") != outcome.nominated:
-            change["nominatedNodeName"] = outcome.nominated or None
-        if change:
-            await self._patch_status(pod, change)
-
-    async def _evict(self, victim: PodInfo, node: str, preemptor: PodInfo) -> None:
-        self._events.event(
-            victim.manifest, NORMAL, "Preempted", f"Preempted by pod {preemptor.uid} on node {node}"
-        )
-        if victim.terminating:
-            return
-        message = f"{self._name}: preempting to accommodate a higher priority pod"
-        now = self._clock.time()
-        status = victim.manifest.get("status") or {}
-        condition = _condition(status, "DisruptionTarget", "True", "PreemptionByScheduler", message, now)
-        try:
-            if condition is not None:
-                await self._patch_status(victim, {"conditions": [condition]})
-            await self._client.delete(PODS, victim.name, victim.namespace, uid=victim.uid)
-        except ApiError as error:
-            if not error.not_found:
-                raise
-
-    async def _patch_status(self, pod: PodInfo, change: Object) -> None:
-        patch = {"metadata": {"uid": pod.uid}, "status": change}
-        try:
-            await self._client.patch(
-                PODS, pod.name, pod.namespace, patch, content_type=STRATEGIC_PATCH, subresource="status"
-            )
-        except ApiError as error:
-            if not error.not_found and not error.conflict:
-                raise
 
 
 def _unchanged(known: PodInfo, manifest: Object) -> bool:
@@ -446,24 +585,3 @@ def _alike(old: Object, new: Object) -> bool:
         and old["metadata"].get("labels") == new["metadata"].get("labels")
         and old["metadata"].get("deletionTimestamp") == new["metadata"].get("deletionTimestamp")
     )
-
-
-def _condition(
-    status: Object, type_: str, value: str, reason: str, message: str, now: float
-) -> Object | None:
-    """The condition to write; None when the pod has it already."""
-    since = format_time(now)
-    for one in status.get("conditions") or ():
-        if one.get("type") == type_:
-            if (one.get("status"), one.get("reason"), one.get("message")) == (value, reason, message):
-                return None
-            if one.get("status") == value:
-                since = one.get("lastTransitionTime") or since
-    return {
-        "type": type_,
-        "status": value,
-        "reason": reason,
-        "message": message,
-        "lastProbeTime": None,
-        "lastTransitionTime": since,
-    }
