@@ -1,37 +1,12 @@
-"""Metrics as a dashboard written for Kueue reads them, and the servers that answer."""
+"""Metrics as a dashboard written for Kueue reads them."""
 
 from __future__ import annotations
 
-import asyncio
-import random
 import re
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-import aiohttp
-import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from manager_stack import Stack, job, story
 
-from pykueue.api.crds import crds
-from pykueue.clock import Clock
-from pykueue.embedded.apiserver.server import Server
-from pykueue.embedded.store.memory import MemoryStore
-from pykueue.kube.resources import NAMESPACES, WORKLOADS
-from pykueue.manager.configuration import parse
-from pykueue.manager.replica import Replica
-
-CONFIGURATION = """
-apiVersion: config.kueue.x-k8s.io/v1beta2
-kind: Configuration
-health: {{healthProbeBindAddress: "127.0.0.1:0"}}
-metrics: {{bindAddress: "127.0.0.1:0"}}
-webhook: {{host: 127.0.0.1, port: 0, certDir: {directory}}}
-leaderElection: {{leaderElect: {elect}, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 100ms}}
-"""
+from pykueue.kube.resources import WORKLOADS
 
 
 def read(text: bytes) -> dict[str, float]:
@@ -94,81 +69,3 @@ def test_what_happened_before_the_start_is_not_counted_again() -> None:
         assert now['kueue_finished_workloads{cluster_queue="cq"}'] == 1
 
     story(life)
-
-
-def certificate(directory: Path) -> None:
-    """A self-signed certificate for 127.0.0.1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .sign(key, hashes.SHA256())
-    )
-    (directory / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (directory / "tls.key").write_bytes(private)
-
-
-@pytest.mark.parametrize("elect", ["true", "false"])
-def test_a_replica_answers_probes_scrapes_reviews_and_conversions(tmp_path: Path, elect: str) -> None:
-    async def main() -> None:
-        server = Server(MemoryStore(), Clock(), random.Random(1))
-        await server.start()
-        await server.install_crds(crds())
-        configuration = parse(CONFIGURATION.format(directory=tmp_path, elect=elect))
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
-        replica = Replica(server.transport(), configuration, Clock(), random.Random(1))
-        await replica.manager.cluster.client.create(NAMESPACES, namespace)
-        task = asyncio.create_task(replica.run())
-        try:
-            await replica.manager.synced()
-            await replica.serving.started.wait()
-            ports = replica.serving.ports
-            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
-                for path in ("healthz", "readyz"):
-                    async with session.get(f"http://127.0.0.1:{ports['health']}/{path}") as answer:
-                        assert answer.status == 200
-                async with session.get(f"http://127.0.0.1:{ports['metrics']}/metrics") as answer:
-                    assert "kueue_build_info" in await answer.text()
-                base = f"https://127.0.0.1:{ports['webhooks']}"
-                review = {
-                    "apiVersion": "admission.k8s.io/v1",
-                    "kind": "AdmissionReview",
-                    "request": {"uid": "u", "operation": "CREATE", "object": job("a")},
-                }
-                async with session.post(f"{base}/mutate-batch-v1-job", json=review) as answer:
-                    assert (await answer.json())["response"]["patchType"] == "JSONPatch"
-                asked = {
-                    "uid": "u",
-                    "desiredAPIVersion": "kueue.x-k8s.io/v1beta1",
-                    "objects": [
-                        {
-                            "apiVersion": "kueue.x-k8s.io/v1beta2",
-                            "kind": "ClusterQueue",
-                            "metadata": {"name": "cq"},
-                            "spec": {"cohortName": "all"},
-                        }
-                    ],
-                }
-                body = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": asked}
-                async with session.post(f"{base}/convert", json=body) as answer:
-                    (converted,) = (await answer.json())["response"]["convertedObjects"]
-                    assert converted["spec"]["cohort"] == "all"
-                async with session.post(f"{base}/convert", data=b"nonsense") as answer:
-                    assert answer.status == 400
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await server.stop()
-
-    certificate(tmp_path)
-    asyncio.run(main())

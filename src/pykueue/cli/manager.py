@@ -1,28 +1,63 @@
-"""`pykueue manager`: the manager alone, against any cluster."""
+"""`pykueue manager`: one replica of the manager, with its servers, against any cluster."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import random
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import uvloop
 
-from pykueue.cli.process import log_to_stderr, until_stopped
+from pykueue.cli.logs import log_options, start_logging
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
+from pykueue.kube.leases import LeadershipLost
 from pykueue.manager.configuration import Configuration, ConfigurationError, render
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.configuration.gates import parse_flag
-from pykueue.manager.manager import Manager
+from pykueue.manager.replica import CacheSyncError, Component, Replica
+
+#: Where a pod finds the namespace it runs in.
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+#: What else is served by the process, each made from the replica it answers for.
+SERVERS: tuple[Callable[[Replica], Component], ...] = ()
+
+log = logging.getLogger(__name__)
+
+
+def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
+    """The namespace of the pod this runs in; None outside of one."""
+    try:
+        return file.read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
 
 
 async def run(kubeconfig: Path | None, configuration: Configuration) -> None:
-    """Manage until told to stop."""
+    """Manage until told to stop: once to end in order, twice to end at once."""
     transport = await load(kubeconfig)
     try:
-        async with until_stopped(Manager(transport, configuration, Clock(), random.Random()).run()) as wait:
-            await wait(None)
+        replica = Replica(transport, configuration, Clock(), random.Random(), SERVERS)
+        told = False
+
+        def stop() -> None:
+            nonlocal told
+            if told:
+                os._exit(1)
+            told = True
+            replica.stop()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(signal.SIGUSR2, replica.dump)
+        await replica.run()
     finally:
         await transport.close()
 
@@ -42,18 +77,33 @@ async def run(kubeconfig: Path | None, configuration: Configuration) -> None:
 @click.option(
     "--print-config", is_flag=True, help="Print the whole configuration, defaults spelt out, and exit."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log what it does.")
+@log_options
 def manager(
-    kubeconfig: Path | None, config: Path | None, feature_gates: str | None, print_config: bool, verbose: bool
+    kubeconfig: Path | None,
+    config: Path | None,
+    feature_gates: str | None,
+    print_config: bool,
+    log_level: str | None,
+    encoder: str | None,
+    devel: bool,
+    stack_level: str,
+    time_encoding: str,
 ) -> None:
     """Run the manager against any cluster."""
-    log_to_stderr(verbose)
+    start_logging(log_level, encoder, devel, stack_level, time_encoding)
     try:
         gates = parse_flag(feature_gates) if feature_gates else None
-        configuration = load_configuration(config, gates)
+        configuration = load_configuration(config, gates, namespace=own_namespace())
         if print_config:
             click.echo(render(configuration), nl=False)
         else:
             uvloop.run(run(kubeconfig, configuration))
-    except (ConfigurationError, ConfigError, OSError, ValueError) as error:
+    except (
+        CacheSyncError,
+        ConfigurationError,
+        ConfigError,
+        LeadershipLost,
+        OSError,
+        ValueError,
+    ) as error:
         raise click.ClickException(str(error)) from None

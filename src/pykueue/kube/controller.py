@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from pykueue.clock import Clock
 from pykueue.kube.errors import ApiError
+from pykueue.kube.tracing import reconciling
 from pykueue.kube.workqueue import WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -60,6 +61,7 @@ class Controller(Generic[K]):
                 self.queue.done(key)
 
     async def _once(self, key: K) -> None:
+        reconciling(self.name, key)
         try:
             again = await self._reconcile(key)
         except (ApiError, ConnectionError, TimeoutError) as error:

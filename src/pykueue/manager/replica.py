@@ -3,32 +3,76 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
 
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
+from pykueue.kube.draining import DrainingTransport
+from pykueue.kube.errors import ApiError
 from pykueue.kube.leases import LeaderElector
+from pykueue.kube.resources import NAMESPACES
 from pykueue.kube.transport import Transport
 
+from .certificates import ManagedCertificates, MountedCertificates
 from .configuration import Configuration
+from .install_names import InstallNames
 from .manager import Manager
-from .serving import Serving
+from .serving import Serving, ServingTls
+
+log = logging.getLogger(__name__)
+
+#: Seconds that writes under way have to come back when the replica stops.
+WRITE_TIME = 3.0
+#: Seconds between giving up the lease and closing the servers: until then requests still come this way.
+LEAVING_TIME = 1.0
+
+
+class Component(Protocol):
+    """Anything that works until it is cancelled."""
+
+    async def run(self) -> None: ...
+
+
+class CacheSyncError(Exception):
+    """The cluster could not be read in time. The process should end and start anew."""
 
 
 class Replica:
-    """A manager with its servers and, where the configuration says so, an election among replicas."""
+    """A manager with its servers and certificates and, where so configured, an election among replicas.
+
+    `servers` make further servers of this process, from the replica they answer for.
+    """
 
     def __init__(
-        self, transport: Transport, configuration: Configuration, clock: Clock, rng: random.Random
+        self,
+        transport: Transport,
+        configuration: Configuration,
+        clock: Clock,
+        rng: random.Random,
+        servers: Sequence[Callable[[Replica], Component]] = (),
     ) -> None:
-        self.manager = Manager(transport, configuration, clock, rng)
-        self.serving = Serving(self.manager)
-        election = configuration.leader_election
+        self.configuration = configuration
+        self.clock = clock
+        #: For what is not the manager's work and goes on while that ends: leases, certificates, reviews.
+        self.client = Client(transport, clock=clock)
+        self._writes = DrainingTransport(transport)
+        self.manager = Manager(self._writes, configuration, clock, rng)
+        #: What every server of this process serves with.
+        self.tls = ServingTls(configuration.tls)
+        self.serving = Serving(self.manager, self.client, self.tls)
+        self._components: list[Component] = [self.serving, self._certificates()]
+        self._components += [server(self) for server in servers]
+        self._stop = asyncio.Event()
         self._elector: LeaderElector | None = None
+        election = configuration.leader_election
         if election.leader_elect:
             self._elector = LeaderElector(
-                Client(transport, clock=clock),
+                self.client,
                 clock,
                 election.resource_namespace or configuration.namespace,
                 election.resource_name,
@@ -38,12 +82,102 @@ class Replica:
                 retry=election.retry_period,
             )
 
+    def _certificates(self) -> Component:
+        configuration = self.configuration
+        if configuration.internal_cert_management.enable:
+            return ManagedCertificates(self.client, self.clock, InstallNames.of(configuration), self.tls.use)
+        return MountedCertificates(Path(configuration.webhook.cert_dir), self.clock, self.tls.use)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it decides and writes now."""
+        return self._elector is None or self._elector.leading
+
+    def stop(self) -> None:
+        """End in order: `run` returns once writes have come back and the lease is free."""
+        self._stop.set()
+
+    def dump(self) -> None:
+        """Write to the log how things stand in the queues."""
+        log.info(
+            "%s; the cluster has been read: %s", self.manager.metrics.role, self.manager.cluster.has_synced
+        )
+        for queue in self.manager.cluster.cluster_queues.list():
+            name = queue["metadata"]["name"]
+            view = self.manager.engine.cluster_queue(name)
+            if view is not None:
+                log.info(
+                    "cluster queue %s: %d pending, %d of them active; %d with quota, %d admitted",
+                    name,
+                    view.pending,
+                    view.active,
+                    view.reserving,
+                    view.admitted,
+                )
+
     async def run(self) -> None:
-        """Work until cancelled. Raises LeadershipLost when another replica took over."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.manager.follow())
-            tasks.create_task(self.serving.run())
-            if self._elector is None:
-                tasks.create_task(self.manager.lead())
-            else:
-                tasks.create_task(self._elector.run(self.manager.lead))
+        """Work until told to stop, or until cancelled, which ends it wherever it is.
+
+        Raises LeadershipLost when another replica took over, CacheSyncError when the cluster cannot be read,
+        and OSError when an address cannot be bound.
+        """
+        await self._ensure_namespace()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                others = [tasks.create_task(component.run()) for component in self._components]
+                others.append(tasks.create_task(self.manager.follow()))
+                others.append(tasks.create_task(self._synced()))
+                leading = tasks.create_task(self._lead())
+                await self._stop.wait()
+                await self._end(leading, others)
+        except BaseExceptionGroup as group:
+            raise _first(group) from None
+
+    async def _lead(self) -> None:
+        if self._elector is None:
+            await self.manager.lead()
+        else:
+            await self._elector.run(self.manager.lead)
+
+    async def _end(self, leading: asyncio.Task[None], others: Sequence[asyncio.Task[None]]) -> None:
+        """Finish what has begun, let another lead, and only then stop answering."""
+        log.info("stopping")
+        self.serving.leave()
+        if not await self._writes.drain(WRITE_TIME):
+            log.warning("writes under way did not come back within %g s", WRITE_TIME)
+        leading.cancel()
+        await asyncio.wait([leading])
+        await self.clock.sleep(LEAVING_TIME)
+        for task in others:
+            task.cancel()
+
+    async def _synced(self) -> None:
+        """The caches fill in time, or the process begins anew."""
+        limit = self.configuration.controller.cache_sync_timeout
+        try:
+            async with asyncio.timeout(limit):
+                await self.manager.synced()
+        except TimeoutError:
+            raise CacheSyncError(f"the cluster could not be read within {limit:g} s") from None
+
+    async def _ensure_namespace(self) -> None:
+        """The namespace of lease and Secret: made where there is none and it may be, as for a first try."""
+        name = self.configuration.namespace
+        try:
+            await self.client.get(NAMESPACES, name)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            if not isinstance(error, ApiError) or not error.not_found:
+                return
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            try:
+                await self.client.create(NAMESPACES, namespace)
+            except (ApiError, ConnectionError, TimeoutError) as refused:
+                log.warning("namespace %s does not exist: %s", name, refused)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that ended the group; what others raised on being cancelled does not matter."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -3,13 +3,17 @@
 from .duration import format_duration, parse_duration
 from .gates import FeatureGates
 from .loading import ConfigurationError, load, parse, render
-from .types import Configuration, RequeuingStrategy, WaitForPodsReady
+from .tls import TLS_CIPHERS, TLS_CURVES
+from .types import Configuration, RequeuingStrategy, Tls, WaitForPodsReady
 
 __all__ = [
+    "TLS_CIPHERS",
+    "TLS_CURVES",
     "Configuration",
     "ConfigurationError",
     "FeatureGates",
     "RequeuingStrategy",
+    "Tls",
     "WaitForPodsReady",
     "format_duration",
     "load",

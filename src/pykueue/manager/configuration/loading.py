@@ -35,22 +35,23 @@ def load(
     file: Path | str | None,
     feature_gates: Mapping[str, bool] | None = None,
     frameworks: tuple[str, ...] = FRAMEWORKS,
+    namespace: str | None = None,
 ) -> Configuration:
     """The configuration in a file; None: the defaults.
 
     `feature_gates` are those of the command line; they cannot be combined with the file's. `frameworks` are
-    the job kinds that are switched on where the file names none. Raises ConfigurationError for a file that is
-    not accepted and OSError for one that cannot be read.
+    the job kinds that are switched on where the file names none, `namespace` is the manager's where it names
+    none. Raises ConfigurationError for a file that is not accepted and OSError for one that cannot be read.
     """
     if file is None:
         text = f"apiVersion: {CURRENT}\nkind: Configuration\n"
-        return parse(text, "defaults", feature_gates, frameworks)
+        return parse(text, "defaults", feature_gates, frameworks, namespace)
     try:
         text = Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         problem = Problem("", f"not UTF-8 text: byte {error.start} is {error.reason}")
         raise ConfigurationError(str(file), [problem]) from None
-    return parse(text, str(file), feature_gates, frameworks)
+    return parse(text, str(file), feature_gates, frameworks, namespace)
 
 
 def parse(
@@ -58,6 +59,7 @@ def parse(
     source: str = "configuration",
     feature_gates: Mapping[str, bool] | None = None,
     frameworks: tuple[str, ...] = FRAMEWORKS,
+    namespace: str | None = None,
 ) -> Configuration:
     """The configuration in a text; see `load`."""
     try:
@@ -78,6 +80,8 @@ def parse(
         raise ConfigurationError(source, problems)
     if version == OLD:
         document = _from_v1beta1(document, problems)
+    if namespace and not document.get("namespace"):
+        document["namespace"] = namespace
     if feature_gates:
         if document.get("featureGates"):
             problems.append(Problem("featureGates", "set in the file and on the command line; use one"))

@@ -13,7 +13,8 @@ from pykueue.api.meta import LabelSelector, Selector, SelectorError
 
 from . import gates
 from .decode import Problem, shown
-from .types import Configuration, FairSharing, Metrics
+from .tls import TLS_CIPHERS, TLS_CURVES
+from .types import Configuration, FairSharing, Metrics, Tls
 
 #: Job kinds that can be named in integrations.frameworks (reference/kueue-integrations.md 9.1).
 FRAMEWORKS = (
@@ -64,9 +65,25 @@ def broken_rules(configuration: Configuration) -> Iterable[Problem]:
             yield Problem(
                 "visibilityServer.bindAddress", f"{shown(address)} is not accepted; accepted: an IP address"
             )
-    tls = configuration.tls
-    if tls and tls.min_version == "VersionTLS13" and tls.cipher_suites:
+    if configuration.tls:
+        yield from _tls_rules(configuration.tls)
+
+
+def _tls_rules(tls: Tls) -> Iterable[Problem]:
+    if tls.min_version == "VersionTLS13" and tls.cipher_suites:
         yield Problem("tls.cipherSuites", "may not be set with minVersion VersionTLS13")
+    for index, suite in enumerate(tls.cipher_suites):
+        if suite not in TLS_CIPHERS:
+            accepted = ", ".join(TLS_CIPHERS)
+            yield Problem(
+                f"tls.cipherSuites[{index}]", f"{shown(suite)} is not accepted; accepted: {accepted}"
+            )
+    for index, curve in enumerate(tls.curve_preferences):
+        if curve not in TLS_CURVES:
+            accepted = ", ".join(map(str, TLS_CURVES))
+            yield Problem(
+                f"tls.curvePreferences[{index}]", f"{shown(curve)} is not accepted; accepted: {accepted}"
+            )
 
 
 def _integration_rules(configuration: Configuration) -> Iterable[Problem]:

@@ -1,0 +1,45 @@
+"""What the code at work is working on, for those who read its logs: request and reconcile identifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
+from typing import NamedTuple
+
+
+class _Reconcile(NamedTuple):
+    controller: str
+    key: object
+    number: int
+
+
+_WORK: ContextVar[Mapping[str, str] | _Reconcile | None] = ContextVar("work", default=None)
+
+_numbers = count(1)
+
+
+def at_work() -> Mapping[str, str]:
+    """Names and values that say what is being worked on here; empty outside of any work."""
+    work = _WORK.get()
+    if isinstance(work, _Reconcile):
+        key = work.key
+        shown = "/".join(str(part) for part in key if part) if isinstance(key, tuple) else str(key)
+        return {"controller": work.controller, "object": shown, "reconcileID": str(work.number)}
+    return work or {}
+
+
+@contextmanager
+def tracing(**fields: str) -> Iterator[None]:
+    """Add to what is being worked on while the body runs."""
+    token = _WORK.set({**at_work(), **fields})
+    try:
+        yield
+    finally:
+        _WORK.reset(token)
+
+
+def reconciling(controller: str, key: object) -> None:
+    """This task works on `key` from now on: a number of its own tells one look at a key from the next."""
+    _WORK.set(_Reconcile(controller, key, next(_numbers)))

@@ -1,0 +1,237 @@
+"""An authority and the serving certificate it signed, and what of them is renewed when.
+
+A renewed authority is announced before it signs anything: for `OVERLAP` clients are told to trust both it and
+the one before, so that wherever they are in learning of it, the certificate they meet is one they trust. Then
+it signs a new serving certificate, and an overlap later the old authority is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from pykueue.manager.install_names import CA_CERTIFICATE, CA_KEY, CERTIFICATE, KEY
+
+#: How long an authority and a serving certificate are valid, and how long before their end they are renewed.
+AUTHORITY_VALIDITY, AUTHORITY_RENEWAL = timedelta(days=3650), timedelta(days=365)
+SERVING_VALIDITY, SERVING_RENEWAL = timedelta(days=365), timedelta(days=90)
+#: How long clients trust a new authority before it signs, and an old one after it has signed last.
+OVERLAP = timedelta(hours=1)
+#: Certificates are valid from a while ago, for clients whose clocks are behind.
+BACKDATING = timedelta(hours=1)
+
+_ORGANISATION, _AUTHORITY_NAME = "kueue", "kueue-ca"
+
+
+@dataclass(frozen=True)
+class Material:
+    """What the Secret holds."""
+
+    #: Authorities that clients trust, the newest first.
+    authorities: tuple[x509.Certificate, ...]
+    #: The newest authority's key.
+    authority_key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def bundle(self) -> bytes:
+        """All trusted authorities, PEM."""
+        return b"".join(_pem(authority) for authority in self.authorities)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        return _pem(self.certificate)
+
+    @property
+    def key_pem(self) -> bytes:
+        return _pem_key(self.key)
+
+    def data(self) -> dict[str, bytes]:
+        """The Secret's values by key."""
+        return {
+            CA_CERTIFICATE: self.bundle,
+            CA_KEY: _pem_key(self.authority_key),
+            CERTIFICATE: self.certificate_pem,
+            KEY: self.key_pem,
+        }
+
+
+def read(data: Mapping[str, bytes]) -> Material | None:
+    """The material in a Secret; None where it is not there or does not fit together."""
+    try:
+        authorities = tuple(x509.load_pem_x509_certificates(data[CA_CERTIFICATE]))
+        authority_key = _private(data[CA_KEY])
+        certificate = x509.load_pem_x509_certificate(data[CERTIFICATE])
+        key = _private(data[KEY])
+    except (KeyError, ValueError, TypeError):
+        return None
+    fits = authorities[0].public_key() == authority_key.public_key()
+    if not fits or certificate.public_key() != key.public_key():
+        return None
+    return Material(authorities, authority_key, certificate, key)
+
+
+def made(names: Sequence[str], now: datetime) -> Material:
+    """An authority and a serving certificate for host names, all new."""
+    authority, authority_key = _authority(now)
+    certificate, key = _serving(authority, authority_key, names, now)
+    return Material((authority,), authority_key, certificate, key)
+
+
+def renewed(material: Material, names: Sequence[str], now: datetime, announced: bool) -> Material:
+    """The material with what is due renewed; the same object where nothing is.
+
+    `announced`: clients have been told of every authority in it. Until they have, a new one does not sign,
+    unless there is no usable certificate to go on with.
+    """
+    signer = _signer(material)
+    named = _names(material.certificate) == set(names)
+    usable = signer is not None and named and _ends(material.certificate) > now
+    newest = material.authorities[0]
+    if _ends(newest) <= now:
+        return made(names, now)
+    if _ends(newest) - AUTHORITY_RENEWAL <= now:
+        authority, authority_key = _authority(now)
+        material = replace(
+            material, authorities=(authority, *material.authorities), authority_key=authority_key
+        )
+        newest, announced = authority, False
+    due = signer is not newest or _ends(material.certificate) - SERVING_RENEWAL <= now
+    known = signer is newest or (announced and _age(newest, now) >= OVERLAP)
+    if not usable or (due and known):
+        certificate, key = _serving(newest, material.authority_key, names, now)
+        material = replace(material, certificate=certificate, key=key)
+        signer = newest
+    kept = tuple(
+        authority
+        for authority in material.authorities
+        if authority is newest
+        or authority is signer
+        or (_ends(authority) > now and _age(material.certificate, now) < OVERLAP)
+    )
+    return material if kept == material.authorities else replace(material, authorities=kept)
+
+
+def _signer(material: Material) -> x509.Certificate | None:
+    """Which of the trusted authorities signed the serving certificate."""
+    for authority in material.authorities:
+        try:
+            material.certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return authority
+    return None
+
+
+def _names(certificate: x509.Certificate) -> set[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return set(found.get_values_for_type(x509.DNSName))
+
+
+def _ends(certificate: x509.Certificate) -> datetime:
+    return certificate.not_valid_after_utc
+
+
+def _age(certificate: x509.Certificate, now: datetime) -> timedelta:
+    return now - (certificate.not_valid_before_utc + BACKDATING)
+
+
+def _authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(_AUTHORITY_NAME)
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        _builder(subject, subject, key, now, AUTHORITY_VALIDITY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        # Two authorities have the same name: this tells a client which of them signed.
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate, key
+
+
+def _serving(
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    names: Iterable[str],
+    now: datetime,
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    hosts = list(names)
+    certificate = (
+        _builder(_name(hosts[0][:64]), authority.subject, key, now, SERVING_VALIDITY)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    return certificate, key
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, _ORGANISATION),
+            x509.NameAttribute(NameOID.COMMON_NAME, common),
+        ]
+    )
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    validity: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATING)
+        .not_valid_after(now + validity)
+    )
+
+
+def _private(data: bytes) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(data, None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("not an elliptic-curve key")
+    return key
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

@@ -1,0 +1,115 @@
+"""Who may read metrics: whom the API server knows by their token and lets get the path.
+
+The answers are kept for a while, as everybody does who delegates this, so that a scrape every few seconds
+does not cost two requests each time. Source: reference/kueue-api.md 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Hashable
+from typing import Any, Generic, TypeVar
+
+from aiohttp import web
+
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+
+from .listener import Handler, refusal
+
+#: Seconds for which it is believed who a token belongs to, that somebody may, and that somebody may not.
+KNOWN_TIME, ALLOWED_TIME, DENIED_TIME = 60.0, 300.0, 30.0
+#: Answers that are kept at most.
+KEPT = 1024
+#: Characters of a token; longer ones are nobody's.
+TOKEN_LIMIT = 16 * 1024
+
+V = TypeVar("V")
+
+
+class _Answers(Generic[V]):
+    """Answers by question, each for its time."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[float, V]] = {}
+
+    def get(self, question: Hashable) -> V | None:
+        found = self._kept.get(question)
+        if found is None or found[0] <= asyncio.get_running_loop().time():
+            return None
+        return found[1]
+
+    def keep(self, question: Hashable, answer: V, seconds: float) -> None:
+        self._kept.pop(question, None)
+        if len(self._kept) >= KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[question] = (asyncio.get_running_loop().time() + seconds, answer)
+
+
+class Access:
+    """Asks the API server who somebody is and what they may do."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._users: _Answers[dict[str, Any]] = _Answers()
+        self._verdicts: _Answers[bool] = _Answers()
+
+    def guarded(self, handler: Handler) -> Handler:
+        """The handler, for those only who may `get` the path of the request."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            try:
+                user = await self._user(_token(request))
+                if user is None:
+                    return refusal(401, "Unauthorized")
+                if not await self._may_get(user, request.path):
+                    name = user.get("username")
+                    return refusal(403, f'forbidden: User "{name}" cannot get path "{request.path}"')
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                return refusal(503, f"who asks cannot be found out: {error}")
+            return await handler(request)
+
+        return handle
+
+    async def _user(self, token: str | None) -> dict[str, Any] | None:
+        if not token or len(token) > TOKEN_LIMIT:
+            return None
+        question = hashlib.sha256(token.encode()).digest()
+        known = self._users.get(question)
+        if known is None:
+            review = {
+                "apiVersion": "authentication.k8s.io/v1",
+                "kind": "TokenReview",
+                "spec": {"token": token},
+            }
+            status = (await self._client.create(TOKEN_REVIEWS, review)).get("status") or {}
+            if not status.get("authenticated"):
+                return None
+            known = status.get("user") or {}
+            self._users.keep(question, known, KNOWN_TIME)
+        return known
+
+    async def _may_get(self, user: dict[str, Any], path: str) -> bool:
+        groups = user.get("groups") or []
+        question = (user.get("username"), user.get("uid"), tuple(groups), str(user.get("extra")), path)
+        verdict = self._verdicts.get(question)
+        if verdict is None:
+            spec = {
+                "user": user.get("username") or "",
+                "uid": user.get("uid") or "",
+                "groups": groups,
+                "extra": user.get("extra") or {},
+                "nonResourceAttributes": {"path": path, "verb": "get"},
+            }
+            review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+            status = (await self._client.create(SUBJECT_ACCESS_REVIEWS, review)).get("status") or {}
+            verdict = bool(status.get("allowed")) and not status.get("denied")
+            self._verdicts.keep(question, verdict, ALLOWED_TIME if verdict else DENIED_TIME)
+        return verdict
+
+
+def _token(request: web.Request) -> str | None:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None

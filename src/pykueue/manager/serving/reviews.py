@@ -1,0 +1,191 @@
+"""Reviews of objects that are written, and conversions between versions, as the API server asks for them.
+
+Nothing here trusts the body: it is bounded in size and in time, read only when it says that it is JSON, and
+what does not fit is answered with a Status, never with a trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from pykueue.api.conversion import ConversionError, convert
+from pykueue.api.decoding import DecodeError
+from pykueue.jobs.objects import Object
+from pykueue.kube.tracing import tracing
+from pykueue.manager.configuration import parse_duration
+from pykueue.manager.webhooks import Registration
+
+from .listener import Handler, refusal
+
+log = logging.getLogger(__name__)
+
+#: Bytes of one review: two objects of the largest size that a server stores, and room. Of one conversion:
+#: servers convert what they list in one go.
+REVIEW_LIMIT, CONVERSION_LIMIT = 8 * 1024 * 1024, 32 * 1024 * 1024
+#: Bytes of all bodies that are being read or worked on; more wait their turn.
+ALL_BODIES = 64 * 1024 * 1024
+#: Seconds in which a body must have come.
+BODY_TIME = 10.0
+#: Seconds a review may wait for the caches where the API server does not say how long it waits.
+REVIEW_TIME = 10.0
+#: Seconds that must be left of that for the answer to be on its way.
+ANSWER_TIME = 1.0
+
+Refused = tuple[int, str]
+
+
+class Bodies:
+    """Bounds what all request bodies take together; first come, first served."""
+
+    def __init__(self, limit: int = ALL_BODIES) -> None:
+        self._free = limit
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def room(self, size: int) -> AsyncIterator[None]:
+        """Room for `size` bytes, which must not exceed the limit, while the body runs."""
+        if self._waiting or size > self._free:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            entry = (size, turn)
+            self._waiting.append(entry)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._give_back(size)
+                else:
+                    self._waiting.remove(entry)
+                    self._give_back(0)
+                raise
+        else:
+            self._free -= size
+        try:
+            yield
+        finally:
+            self._give_back(size)
+
+    def _give_back(self, size: int) -> None:
+        self._free += size
+        while self._waiting and self._waiting[0][0] <= self._free:
+            wanted, turn = self._waiting.popleft()
+            self._free -= wanted
+            turn.set_result(None)
+
+
+class Reviews:
+    """Handlers of the webhook server. `synced` waits until the caches that rules look into are filled."""
+
+    def __init__(self, hooks: Sequence[Registration], synced: Callable[[], Awaitable[None]]) -> None:
+        self._hooks = hooks
+        self._synced = synced
+        self._bodies = Bodies()
+
+    def handlers(self, convert_path: str) -> dict[str, Handler]:
+        """A handler for every path."""
+        found: dict[str, Handler] = {hook.path: self._reviewer(hook) for hook in self._hooks}
+        found[convert_path] = self._handler("ConversionReview", CONVERSION_LIMIT, self._convert)
+        return found
+
+    def _reviewer(self, hook: Registration) -> Handler:
+        async def review(request: web.Request, body: Object) -> Object | Refused:
+            obj = body["request"].get("object")
+            if not isinstance(obj, Mapping) or not isinstance(obj.get("metadata"), Mapping):
+                return 400, "not an AdmissionReview: request.object with metadata is required"
+            # A rule that does not know the cluster would let through what it should stop.
+            try:
+                async with asyncio.timeout(_patience(request)):
+                    await self._synced()
+            except TimeoutError:
+                return 503, "the cluster has not been read yet"
+            return await hook.review(body)
+
+        return self._handler("AdmissionReview", REVIEW_LIMIT, review)
+
+    def _handler(
+        self,
+        kind: str,
+        limit: int,
+        answer: Callable[[web.Request, Object], Awaitable[Object | Refused]],
+    ) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            if request.content_type != "application/json" or "Content-Encoding" in request.headers:
+                return refusal(415, "the body must be application/json, not encoded otherwise")
+            size = request.content_length
+            if size is not None and size > limit:
+                return refusal(413, f"the body has {size} bytes; accepted: at most {limit}")
+            async with self._bodies.room(limit if size is None else size):
+                data = await _read(request, limit)
+                if isinstance(data, tuple):
+                    return refusal(*data)
+                try:
+                    body = orjson.loads(data)
+                except orjson.JSONDecodeError as error:
+                    return refusal(400, f"the body is not JSON: {error}")
+                if problem := _malformed(body, kind):
+                    return refusal(400, f"not a {kind}: {problem}")
+                with tracing(requestID=body["request"]["uid"]):
+                    try:
+                        found = await answer(request, body)
+                    except (KeyError, TypeError, AttributeError, ValueError, DecodeError) as error:
+                        log.info("%s: the object cannot be read: %r", request.path, error)
+                        return refusal(400, f"the object cannot be read: {type(error).__name__}: {error}")
+            if isinstance(found, tuple):
+                return refusal(*found)
+            return web.Response(body=orjson.dumps(found), content_type="application/json")
+
+        return handle
+
+    async def _convert(self, request: web.Request, body: Object) -> Object | Refused:
+        """ConversionReview v1: every object in the version asked for, or why not."""
+        asked = body["request"]
+        version, objects = asked.get("desiredAPIVersion"), asked.get("objects")
+        if not isinstance(version, str) or not isinstance(objects, list):
+            return 400, "not a ConversionReview: desiredAPIVersion and objects are required"
+        response: Object = {"uid": asked["uid"]}
+        try:
+            response["convertedObjects"] = [convert(obj, version) for obj in objects]
+            response["result"] = {"status": "Success"}
+        except (ConversionError, DecodeError) as error:
+            response["convertedObjects"] = []
+            response["result"] = {"status": "Failure", "message": str(error)}
+        return {"apiVersion": body["apiVersion"], "kind": body["kind"], "response": response}
+
+
+async def _read(request: web.Request, limit: int) -> bytes | Refused:
+    """The body, or why it is not taken."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIME):
+            async for chunk in request.content.iter_any():
+                data += chunk
+                if len(data) > limit:
+                    return 413, f"the body is larger than {limit} bytes"
+    except TimeoutError:
+        return 408, f"the body did not come within {BODY_TIME:g} s"
+    return bytes(data)
+
+
+def _malformed(body: Any, kind: str) -> str | None:
+    if not isinstance(body, Mapping) or body.get("kind") != kind or not body.get("apiVersion"):
+        return f"kind {kind} and its apiVersion are required"
+    request = body.get("request")
+    if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
+        return "request.uid is required"
+    return None
+
+
+def _patience(request: web.Request) -> float:
+    """Seconds in which the API server wants its answer, less what the way takes."""
+    try:
+        seconds = parse_duration(request.query["timeout"])
+    except (KeyError, TypeError, ValueError):
+        seconds = REVIEW_TIME
+    return max(0.0, min(seconds, 30.0) - ANSWER_TIME)

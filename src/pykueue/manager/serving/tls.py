@@ -1,0 +1,79 @@
+"""TLS of the manager's servers: what the configuration allows, with the certificate of the day.
+
+A new certificate is taken by connections that begin after it came; those that are open go on with the one
+they began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from pykueue.manager.configuration import TLS_CIPHERS, TLS_CURVES, Tls
+
+
+class ServingTls:
+    """The context to serve with. It can be used once `ready` is set, by any number of servers."""
+
+    def __init__(self, options: Tls | None) -> None:
+        self._options = options or Tls()
+        self.ready = asyncio.Event()
+        self.context = self._new()
+        # A context whose certificate is replaced keeps the old one beside the new when their keys are of
+        # different types: so every certificate has a context of its own.
+        self._current = self.context
+        self.context.sni_callback = self._choose
+
+    def use(self, certificate: bytes, key: bytes) -> None:
+        """Serve with this certificate from now on, PEM. Raises ssl.SSLError where the two do not fit."""
+        fresh = self._new()
+        with _as_file(certificate + b"\n" + key) as path:
+            fresh.load_cert_chain(path)
+        self._current = fresh
+        self.ready.set()
+
+    def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str, _own: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _new(self) -> ssl.SSLContext:
+        options = self._options
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        strict = options.min_version == "VersionTLS13"
+        context.minimum_version = ssl.TLSVersion.TLSv1_3 if strict else ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        # Suites of TLS 1.3 are not chosen by anybody; they may be named and change nothing.
+        ciphers = [name for suite in options.cipher_suites if (name := TLS_CIPHERS[suite])]
+        if ciphers:
+            context.set_ciphers(":".join(ciphers))
+        _prefer(context, options.curve_preferences)
+        return context
+
+
+def _prefer(context: ssl.SSLContext, curves: tuple[int, ...]) -> None:
+    """Use the most preferred curve that the library has; it takes no more than one."""
+    for curve in curves:
+        with suppress(ValueError):
+            context.set_ecdh_curve(TLS_CURVES[curve])
+            return
+    if curves:
+        raise ValueError(f"tls.curvePreferences: {ssl.OPENSSL_VERSION} has none of {list(curves)}")
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """A path where the library finds `data`: in memory where the system can do that, else a private file."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("certificate")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{handle}"
+        return
+    with tempfile.NamedTemporaryFile() as temporary:
+        temporary.write(data)
+        temporary.flush()
+        yield temporary.name
