@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pykueue.api.times import parse_time
 from pykueue.clock import run_virtual
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.controllers import Controllers
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import ensure_nodes, parse_pools
 from pykueue.embedded.podscheduler import PodScheduler
@@ -43,6 +44,8 @@ class Stage:
         if component is None:
             if name == "nodes":
                 component = SimulatedNodes(self.transport(), self.clock, rng, **self.nodes_options)
+            elif name == "controllers":
+                component = Controllers(self.transport(), self.clock, rng, pace=None)
             else:
                 component = PodScheduler(self.transport(), self.clock, rng)
         self.tasks[name] = asyncio.create_task(component.run())

@@ -6,7 +6,7 @@ import pytest
 from nodes_stage import condition, play
 
 from pykueue.embedded.nodes.pool import PoolError, load_pools, parse_pools
-from pykueue.kube.resources import LEASES, NODES
+from pykueue.kube.resources import NODES
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "cloud.provider.com/topology-rack"
@@ -196,25 +196,3 @@ def test_a_node_made_by_hand_is_simulated_too_unless_it_says_no():
         assert condition(await stage.client.get(NODES, "other"), "Ready") is None
 
     play(story)
-
-
-def test_heartbeats_renew_a_lease_per_node_when_asked_for():
-    async def story(stage):
-        await stage.until(25)
-        leases = (await stage.client.list(LEASES, "kube-node-lease")).items
-        assert [lease["metadata"]["name"] for lease in leases] == ["n-0", "n-1"]
-        assert leases[0]["spec"] == {
-            "holderIdentity": "n-0",
-            "leaseDurationSeconds": 40,
-            "renewTime": "2026-01-01T00:00:20.000000Z",
-        }
-
-    play(story, pools=TWO, heartbeat=10)
-
-
-def test_without_being_asked_for_there_are_no_heartbeats():
-    async def story(stage):
-        await stage.until(60)
-        assert (await stage.client.list(LEASES, "kube-node-lease")).items == []
-
-    play(story, pools=TWO)

@@ -18,6 +18,7 @@ from pykueue.embedded.controllers.jobs.controller import JobController
 from pykueue.embedded.controllers.jobset.controller import JobSetController
 from pykueue.embedded.controllers.jobset.placement import PlacementController
 from pykueue.embedded.controllers.namespaces import NamespaceController
+from pykueue.embedded.controllers.nodelife import node_controllers
 from pykueue.embedded.controllers.quota import QuotaController
 from pykueue.embedded.controllers.ttl import TtlController
 from pykueue.kube.client import Client
@@ -138,6 +139,7 @@ class Controllers:
                 clock,
             ),
             PlacementController(client, pods, clock),
+            *node_controllers(client, informers, lambda name: recorder(name, client), clock),
         )
 
     async def run(self) -> None:

@@ -18,6 +18,8 @@ BACKOFF_RESET = 600.0
 
 SIGKILL_EXIT = 137
 SIGTERM_EXIT = 143
+#: Of a container that ended with its node.
+CRASH_EXIT = 255
 
 NEW, RUNNING, ENDED = "new", "running", "ended"
 

@@ -11,8 +11,15 @@ from math import inf
 
 from pykueue.embedded.nodes.behaviour import Program
 from pykueue.embedded.nodes.commands import FOREVER, understand
-from pykueue.embedded.nodes.containers import NEW, RUNNING, SIGKILL_EXIT, SIGTERM_EXIT, Container
-from pykueue.embedded.nodes.podstate import Object, PodState, Stop
+from pykueue.embedded.nodes.containers import (
+    CRASH_EXIT,
+    NEW,
+    RUNNING,
+    SIGKILL_EXIT,
+    SIGTERM_EXIT,
+    Container,
+)
+from pykueue.embedded.nodes.podstate import DEADLINE, Object, PodState, Stop
 
 #: When enough siblings ran at once, at or after a time; None while that is open.
 Gathered = Callable[[float], float | None]
@@ -24,6 +31,9 @@ class PodLife(PodState):
     def __init__(self, pod: Object, program: Program) -> None:
         super().__init__(pod, "sim")
         self.program = program
+        #: Whether the node has crashed and is not back, and when it was back the last time.
+        self._crashed = False
+        self._resumed = -inf
         for container in self.containers:
             if container.state == RUNNING:
                 container.seconds, container.will_exit = self._outcome(container)
@@ -35,6 +45,8 @@ class PodLife(PodState):
         self._now = now
         if self.over:
             return None
+        if self._crashed:
+            self._crashed, self._resumed = False, now
         if self.acknowledged is None:
             self.acknowledged = now
         following: list[float] = []
@@ -42,7 +54,7 @@ class PodLife(PodState):
         if deadline is not None and self._stop is None:
             at = self.acknowledged + deadline
             if now >= at:
-                self._stop = Stop(at, at + self._grace, deadline=True)
+                self._stop = Stop(at, at + self._grace, ending=DEADLINE)
             else:
                 following.append(at)
         stop = self._stop
@@ -62,6 +74,19 @@ class PodLife(PodState):
         soonest = min(following, default=inf)
         return None if soonest == inf else soonest
 
+    def crash(self, at: float, gathered: Gathered) -> None:
+        """The node has crashed, and with it everything that ran; the next `advance` is its return."""
+        if self._crashed or self.acknowledged is None:
+            return
+        self.advance(at, gathered)
+        if self.over:
+            return
+        self._crashed = True
+        for container in self.containers:
+            container.restart_at = None
+            if container.state == RUNNING:
+                container.end(at, CRASH_EXIT, "Unknown")
+
     def _outcome(self, container: Container) -> tuple[float, int]:
         if container in self._sidecars:
             return FOREVER, 0
@@ -76,7 +101,7 @@ class PodLife(PodState):
     def _progress(self, limit: float, gathered: Gathered) -> float:
         """Undisturbed life up to `limit`; when it goes on after that."""
         assert self.acknowledged is not None
-        begin = self.acknowledged + self.program.start_delay
+        begin = max(self.acknowledged + self.program.start_delay, self._resumed)
         if limit < begin:
             return begin
         self.sandbox = True
@@ -123,8 +148,7 @@ class PodLife(PodState):
                 repeats = again == "Always" or (bool(container.exit_code) and again in (True, "OnFailure"))
                 if not repeats or container.lost:
                     return None
-                container.back_off()
-            assert container.restart_at is not None
+                container.restart_at = max(container.back_off(), self._resumed)
             if container.restart_at > limit:
                 return container.restart_at
             self._start(container, container.restart_at)

@@ -7,7 +7,7 @@ since 1970.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.api.times import format_time, parse_time
 from pykueue.embedded.kinds.podspec import DEFAULT_GRACE_PERIOD, is_sidecar
@@ -16,21 +16,39 @@ from pykueue.embedded.nodes.containers import ENDED, NEW, Container
 Object = dict[str, Any]
 
 _OWN_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
-_DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+
+
+class Ending(NamedTuple):
+    """Why a node ends a pod on its own account; the pod has failed then, however its containers ended."""
+
+    reason: str
+    message: str
+    #: Reason of the condition DisruptionTarget, "" for none.
+    disruption: str = ""
+
+
+DEADLINE = Ending("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+SHUTDOWN = Ending(
+    "Terminated",
+    "Pod was terminated in response to imminent node shutdown.",
+    "TerminationByKubelet",
+)
 
 
 class Stop:
     """Everything is told to stop at `at`, and killed at `kill_at`."""
 
-    __slots__ = ("at", "deadline", "fraction", "kill_at", "reached")
+    __slots__ = ("at", "ending", "fraction", "kill_at", "reached")
 
-    def __init__(self, at: float, kill_at: float, *, fraction: float = 0.0, deadline: bool = False) -> None:
+    def __init__(
+        self, at: float, kill_at: float, *, fraction: float = 0.0, ending: Ending | None = None
+    ) -> None:
         self.at = at
         self.kill_at = kill_at
         #: How much later the order was seen than its whole second says.
         self.fraction = fraction
-        #: Whether the pod's own deadline is the reason.
-        self.deadline = deadline
+        #: Why the node itself gave the order, if it did.
+        self.ending = ending
         #: Whether what happened before the order has been carried out.
         self.reached = False
 
@@ -93,6 +111,19 @@ class PodState:
         else:
             stop.kill_at = min(stop.kill_at, deadline + stop.fraction)
 
+    def shut_down(self, at: float, last_call: float) -> None:
+        """The node shuts down since `at`; everything must have ended by `last_call`."""
+        if self.over:
+            return
+        if self._stop is None:
+            self._stop = Stop(at, min(at + self._grace, last_call), ending=SHUTDOWN)
+        else:
+            self._stop.kill_at = min(self._stop.kill_at, last_call)
+
+    @property
+    def _ending(self) -> Ending | None:
+        return None if self._stop is None else self._stop.ending
+
     @property
     def containers(self) -> list[Container]:
         """All containers, in the order in which they start."""
@@ -122,12 +153,15 @@ class PodState:
     def phase(self) -> str:
         """As a kubelet tells it (4.1)."""
         if self.over:
-            failed = self._init_failed or (self._stop is not None and self._stop.deadline)
+            failed = self._init_failed or self._ending is not None
             return "Failed" if failed or any(one.exit_code for one in self._regular) else "Succeeded"
         return "Running" if any(one.state != NEW for one in self._regular) else "Pending"
 
-    def status(self, pod: Object, host: str) -> Object:
-        """The pod's status as it is now, `pod` being what the API shows and `host` the node's address."""
+    def status(self, pod: Object, host: str, *, trusted: bool = True) -> Object:
+        """The pod's status as it is now, `pod` being what the API shows and `host` the node's address.
+
+        Of a node that is not `trusted`, as it is not ready, no pod that counts as not ready becomes so.
+        """
         shown = pod.get("status") or {}
         phase = self.phase
         waiting = "PodInitializing" if self._init and self.sandbox else "ContainerCreating"
@@ -143,9 +177,28 @@ class PodState:
             new["initContainerStatuses"] = [
                 one.status(self.uid, waiting, ready=self._init_ready(one)) for one in self._init
             ]
-        if self.over and self._stop is not None and self._stop.deadline:
-            new["reason"], new["message"] = "DeadlineExceeded", _DEADLINE_MESSAGE
-        new["conditions"] = self._conditions(pod, phase)
+        conditions = self._conditions(pod, phase)
+        if self.over and self._ending is not None:
+            new["reason"], new["message"], disruption = self._ending
+            if disruption and not any(one.get("type") == "DisruptionTarget" for one in conditions):
+                conditions.append(
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": disruption,
+                        "message": new["message"],
+                        "lastTransitionTime": format_time(self._now),
+                    }
+                )
+        if not trusted:
+            kept = [
+                one
+                for one in shown.get("conditions") or ()
+                if one.get("type") == "Ready" and one.get("status") == "False"
+            ]
+            if kept and not self.over:
+                conditions = [kept[0] if one["type"] == "Ready" else one for one in conditions]
+        new["conditions"] = conditions
         return new
 
     def _init_ready(self, container: Container) -> bool:

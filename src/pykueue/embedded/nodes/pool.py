@@ -12,10 +12,12 @@ pools:
   topology:                   # further levels below, each within the one above
   - {label: cloud.provider.com/topology-rack, count: 2}
   simulation: {startDelay: 1s-2s, runTime: 10s}
+  life: {failEvery: 30d, failFor: 5m-1h, failAs: crash, reclaimEvery: 6h, reclaimNotice: 30s}
 ```
 
 Everything but `name` and `allocatable` may be left out. `simulation` sets the defaults for the pods of the
-pool's nodes (see `behaviour`); they are annotations of the nodes.
+pool's nodes (see `behaviour`), `life` says how the nodes fail (see `outages`); both are annotations of the
+nodes.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ from pykueue.api.quantity import QuantityError, parse
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.podspec import canonical_amounts
 from pykueue.embedded.kinds.podvalidation import validate_taints
-from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, Behaviour, BehaviourError, read_fields
+from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, BehaviourError, read_fields
 from pykueue.embedded.nodes.behaviour import as_annotations as behaviour_annotations
+from pykueue.embedded.nodes.outages import as_annotations as outage_annotations
+from pykueue.embedded.nodes.outages import read_fields as read_outages
 from pykueue.kube.client import Client, Object
 from pykueue.kube.resources import NODES
 from pykueue.kube.transport import Transport
@@ -68,6 +72,16 @@ class Simulation(_Strict):
     ignores_sigterm: bool | None = None
 
 
+class Life(_Strict):
+    """How the nodes of a pool fail and are taken back; nothing happens to them of which nothing is said."""
+
+    fail_every: str | int | float | None = None
+    fail_for: str | int | float | None = None
+    fail_as: str | None = None
+    reclaim_every: str | int | float | None = None
+    reclaim_notice: str | int | float | None = None
+
+
 class Level(_Strict):
     """A level of topology: a label, and how many values it has within each value of the level above."""
 
@@ -89,6 +103,7 @@ class NodePool(_Strict):
     zones: list[str] = []
     topology: list[Level] = []
     simulation: Simulation = msgspec.field(default_factory=Simulation)
+    life: Life = msgspec.field(default_factory=Life)
     #: Taken from the file's top.
     seed: str = ""
 
@@ -98,7 +113,10 @@ class NodePool(_Strict):
 
     def _node(self, number: int) -> Object:
         name = f"{self.name}-{number}"
-        said = behaviour_annotations(_behaviour(self.simulation))
+        said = {
+            **behaviour_annotations(read_fields(_texts(self.simulation))),
+            **outage_annotations(read_outages(_texts(self.life))),
+        }
         allocatable = dict(canonical_amounts(self.allocatable))
         spec: Object = {}
         if self.taints:
@@ -158,6 +176,7 @@ class _File(_Strict):
 #: Where in the file -> the section that stands there; the first that matches counts.
 _SECTIONS: dict[str, type[_Strict]] = {
     r"\.simulation$": Simulation,
+    r"\.life$": Life,
     r"\.topology\[\d+\]$": Level,
     r"^pools\[\d+\]$": NodePool,
     r"^$": _File,
@@ -173,15 +192,16 @@ _WORDS = {
 }
 
 
-def _behaviour(simulation: Simulation) -> Behaviour:
+def _texts(section: _Strict) -> dict[str, str]:
+    """What a section says, as annotations would."""
     texts: dict[str, str] = {}
-    for field in simulation.__struct_fields__:
-        value = getattr(simulation, field)
+    for field in section.__struct_fields__:
+        value = getattr(section, field)
         if isinstance(value, bool):
             texts[field] = "true" if value else "false"
         elif value is not None:
             texts[field] = value if isinstance(value, str) else f"{value:g}"
-    return read_fields(texts)
+    return texts
 
 
 def load_pools(path: str | Path) -> list[NodePool]:
@@ -270,9 +290,13 @@ def _check(pool: NodePool, path: str) -> str:
         if level.count < 1:
             return f"{path}.topology[{position}].count: {level.count} is not at least 1"
     try:
-        _behaviour(pool.simulation)
+        read_fields(_texts(pool.simulation))
     except BehaviourError as error:
         return f"{path}.simulation.{error}"
+    try:
+        read_outages(_texts(pool.life))
+    except BehaviourError as error:
+        return f"{path}.life.{error}"
     return ""
 
 

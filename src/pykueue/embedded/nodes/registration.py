@@ -1,10 +1,16 @@
-"""What a simulated node's kubelet says of its node: conditions, addresses, versions, heartbeats."""
+"""What a node's kubelet says of its node: conditions, addresses, versions, Leases.
+
+Leases are renewed four times in the time they last, as on any cluster. Those of a cluster last 40 s; ours
+last a day, as 10 000 nodes would otherwise keep an idle machine busy with saying that nothing happened. What
+is lost by it is nothing: an agent that knows when its node fails shortens the Lease to the usual time, as
+its last word, and from there on everything runs as on a cluster.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pykueue.api.times import format_micro_time, format_time
+from pykueue.api.times import format_micro_time, format_time, parse_time
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.resources import LEASES, NODES
@@ -12,9 +18,12 @@ from pykueue.kube.resources import LEASES, NODES
 Object = dict[str, Any]
 
 KUBELET_VERSION = "v1.32.5"
+#: Annotation of a Node: "process" when its containers are processes of this machine.
+RUNTIME = "pykueue.io/runtime"
 LEASE_NAMESPACE = "kube-node-lease"
-#: Seconds after which a missing heartbeat counts.
-LEASE_DURATION = 40
+#: Seconds that the Lease of a node lasts, and that of one that will not be heard of again.
+LEASE_DURATION = 86400
+LAST_LEASE_DURATION = 40
 
 _LABELS = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
 _PRESSURES = (
@@ -22,10 +31,16 @@ _PRESSURES = (
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 )
-_CONDITIONS = (
-    *((kind, "False", reason, message) for kind, reason, message in _PRESSURES),
-    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
-)
+_READY = ("KubeletReady", "kubelet is posting ready status")
+_NOT_READY = "KubeletNotReady"
+#: Reasons of conditions that are the kubelet's to change: its own, and those of its silence.
+_OURS = {
+    *(reason for _, reason, _ in _PRESSURES),
+    _READY[0],
+    _NOT_READY,
+    "NodeStatusUnknown",
+    "NodeStatusNeverUpdated",
+}
 
 
 def internal_address(node: Object) -> str:
@@ -36,10 +51,24 @@ def internal_address(node: Object) -> str:
     return ""
 
 
-async def register(client: Client, node: Object, address: str, now: float) -> Object | None:
-    """Bring the node's labels and status to what a healthy kubelet says; the node as written, if it was.
+def is_ready(node: Object) -> bool:
+    """Whether the node's condition Ready is True."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
-    A Ready condition that somebody else set (any reason but the kubelet's) stays as it is.
+
+def runs_processes(node: Object) -> bool:
+    """Whether the node's containers are processes of this machine, and not simulated."""
+    return (node["metadata"].get("annotations") or {}).get(RUNTIME) == "process"
+
+
+async def register(
+    client: Client, node: Object, address: str, now: float, *, trouble: str = ""
+) -> Object | None:
+    """Bring the node's labels and status to what its kubelet says; the node as written, if it was.
+
+    `trouble` is why the node is not ready, if it is not. A condition that somebody else set (any reason but
+    a kubelet's) stays as it is.
     """
     metadata, status = node["metadata"], node.get("status") or {}
     name = metadata["name"]
@@ -51,30 +80,15 @@ async def register(client: Client, node: Object, address: str, now: float) -> Ob
     if missing:
         written = await client.patch(NODES, name, None, {"metadata": {"labels": missing}})
         metadata = written["metadata"]
-    wanted = _status(status, name, address, now)
+    wanted = _status(status, name, address, now, trouble)
     if wanted != status:
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": wanted}
         written = await client.patch(NODES, name, None, patch, subresource="status")
     return written
 
 
-def _status(status: Object, name: str, address: str, now: float) -> Object:
-    stamp = format_time(now)
-    conditions = list(status.get("conditions") or ())
-    present = {one.get("type") for one in conditions}
-    for kind, value, reason, message in _CONDITIONS:
-        if kind not in present:
-            conditions.append(
-                {
-                    "type": kind,
-                    "status": value,
-                    "reason": reason,
-                    "message": message,
-                    "lastHeartbeatTime": stamp,
-                    "lastTransitionTime": stamp,
-                }
-            )
-    new = {**status, "conditions": conditions}
+def _status(status: Object, name: str, address: str, now: float, trouble: str) -> Object:
+    new = {**status, "conditions": _conditions(status.get("conditions") or (), format_time(now), trouble)}
     if not internal_address({"status": status}):
         given = [one for one in status.get("addresses") or () if one.get("type") != "InternalIP"]
         if not any(one.get("type") == "Hostname" for one in given):
@@ -86,6 +100,34 @@ def _status(status: Object, name: str, address: str, now: float) -> Object:
     if status.get("allocatable") and not status.get("capacity"):
         new["capacity"] = status["allocatable"]
     return new
+
+
+def _conditions(shown: Any, stamp: str, trouble: str) -> list[Object]:
+    ready = ("Ready", "False", _NOT_READY, trouble) if trouble else ("Ready", "True", *_READY)
+    wanted = {kind: ("False", reason, message) for kind, reason, message in _PRESSURES}
+    wanted[ready[0]] = ready[1:]
+    conditions: list[Object] = []
+    for one in shown:
+        said = wanted.pop(one.get("type"), None)
+        has = (one.get("status"), one.get("reason"), one.get("message"))
+        if said is None or said == has or one.get("reason") not in _OURS:
+            conditions.append(one)
+            continue
+        since = one.get("lastTransitionTime") if one.get("status") == said[0] else None
+        conditions.append(_condition(one["type"], said, stamp, since or stamp))
+    return conditions + [_condition(kind, said, stamp, stamp) for kind, said in wanted.items()]
+
+
+def _condition(kind: str, said: tuple[str, ...], stamp: str, since: str) -> Object:
+    value, reason, message = said
+    return {
+        "type": kind,
+        "status": value,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": stamp,
+        "lastTransitionTime": since,
+    }
 
 
 def _node_info(name: str) -> Object:
@@ -103,18 +145,35 @@ def _node_info(name: str) -> Object:
     }
 
 
-async def beat(client: Client, node: str, now: float) -> None:
-    """Renew the node's Lease, creating it the first time."""
-    renewed = format_micro_time(now)
+async def renew(client: Client, node: Object, lease: Object | None, now: float, duration: int) -> float:
+    """See to it that the node's Lease holds for `duration` seconds; seconds until it wants that again.
+
+    `lease` is the Lease as far as it is known.
+    """
+    metadata = node["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": metadata["name"], "uid": metadata["uid"]}
+    if lease is not None:
+        spec = lease.get("spec") or {}
+        left = _renewed(spec) + duration / 4 - now
+        owned = lease["metadata"].get("ownerReferences") == [owner]
+        if left > 0 and owned and spec.get("leaseDurationSeconds") == duration:
+            return left
+    spec = {
+        "holderIdentity": metadata["name"],
+        "leaseDurationSeconds": duration,
+        "renewTime": format_micro_time(now),
+    }
+    change = {"metadata": {"ownerReferences": [owner]}, "spec": spec}
     try:
-        await client.patch(LEASES, node, LEASE_NAMESPACE, {"spec": {"renewTime": renewed}})
+        await client.patch(LEASES, metadata["name"], LEASE_NAMESPACE, change)
     except ApiError as error:
         if not error.not_found:
             raise
-        lease = {
-            "apiVersion": LEASES.api_version,
-            "kind": LEASES.kind,
-            "metadata": {"name": node, "namespace": LEASE_NAMESPACE},
-            "spec": {"holderIdentity": node, "leaseDurationSeconds": LEASE_DURATION, "renewTime": renewed},
-        }
-        await client.create(LEASES, lease)
+        names = {"name": metadata["name"], "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]}
+        new = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": names, "spec": spec}
+        await client.create(LEASES, new)
+    return duration / 4
+
+
+def _renewed(lease: Object) -> float:
+    return parse_time(lease["renewTime"]) if lease.get("renewTime") else 0.0

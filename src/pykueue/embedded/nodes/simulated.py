@@ -17,8 +17,10 @@ from pykueue.clock import Clock
 from pykueue.embedded.nodes.addresses import Addresses
 from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, Behaviour, Program, read
 from pykueue.embedded.nodes.containers import NEW
+from pykueue.embedded.nodes.keeper import NodeKeeper
 from pykueue.embedded.nodes.life import PodLife
-from pykueue.embedded.nodes.registration import beat, internal_address, register
+from pykueue.embedded.nodes.outages import CRASH
+from pykueue.embedded.nodes.registration import LEASE_DURATION, internal_address, is_ready
 from pykueue.embedded.nodes.siblings import Families
 from pykueue.kube.client import Client, Object
 from pykueue.kube.controller import Controller
@@ -31,7 +33,6 @@ from pykueue.kube.transport import Transport
 #: Annotation of a Node: "false" leaves it to somebody else.
 SIMULATED = DOMAIN + "simulated"
 POD_NETWORK = "10.0.0.0/9"
-NODE_NETWORK = "172.16.0.0/12"
 #: Writes that may be under way at the same time.
 WORKERS = 16
 #: Seconds by which a timer may fire early: a time since 1970 has no finer grain.
@@ -44,8 +45,8 @@ log = logging.getLogger(__name__)
 class SimulatedNodes:
     """Runs the pods of all simulated nodes until cancelled.
 
-    `heartbeat` is the time in seconds between renewals of each node's Lease, None for none at all. With
-    `events` pods get the events a kubelet gives them.
+    `lease_duration` is how long the nodes' Leases last, in seconds. With `events` pods get the events a
+    kubelet gives them.
     """
 
     def __init__(
@@ -54,13 +55,12 @@ class SimulatedNodes:
         clock: Clock,
         rng: random.Random,
         *,
-        heartbeat: float | None = None,
+        lease_duration: int = LEASE_DURATION,
         events: bool = True,
     ) -> None:
         self._clock = clock
         self._client = Client(transport, clock=clock)
         self._recorder = EventRecorder(self._client, clock, "kubelet", rng) if events else None
-        self._heartbeat = heartbeat
         self._informers = InformerFactory(self._client, clock=clock)
         self._pods = self._informers.informer(PODS)
         self._nodes = self._informers.informer(NODES)
@@ -73,15 +73,20 @@ class SimulatedNodes:
         self._keys: dict[str, Key] = {}
         self._defaults: dict[str, Behaviour] = {}
         self._pod_addresses = Addresses(POD_NETWORK)
-        self._node_addresses = Addresses(NODE_NETWORK)
         #: What is being noted in the cache is our own doing, and nothing to look at again.
         self._noting = False
         ready = (self._informers.synced,)
         self._pod_work: Controller[Key] = Controller(
             "kubelet", self._sync_pod, clock=clock, workers=WORKERS, wait_for=ready
         )
-        self._node_work: Controller[str] = Controller(
-            "node registration", self._sync_node, clock=clock, workers=4, wait_for=ready
+        self._keeper = NodeKeeper(
+            self._client,
+            self._informers,
+            clock,
+            is_simulated,
+            self._wake_pods,
+            self._recorder,
+            lease_duration=lease_duration,
         )
         self._nodes.on_event(self._on_node)
         self._pods.on_event(self._on_pod)
@@ -90,12 +95,10 @@ class SimulatedNodes:
         """Simulate until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informers.run())
-            group.create_task(self._node_work.run())
+            group.create_task(self._keeper.run())
             group.create_task(self._pod_work.run())
             if self._recorder is not None:
                 group.create_task(self._recorder.run())
-            if self._heartbeat is not None:
-                group.create_task(self._beat(self._heartbeat))
 
     # What the watches tell
 
@@ -104,16 +107,12 @@ class SimulatedNodes:
         assert node is not None
         name = node["metadata"]["name"]
         self._defaults.pop(name, None)
-        if new is None:
-            self._node_addresses.release(internal_address(node))
-            return
-        address = internal_address(new)
-        if address:
-            self._node_addresses.reserve(address)
-        self._node_work.queue.add(name)
-        if old is None:
-            for pod in self._pods.by_index("node", name):
-                self._pod_work.queue.add(_key(pod))
+        if old is not None and new is not None and is_ready(old) != is_ready(new):
+            self._wake_pods(name)
+
+    def _wake_pods(self, node: str) -> None:
+        for pod in self._pods.by_index("node", node):
+            self._pod_work.queue.add(_key(pod))
 
     def _on_pod(self, _type: str, old: Object | None, new: Object | None) -> None:
         if new is None:
@@ -159,30 +158,6 @@ class SimulatedNodes:
 
     # Nodes
 
-    def _node(self, name: str) -> Object | None:
-        """The node, if its pods are ours to run."""
-        node: Object | None = self._nodes.get(None, name)
-        if node is None or (node["metadata"].get("annotations") or {}).get(SIMULATED) == "false":
-            return None
-        return node
-
-    async def _sync_node(self, name: str) -> float | None:
-        node = self._node(name)
-        if node is None:
-            return None
-        address = internal_address(node)
-        taken = "" if address else self._node_addresses.take()
-        try:
-            written = await register(self._client, node, address or taken, self._clock.time())
-        except BaseException:
-            self._node_addresses.release(taken)
-            raise
-        if written is not None:
-            self._nodes.note(written)
-            for pod in self._pods.by_index("node", name):
-                self._pod_work.queue.add(_key(pod))
-        return None
-
     def _node_defaults(self, node: Object) -> Behaviour:
         name = node["metadata"]["name"]
         found = self._defaults.get(name)
@@ -192,28 +167,24 @@ class SimulatedNodes:
             self._complain(node, wrong)
         return found
 
-    async def _beat(self, interval: float) -> None:
-        while True:
-            started = self._clock.time()
-            for node in self._nodes.list():
-                name = node["metadata"]["name"]
-                if self._node(name) is None:
-                    continue
-                try:
-                    await beat(self._client, name, self._clock.time())
-                except (ApiError, ConnectionError, TimeoutError) as error:
-                    log.info("the lease of node %s could not be renewed: %s", name, error)
-            await self._clock.sleep(started + interval - self._clock.time())
-
     # Pods
 
     async def _sync_pod(self, key: Key) -> float | None:
         pod: Object | None = self._pods.get(*key)
         if pod is None:
             return None
-        node = self._node(pod["spec"].get("nodeName") or "")
-        host = internal_address(node) if node is not None else ""
-        if node is None or not host:
+        name = pod["spec"].get("nodeName") or ""
+        node: Object | None = self._nodes.get(None, name)
+        state = self._keeper.state(name)
+        if node is None or state is None:
+            return None
+        if state.silent:
+            if state.failure == CRASH and (pod.get("status") or {}).get("phase") not in _TERMINAL:
+                life = self._life(pod, node)
+                life.crash(state.since, self._gathered(pod, life))
+            return None
+        host = internal_address(node)
+        if not host:
             return None
         if (pod.get("status") or {}).get("phase") in _TERMINAL:
             ended = self._lives.pop(pod["metadata"]["uid"], None)
@@ -224,8 +195,10 @@ class SimulatedNodes:
         life = self._life(pod, node)
         if pod["metadata"].get("deletionTimestamp") is not None:
             life.observe(pod, self._clock.time())
+        if state.notice is not None:
+            life.shut_down(state.notice, state.last_call)
         following = life.advance(self._clock.time() + _GRAIN, self._gathered(pod, life))
-        pod = await self._write(pod, life, host)
+        pod = await self._write(pod, life, node, host)
         self._tell(pod, life)
         self._count_in(pod, life)
         if life.over:
@@ -253,13 +226,13 @@ class SimulatedNodes:
             return lambda start: start
         return lambda start: self._families.gathered(owner, start, wanted)
 
-    async def _write(self, pod: Object, life: PodLife, host: str) -> Object:
-        """Make the API show the pod as it is now."""
+    async def _write(self, pod: Object, life: PodLife, node: Object, host: str) -> Object:
+        """Make the API show the pod as it is now; whether it is ready nobody tells of a node in trouble."""
         shown = pod.get("status") or {}
         if life.sandbox and not life.address:
             hosted = pod["spec"].get("hostNetwork")
             life.address = shown.get("podIP") or (host if hosted else self._pod_addresses.take())
-        status = life.status(pod, host)
+        status = life.status(pod, host, trusted=is_ready(node))
         if status == shown:
             return pod
         metadata = pod["metadata"]
@@ -335,6 +308,11 @@ class SimulatedNodes:
                 where = f"{metadata['name']}_{metadata['namespace']}({life.uid})"
                 text = f"Back-off restarting failed container {container.name} in pod {where}"
                 self._recorder.event(pod, WARNING, "BackOff", text)
+
+
+def is_simulated(node: Object) -> bool:
+    """Whether the node's pods are ours to run."""
+    return (node["metadata"].get("annotations") or {}).get(SIMULATED) != "false"
 
 
 def _key(pod: Object) -> Key:

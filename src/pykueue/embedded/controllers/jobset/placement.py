@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykueue.api.times import format_time
 from pykueue.clock import Clock
+from pykueue.embedded.controllers.disrupting import disrupt, disruption
 from pykueue.embedded.jobset.admission import exclusive_topology
 from pykueue.embedded.jobset.names import COMPLETION_INDEX, JOB_KEY
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import NODES, PODS
-from pykueue.kube.transport import STRATEGIC_PATCH
+from pykueue.kube.resources import NODES
 
 Object = dict[str, Any]
 #: Namespace, and the `job-key` of a Job.
@@ -72,27 +71,9 @@ class PlacementController:
         return domain
 
     async def _evict(self, pod: Object) -> None:
-        metadata = pod["metadata"]
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "ExclusivePlacementViolation",
-            "message": "the pod is in another topology domain than the first pod of its Job",
-            "lastTransitionTime": format_time(self._clock.time()),
-        }
-        try:
-            await self._client.patch(
-                PODS,
-                metadata["name"],
-                metadata["namespace"],
-                {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": [condition]}},
-                content_type=STRATEGIC_PATCH,
-                subresource="status",
-            )
-            await self._client.delete(PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
-        except ApiError as error:
-            if not error.not_found and not error.conflict:
-                raise
+        message = "the pod is in another topology domain than the first pod of its Job"
+        condition = disruption("ExclusivePlacementViolation", message, self._clock.time())
+        await disrupt(self._client, pod, {"conditions": [condition]})
 
 
 def _is_leader(pod: Object) -> bool:

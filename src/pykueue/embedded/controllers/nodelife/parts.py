@@ -1,0 +1,37 @@
+"""The controllers of this room, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pykueue.clock import Clock
+from pykueue.embedded.controllers.nodelife.eviction import TaintEviction
+from pykueue.embedded.controllers.nodelife.monitor import LEASE_NAMESPACE, NodeMonitor
+from pykueue.embedded.controllers.nodelife.podgc import PodGarbageCollector
+from pykueue.kube.client import Client
+from pykueue.kube.events import EventRecorder
+from pykueue.kube.informer import InformerFactory
+from pykueue.kube.resources import LEASES, NODES, PODS
+
+
+class Component(Protocol):
+    """Something that works until cancelled."""
+
+    async def run(self) -> None: ...
+
+
+def node_controllers(
+    client: Client, informers: InformerFactory, recorder: Callable[[str], EventRecorder], clock: Clock
+) -> tuple[Component, ...]:
+    """Everything that looks after nodes and their pods; `recorder` makes one for a component's events."""
+    nodes, pods = informers.informer(NODES), informers.informer(PODS)
+    leases = informers.informer(LEASES, LEASE_NAMESPACE)
+    node_events, taint_events = recorder("node-controller"), recorder("taint-eviction-controller")
+    return (
+        node_events,
+        taint_events,
+        NodeMonitor(client, nodes, leases, pods, node_events, clock),
+        TaintEviction(client, nodes, pods, taint_events, clock),
+        PodGarbageCollector(client, nodes, pods, clock),
+    )
