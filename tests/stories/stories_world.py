@@ -61,11 +61,13 @@ class Story:
     async def wait(self, seconds: float = 5.0) -> None:
         await self.clock.sleep(seconds)
 
-    async def patch(self, resource: Resource, name: str, patch: Any) -> Object:
+    async def patch(
+        self, resource: Resource, name: str, patch: Any, subresource: str | None = None
+    ) -> Object:
         """Merge a patch, or carry out a list of JSON patch operations."""
         kind = {"content_type": JSON_PATCH} if isinstance(patch, list) else {}
         namespace = self.namespace if resource.namespaced else None
-        return await self.client.patch(resource, name, namespace, patch, **kind)
+        return await self.client.patch(resource, name, namespace, patch, subresource=subresource, **kind)
 
     async def delete(self, resource: Resource, name: str) -> None:
         namespace = self.namespace if resource.namespaced else None
