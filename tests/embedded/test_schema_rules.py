@@ -141,7 +141,7 @@ def test_old_elements_correspond_by_key_only() -> None:
     schema = kind(
         {
             "type": "object",
-            "properties": {"keyed": keyed, "atomic": {"type": "array", "items": element}, "map": by_name},
+            "properties": {"keyed": keyed, "map": by_name},
         }
     )
     small, large, other = {"name": "a", "size": 1}, {"name": "a", "size": 2}, {"name": "b", "size": 0}
@@ -149,7 +149,6 @@ def test_old_elements_correspond_by_key_only() -> None:
     assert said(schema, {"keyed": [other, small]}, {"keyed": [large]}) == [
         ("spec.keyed[1]", 'Invalid value: "object": only grows')
     ]
-    assert said(schema, {"atomic": [small]}, {"atomic": [large]}) == []
     assert said(schema, {"map": {"k": small}}, {"map": {"k": large}}) == [
         ("spec.map.k", 'Invalid value: "object": only grows')
     ]
@@ -279,7 +278,7 @@ def test_functions(rule: str) -> None:
             rule,
             q=STRING,
             url=STRING,
-            l={"type": "array", "items": INTEGER},
+            l={"type": "array", "items": INTEGER, "maxItems": 9},
             at={**STRING, "format": "date-time"},
             f={"type": "number"},
             none=INTEGER,
@@ -340,3 +339,80 @@ def test_rules_that_may_not_be_installed(raw: Any, field: str | None, words: str
     where = "s.properties[spec].x-kubernetes-validations[0]"
     assert cause.field == (where if field is None else f"{where}.{field}")
     assert words in cause.message
+
+
+def refused(spec: dict[str, Any]) -> list[tuple[str, str]]:
+    openapi = {"type": "object", "properties": {"spec": spec}}
+    return [(one.field, one.message) for one in check_custom_schema(openapi, "schema")]
+
+
+NUMBERS = {"type": "array", "items": INTEGER}
+PAIRS = "self.all(x, self.all(y, x >= y))"
+
+
+@pytest.mark.parametrize(
+    ("spec", "factor"),
+    [
+        ({**NUMBERS, "x-kubernetes-validations": [{"rule": PAIRS}]}, "more than 100x"),
+        ({**NUMBERS, "maxItems": 2000, "x-kubernetes-validations": [{"rule": PAIRS}]}, "2.8x"),
+        ({**NUMBERS, "maxItems": 1000, "x-kubernetes-validations": [{"rule": PAIRS}]}, ""),
+        ({**NUMBERS, "x-kubernetes-validations": [{"rule": "self.all(x, x > 0)"}]}, ""),
+        (objects("self.a.contains(self.b)", a=STRING, b=STRING), "more than 100x"),
+        (objects("self.a.contains(self.b)", a={**STRING, "maxLength": 63}, b=STRING), ""),
+        (objects("self.a.contains('x')", a=STRING), ""),
+        (
+            {**NUMBERS, "x-kubernetes-validations": [{"rule": "self.map(x, x * 2).filter(x, x > 1) != []"}]},
+            "5.0x",
+        ),
+    ],
+)
+def test_rules_that_could_take_too_long_are_refused(spec: dict[str, Any], factor: str) -> None:
+    said = refused(spec)
+    if not factor:
+        assert said == []
+    else:
+        assert (
+            f"estimated rule cost exceeds budget by factor of {factor} (try simplifying the rule"
+            in said[0][1]
+        )
+        assert said[0][0].endswith("x-kubernetes-validations[0].rule")
+
+
+def test_texts_that_grow_by_themselves_are_refused() -> None:
+    rule = "size(x23) > 0"
+    for step in range(23, 0, -1):
+        rule = f"cel.bind(x{step}, x{step - 1} + x{step - 1}, {rule})"
+    assert "more than 100x" in refused(objects(f"cel.bind(x0, self.a, {rule})", a=STRING))[0][1]
+
+
+def test_the_rules_of_a_schema_share_a_budget() -> None:
+    dear = {**NUMBERS, "maxItems": 1500, "x-kubernetes-validations": [{"rule": PAIRS}, {"rule": PAIRS}]}
+    said = refused({"type": "object", "properties": {f"p{n}": dear for n in range(6)}})
+    assert said[-1][0] == "schema"
+    assert "estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of" in said[-1][1]
+
+
+def test_old_values_cannot_be_told_in_lists_without_keys() -> None:
+    element = objects("self.a == oldSelf.a", a=INTEGER)
+    assert refused({"type": "array", "items": element}) == [
+        (
+            "schema.properties[spec].items.x-kubernetes-validations[0].rule",
+            'Invalid value: "self.a == oldSelf.a": oldSelf cannot be used on the uncorrelatable portion of the '
+            "schema within schema.properties[spec]",
+        )
+    ]
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}
+    assert refused({"type": "array", "items": {**element, "required": ["a"]}, **keyed}) == []
+
+
+def test_a_rule_that_goes_on_for_too_long_is_cut_off() -> None:
+    schema = kind(
+        {**NUMBERS, "maxItems": 1000, "x-kubernetes-validations": [{"rule": PAIRS, "message": "no"}]}
+    )
+    assert said(schema, [1] * 90) == []
+    assert said(schema, [1] * 900) == [
+        (
+            "spec",
+            'Invalid value: "array": operation cancelled: actual cost limit exceeded evaluating rule: no',
+        )
+    ]

@@ -21,6 +21,14 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional
 
 from pykueue.embedded.apiserver import cel_strings as cel_strings
+from pykueue.embedded.apiserver.cel_cost import (
+    RULE_BUDGET,
+    SCHEMA_BUDGET,
+    Shape,
+    estimate,
+    occurrences,
+    shape_of,
+)
 from pykueue.embedded.apiserver.cel_functions import extension
 from pykueue.embedded.apiserver.cel_library import rewrite
 from pykueue.embedded.apiserver.cel_reads import Reads, project, reads_of
@@ -90,6 +98,10 @@ class Program:
         """Whether it compares with the old value."""
         return "oldSelf" in self._reads or self.optional_old
 
+    def cost(self, shapes: Mapping[str, Shape]) -> float:
+        """The most it costs once, over variables of these shapes."""
+        return estimate(self._compiled.serialize(), shapes)
+
     def returns(self, kind: Any) -> bool:
         """Whether the result may be of a CEL type."""
         found = self._compiled.return_type()
@@ -123,7 +135,10 @@ class Program:
         return self._evaluate({name: project(values[name], reads) for name, reads in self._reads.items()})
 
     def _evaluate(self, data: Mapping[str, Any]) -> tuple[Any, str]:
-        result = self._compiled.eval(data=data)
+        try:
+            result = self._compiled.eval(data=data)
+        except RuntimeError as error:  # it went through more than the library allows one evaluation
+            return None, _fault(error)
         found = result.value()
         # Errors are values too: texts of the type ERROR.
         if found is True or found is False:
@@ -142,13 +157,23 @@ class Program:
         held = self._held
         if key in held:
             return True
-        if self._compiled.eval(data=projected).value() is not True:
+        try:
+            if self._compiled.eval(data=projected).value() is not True:
+                return False
+        except RuntimeError:
             return False
         if len(key) <= _MOST_REMEMBERED_BYTES:
             if len(held) >= _MOST_REMEMBERED:
                 held.clear()
             held.add(key)
         return True
+
+
+def _fault(error: RuntimeError) -> str:
+    text = str(error).removeprefix("INTERNAL: ").removesuffix(" [INTERNAL]")
+    if text == "Iteration budget exceeded":
+        return "operation cancelled: actual cost limit exceeded"
+    return text
 
 
 @dataclass(slots=True)
@@ -376,9 +401,46 @@ def escape(name: str) -> str:
 # Rules that may be installed
 
 
-def check_rules(raw: Any, node: Node, path: str) -> list[Cause]:
-    """Why the x-kubernetes-validations of one place are refused; `path` is where they stand."""
+class Costs:
+    """What the rules of one schema may cost together."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def causes(self, path: str) -> list[Cause]:
+        """The cause when it is too much."""
+        if self.total <= SCHEMA_BUDGET:
+            return []
+        return [
+            forbidden(
+                path,
+                "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds "
+                f"budget by factor of {_factor(self.total / SCHEMA_BUDGET)} {_SIMPLER}",
+            )
+        ]
+
+
+_SIMPLER: Final = (
+    "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and "
+    "strings are declared)"
+)
+
+
+def _factor(factor: float) -> str:
+    return "more than 100x" if factor > 100 else f"{factor:.1f}x"
+
+
+def check_rules(
+    raw: Any, node: Node, path: str, times: float | None, uncorrelated: str, costs: Costs
+) -> list[Cause]:
+    """Why the x-kubernetes-validations of one place are refused.
+
+    `path` is where they stand, `times` how often the place may be in an object, if limited, `uncorrelated`
+    the path of the list around it whose old elements cannot be told from new ones.
+    """
     causes: list[Cause] = []
+    shape = shape_of(node)
+    shapes = {"self": shape, "oldSelf": shape, "_old": Shape(1, element=shape)}
     for index, one in enumerate(raw):
         where = f"{path}[{index}]"
         if not isinstance(one, dict):
@@ -400,6 +462,14 @@ def check_rules(raw: Any, node: Node, path: str) -> list[Cause]:
             if not program.returns(kind):
                 word = "bool" if name == "rule" else "string"
                 causes.append(invalid(f"{where}.{name}", text, f"must evaluate to a {word}"))
+            cost = program.cost(shapes) * (occurrences(node) if times is None else times)
+            costs.total += cost
+            if cost > RULE_BUDGET:
+                detail = f"estimated {name} cost exceeds budget by factor of {_factor(cost / RULE_BUDGET)}"
+                causes.append(forbidden(f"{where}.{name}", f"{detail} {_SIMPLER}"))
+            if uncorrelated and program.transition and not optional_old:
+                detail = "oldSelf cannot be used on the uncorrelatable portion of the schema within"
+                causes.append(invalid(f"{where}.{name}", text, f"{detail} {uncorrelated}"))
             if "__" not in str(text):
                 causes.extend(_undeclared(program, node, f"{where}.{name}", str(text)))
         message = one.get("message")

@@ -7,10 +7,11 @@ cluster refuses for expensive rules is accepted here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pykueue.embedded.apiserver.builtin_schemas import OBJECT_META, definition_node, metadata_definitions
-from pykueue.embedded.apiserver.cel import check_rules
+from pykueue.embedded.apiserver.cel import Costs, check_rules
 from pykueue.embedded.apiserver.schema_compile import compile_validator, convert
 from pykueue.embedded.apiserver.schema_formats import go_pattern, pattern_is_native
 from pykueue.embedded.apiserver.schema_node import ABSENT, Node, node_of, structural_node
@@ -56,7 +57,10 @@ def check_custom_schema(openapi: Any, path: str) -> list[Cause]:
     _check_metadata(openapi, path, causes)
     if not causes:
         _check_defaults(openapi, path, causes)
-        _check_rules(openapi, structural_node(openapi, definition_node(OBJECT_META)), path, causes)
+        costs = Costs()
+        node = structural_node(openapi, definition_node(OBJECT_META))
+        _check_rules(openapi, node, path, _Around(), costs, causes)
+        causes.extend(costs.causes(path))
     return causes
 
 
@@ -290,13 +294,31 @@ def _check_default(schema: Mapping[str, Any], path: str, causes: list[Cause]) ->
         causes.append(invalid(f"{path}.default", value, "must be a value that the schema accepts"))
 
 
-def _check_rules(schema: Mapping[str, Any], node: Node, path: str, causes: list[Cause]) -> None:
-    """Rules must compile, and read only what the schema has."""
+@dataclass(frozen=True)
+class _Around:
+    """What surrounds a place with rules."""
+
+    #: How often the place may be in an object; None where nothing limits it.
+    times: float | None = 1
+    #: The path of the list whose old and new elements do not correspond, if the place is within one.
+    uncorrelated: str = ""
+
+
+def _check_rules(
+    schema: Mapping[str, Any], node: Node, path: str, around: _Around, costs: Costs, causes: list[Cause]
+) -> None:
+    """Rules must compile, read only what the schema has, and not cost too much."""
     rules = schema.get("x-kubernetes-validations")
     if rules:
-        causes.extend(check_rules(rules, node, f"{path}.x-kubernetes-validations"))
+        where = f"{path}.x-kubernetes-validations"
+        causes.extend(check_rules(rules, node, where, around.times, around.uncorrelated, costs))
     for name, inner in (schema.get("properties") or {}).items():
-        _check_rules(inner, node.properties[name], f"{path}.properties[{name}]", causes)
+        _check_rules(inner, node.properties[name], f"{path}.properties[{name}]", around, costs, causes)
     for key, below in (("items", node.items), ("additionalProperties", node.values)):
         if isinstance(schema.get(key), dict) and below is not None:
-            _check_rules(schema[key], below, f"{path}.{key}", causes)
+            limited = around.times is not None and node.limit is not None
+            times = (around.times or 0) * (node.limit or 0) if limited else None
+            uncorrelated = around.uncorrelated
+            if key == "items" and node.list_type != "map":
+                uncorrelated = uncorrelated or path
+            _check_rules(schema[key], below, f"{path}.{key}", _Around(times, uncorrelated), costs, causes)

@@ -46,6 +46,8 @@ class Node:
     merge_key: str = ""
     retains_keys: bool = False
     replaces: bool = False
+    #: The most characters, elements or entries a value may have, where the schema says so.
+    limit: int | None = None
     #: `x-kubernetes-validations` of the place.
     rules: tuple[Mapping[str, Any], ...] = ()
 
@@ -91,6 +93,7 @@ def node_of(schema: Mapping[str, Any], metadata: Node) -> Node:
         list_type=schema.get("x-kubernetes-list-type") or "atomic",
         list_keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()),
         atomic=schema.get("x-kubernetes-map-type") == "atomic",
+        limit=_limit(schema),
         rules=tuple(schema.get("x-kubernetes-validations") or ()),
     )
     if not node.type and not node.properties and node.values is None:
@@ -98,6 +101,21 @@ def node_of(schema: Mapping[str, Any], metadata: Node) -> Node:
     if embedded:
         node.properties = {**node.properties, **_type_and_metadata(metadata)}
     return node
+
+
+_LIMITS: Final = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
+#: The most characters of texts in formats of a known form.
+_FORMAT_LIMITS: Final = {"date": 10, "date-time": 40, "duration": 40, "uuid": 36, "ipv4": 15, "ipv6": 45}
+
+
+def _limit(schema: Mapping[str, Any]) -> int | None:
+    kind = schema.get("type", "")
+    given = schema.get(_LIMITS.get(kind, "maxLength"))
+    if given is None and kind == "string":
+        if schema.get("enum"):
+            return max(len(one) if isinstance(one, str) else 0 for one in schema["enum"])
+        return _FORMAT_LIMITS.get(schema.get("format") or "")
+    return given
 
 
 def walk(node: Node, visit: Callable[[Node], bool]) -> None:
