@@ -14,6 +14,7 @@ import click
 import uvloop
 
 from pykueue.cli.logs import log_options, start_logging
+from pykueue.cli.process import collect_less_often
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
 from pykueue.kube.leases import LeadershipLost
@@ -97,6 +98,7 @@ def manager(
         if print_config:
             click.echo(render(configuration), nl=False)
         else:
+            collect_less_often()
             uvloop.run(run(kubeconfig, configuration))
     except (
         CacheSyncError,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import os
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +13,7 @@ import click
 import uvloop
 
 from pykueue.api.yaml import YamlError
-from pykueue.cli.process import log_to_stderr, until_stopped
+from pykueue.cli.process import collect_less_often, log_to_stderr, until_stopped
 from pykueue.clock import Clock
 from pykueue.cluster import FRAMEWORKS, PARTS, Cluster
 from pykueue.embedded.apiserver.certificates import KeyFileError
@@ -33,9 +32,6 @@ from pykueue.manager.configuration import load as load_configuration
 DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
 #: The store's file in that folder.
 STATE = "state.db"
-#: When to look for unused cycles. Few things here die in cycles, while every search goes through objects that
-#: live long: with Python's own setting a tenth of the time of a write goes into it.
-_GC_THRESHOLD = (50_000, 20, 50)
 
 
 def parse_parts(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -162,7 +158,7 @@ def up(
             if in_memory
             else contextlib.nullcontext(SqliteStore(folder / STATE)) as store
         ):
-            gc.set_threshold(*_GC_THRESHOLD)
+            collect_less_often()
             uvloop.run(run(folder, store, port, pools, configuration, parts))
     except (
         ConfigurationError,

@@ -6,7 +6,7 @@ Source of the rules: reference/kueue-semantics.md 4.2, 4.6 to 4.9 and 11.
 from __future__ import annotations
 
 from pykueue.api import kueue
-from pykueue.api.meta import parse_time
+from pykueue.api.meta import ObjectMeta, parse_time
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
@@ -69,9 +69,11 @@ def _read(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> No
     """Sets what the object says about a workload, wherever it stands."""
     options = state.options
     known = record.shape is not None
-    same_pods = known and record.obj.spec.pod_sets is obj.spec.pod_sets
-    record.obj = obj
     metadata = obj.metadata
+    same_pods = known and (
+        record.obj.spec.pod_sets is obj.spec.pod_sets or _same_spec(record.obj.metadata, metadata)
+    )
+    record.obj = obj
     if not record.uid:
         record.uid = metadata.uid
         record.created = metadata.created
@@ -110,6 +112,11 @@ def _read(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> No
         local = record.local = state.local(record.namespace, name) if name else None
         if local is not None:
             state.journal.put(local.records, record.key, record)
+
+
+def _same_spec(before: ObjectMeta, after: ObjectMeta) -> bool:
+    """Whether the server says that the spec is the same: it counts the changes of a spec as generations."""
+    return 0 < before.generation == after.generation and before.uid == after.uid
 
 
 def _take_quota(state: State, record: Record, facts: Facts) -> None:

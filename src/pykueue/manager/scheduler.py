@@ -124,9 +124,10 @@ class Scheduler:
                     self._timer.cancel()
 
     async def _cycle(self, tasks: asyncio.TaskGroup) -> None:
-        """Cycles until nothing is left to look at; other tasks get their turn after each.
+        """Cycles until nothing is left to look at; after each, other tasks get as much time as it took.
 
-        The engine notices in a cycle that time has passed: what was timed for now gets one in any case.
+        What happens meanwhile is then decided on together: under load cycles become fewer, not slower. The
+        engine notices in a cycle that time has passed: what was timed for now gets one in any case.
         """
         due = self._due is not None and self._clock.time() >= self._due
         while due or self.engine.has_heads():
@@ -134,7 +135,8 @@ class Scheduler:
             started = self._clock.time()
             decisions = self.engine.cycle(started)
             admits = any(isinstance(decision, Admit) for decision in decisions)
-            self._metrics.observer.cycle(self._clock.time() - started, admits)
+            took = max(0.0, self._clock.time() - started)
+            self._metrics.observer.cycle(took, admits)
             for decision in decisions:
                 match decision:
                     case Admit():
@@ -146,7 +148,7 @@ class Scheduler:
                     case Pend():
                         self._pends[decision.key] = decision
                         self._pends_wake.set()
-            await self._clock.sleep(0)
+            await self._clock.sleep(took)
         self._set_timer()
 
     def _set_timer(self) -> None:
