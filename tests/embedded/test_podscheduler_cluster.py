@@ -5,7 +5,7 @@ import random
 from nodes_stage import Flaky, condition, play, pod
 
 from pykueue.embedded.podscheduler import PodScheduler
-from pykueue.kube.resources import EVENTS, NAMESPACES, NODES, PODS, SERVICES
+from pykueue.kube.resources import EVENTS, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pykueue.kube.transport import JSON_PATCH
 
 FULL = (
@@ -131,6 +131,31 @@ def test_a_more_important_pod_takes_the_place_of_a_lesser_one():
         assert scheduled_at(stage, "small") > 35, "the room was made for the other pod"
 
     play(story)
+
+
+def test_a_disruption_budget_turns_preemption_to_other_pods():
+    two = "pools: [{name: n, count: 2, allocatable: {cpu: 4, pods: 110}}]"
+
+    async def story(stage):
+        kept = {"app": "kept"}
+        await stage.create(pod("kept", "sleep", "1000", cpu="3", priority=1, labels=kept, nodeName="n-0"))
+        slow = {"sim_ignores_sigterm": "true"}
+        await stage.create(pod("free", "sleep", "1000", cpu="3", priority=50, nodeName="n-1", **slow))
+        budget = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "b", "namespace": "default"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": kept}},
+        }
+        await stage.client.create(POD_DISRUPTION_BUDGETS, budget)
+        await stage.until(5)
+        await stage.create(pod("high", "sleep", "5", cpu="3", priority=100))
+        await stage.until(6)
+        assert (await stage.pod("high"))["status"]["nominatedNodeName"] == "n-1"
+        assert condition(await stage.pod("free"), "DisruptionTarget") == ("True", "PreemptionByScheduler")
+        assert condition(await stage.pod("kept"), "DisruptionTarget") is None
+
+    play(story, pools=two)
 
 
 def test_a_pod_that_goes_opens_other_nodes_than_its_own():

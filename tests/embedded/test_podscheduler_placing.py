@@ -347,6 +347,54 @@ def test_equals_are_never_pushed_out():
     assert outcome.message.endswith(f"1 {NO_VICTIMS}.")
 
 
+def budget(name, app, allowed, **status):
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
+        "status": {"disruptionsAllowed": allowed, **status},
+    }
+
+
+def test_the_node_where_the_fewest_budgets_are_violated_is_cleared():
+    books = Books(node("n1", cpu="2"), node("n2", cpu="2"))
+    for name, app, priority in (("n1", "kept", 1), ("n1", "free", 1), ("n2", "free", 5), ("n2", "free", 5)):
+        books.put(name, pod(cpu="1", labels={"app": app}, priority=priority))
+    assert books.place(pod(cpu="2", priority=10)).nominated == "n1"
+    books.cluster.budgets.put(budget("b", "kept", 0))
+    assert books.place(pod(cpu="2", priority=10)).nominated == "n2", "although its pods are more important"
+    books.cluster.budgets.put(budget("b", "kept", 1))
+    assert books.place(pod(cpu="2", priority=10)).nominated == "n1"
+    books.cluster.budgets.put(budget("b", "kept", 0, disruptedPods={"p1": "2026-01-01T00:00:00Z"}))
+    assert books.place(pod(cpu="2", priority=10)).nominated == "n1", "that one is allowed to go already"
+    books.cluster.budgets.put(budget("b", "kept", 0))
+    books.cluster.budgets.remove("default", "b")
+    assert books.place(pod(cpu="2", priority=10)).nominated == "n1"
+
+
+def test_on_one_node_the_pods_a_budget_protects_stay_where_others_can_go():
+    books = Books(node("n1", cpu="2"))
+    books.put("n1", pod(cpu="1", labels={"app": "kept"}, priority=1))
+    other = books.put("n1", pod(cpu="1", labels={"app": "free"}, priority=5))
+    books.cluster.budgets.put(budget("b", "kept", 0))
+    assert [one.uid for one in books.place(pod(cpu="1", priority=10)).victims] == [other]
+
+
+def test_a_budget_does_not_save_the_last_pods_there_are():
+    books = Books(node("n1", cpu="1"))
+    kept = books.put("n1", pod(cpu="1", labels={"app": "kept"}, priority=1))
+    books.cluster.budgets.put(budget("b", "kept", 0))
+    assert [one.uid for one in books.place(pod(cpu="1", priority=10)).victims] == [kept]
+
+
+def test_room_kept_for_an_equal_counts_as_taken_when_others_are_pushed_aside():
+    books = Books(node("n1", cpu="2"))
+    low = books.put("n1", pod(cpu="1", priority=1))
+    books.placer.nominate(books.read(pod(cpu="1", priority=10)), "n1")
+    assert [one.uid for one in books.place(pod(cpu="1", priority=10)).victims] == [low]
+    books.placer.nominate(books.read(pod(cpu="1", priority=10)), "n1")
+    assert books.place(pod(cpu="1", priority=10)).nominated == "", "both places are kept now"
+
+
 def test_a_victim_may_be_one_that_repels():
     books = Books(node("n1"))
     repel = {"podAntiAffinity": required(with_app("web"))}

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykueue.api.quantity import QuantityError
 from pykueue.embedded.kinds.podspec import Amounts, amounts_of
+from pykueue.embedded.podscheduler.budgets import Budgets
 from pykueue.embedded.podscheduler.podinfo import PodInfo, Port
 from pykueue.embedded.podscheduler.terms import PodTerm, Relations, Taint, taints
 
@@ -91,6 +92,7 @@ class Cluster:
         self.repelling: dict[PodTerm, NodeCounts] = {}
         #: Pods that hold each weighted term, per node; a required affinity counts with weight 1.
         self.attracting: dict[tuple[int, PodTerm], NodeCounts] = {}
+        self.budgets = Budgets()
         self._infos: dict[str, NodeInfo] = {}
         self._counts: dict[tuple[tuple[PodTerm, ...], bool], NodeCounts] = {}
         self._log: list[int] = []

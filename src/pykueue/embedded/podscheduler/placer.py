@@ -229,13 +229,9 @@ class Placer:
             found = check.refusal(node)
         if found is not None:
             return found
-        waiting = self._nominated.get(node.name)
-        if not waiting:
+        guests = self._guests(pod, node.name)
+        if not guests:
             return None
-        ahead = [one for one in waiting.values() if one.priority >= pod.priority and one.uid != pod.uid]
-        if not ahead:
-            return None
-        guests = [placed_at(one, node.name) for one in ahead]
         for guest in guests:
             self._cluster.add_pod(guest)
         try:
@@ -243,6 +239,17 @@ class Placer:
         finally:
             for guest in guests:
                 self._cluster.remove_pod(guest.uid)
+
+    def _guests(self, pod: PodInfo, node: str) -> list[PodInfo]:
+        """The pods for which room is kept on the node, and which come before this one."""
+        waiting = self._nominated.get(node)
+        if not waiting:
+            return []
+        return [
+            placed_at(one, node)
+            for one in waiting.values()
+            if one.priority >= pod.priority and one.uid != pod.uid
+        ]
 
     def _best(
         self, pod: PodInfo, view: _View, feasible: list[int], default_spread: tuple[Spread, ...]
@@ -279,7 +286,7 @@ class Placer:
             other.terminating and other.priority < pod.priority for other in node.pods.values()
         ):
             return _AWAITS_VICTIMS
-        plan = preemption.plan(self._cluster, pod, refusals, self._rng)
+        plan = preemption.plan(self._cluster, pod, refusals, self._rng, self._guests)
         return plan if isinstance(plan, preemption.Plan) else fit_message(plan)
 
 

@@ -1,11 +1,12 @@
 """Making room: which less important pods must go so that a pod fits.
 
-Rules: reference/cluster-workloads.md, 4.7, "Preemption". Disruption budgets play no part.
+Rules: reference/cluster-workloads.md, 4.7, "Preemption".
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import NamedTuple
 
 from pykueue.api.times import parse_time
@@ -28,6 +29,8 @@ class Plan(NamedTuple):
 
     node: str
     victims: tuple[PodInfo, ...]
+    #: How many of them a disruption budget would rather keep.
+    violations: int
 
 
 def full_refusal(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> Refusal | None:
@@ -41,10 +44,17 @@ def full_refusal(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> Refusal | No
     return RelationCheck(cluster, pod, repelled_by).refusal(node)
 
 
-def plan(cluster: Cluster, pod: PodInfo, refusals: list[Refusal], rng: random.Random) -> Plan | list[Refusal]:
+def plan(
+    cluster: Cluster,
+    pod: PodInfo,
+    refusals: list[Refusal],
+    rng: random.Random,
+    guests: Callable[[PodInfo, str], list[PodInfo]],
+) -> Plan | list[Refusal]:
     """The cheapest way to make room; `refusals` are the nodes' answers so far, in order of the nodes.
 
-    Without any way, why each node cannot be cleared.
+    `guests` are pods for which room is kept on a node, and which come before this one. Without any way, why
+    each node cannot be cleared.
     """
     answers = [NOT_HELPFUL if one.final else NO_VICTIMS for one in refusals]
     if not any(priority < pod.priority for priority in cluster.priorities):
@@ -57,44 +67,54 @@ def plan(cluster: Cluster, pod: PodInfo, refusals: list[Refusal], rng: random.Ra
     found: list[Plan] = []
     for index in (*open_to[offset:], *open_to[:offset]):
         node = cluster.nodes[index]
-        outcome = _clear(cluster, pod, node)
+        outcome = _clear(cluster, pod, node, guests(pod, node.name))
         if isinstance(outcome, Refusal):
             answers[index] = outcome
             continue
-        found.append(Plan(node.name, outcome))
+        found.append(outcome)
         if len(found) == wanted:
             break
     return min(found, key=_cost) if found else answers
 
 
-def _clear(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> tuple[PodInfo, ...] | Refusal:
-    """The fewest important pods that must leave the node, tried out on the books and undone again."""
+def _clear(cluster: Cluster, pod: PodInfo, node: NodeInfo, guests: list[PodInfo]) -> Plan | Refusal:
+    """The fewest important pods that must leave the node, tried out on the books and undone again.
+
+    Those that a disruption budget protects are spared first, then the more important ones.
+    """
     lower = [one for one in node.pods.values() if one.priority < pod.priority]
     if not lower:
         return NO_VICTIMS
+    lower.sort(key=lambda other: (-other.priority, other.started, other.key))
+    protected = cluster.budgets.violated_by(lower)
     gone = {one.uid: one for one in lower}
     for one in lower:
         cluster.remove_pod(one.uid)
+    for one in guests:
+        cluster.add_pod(one)
     try:
         found = full_refusal(cluster, pod, node)
         if found is not None:
             return found
-        for one in sorted(lower, key=lambda other: (-other.priority, other.started, other.key)):
+        for one in sorted(lower, key=lambda other: other.uid not in protected):
             cluster.add_pod(one)
             if full_refusal(cluster, pod, node) is None:
                 del gone[one.uid]
             else:
                 cluster.remove_pod(one.uid)
     finally:
+        for one in guests:
+            cluster.remove_pod(one.uid)
         for one in gone.values():
             cluster.add_pod(one)
-    return tuple(gone.values())
+    return Plan(node.name, tuple(gone.values()), len(protected & gone.keys()))
 
 
-def _cost(found: Plan) -> tuple[int, int, int, float]:
+def _cost(found: Plan) -> tuple[int, int, int, int, float]:
     highest = max(one.priority for one in found.victims)
     started = min(one.started for one in found.victims if one.priority == highest)
     return (
+        found.violations,
         highest,
         sum(one.priority + _PRIORITY_SHIFT for one in found.victims),
         len(found.victims),

@@ -32,7 +32,7 @@ from pykueue.kube.client import Client, Object
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL
 from pykueue.kube.informer import InformerFactory
-from pykueue.kube.resources import NAMESPACES, NODES, PODS, SERVICES
+from pykueue.kube.resources import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pykueue.kube.transport import Transport
 from pykueue.kube.workqueue import WorkQueue
 
@@ -85,6 +85,7 @@ class PodScheduler:
             (PODS, self._on_pod),
             (SERVICES, self._on_service),
             (NAMESPACES, self._on_namespace),
+            (POD_DISRUPTION_BUDGETS, self._on_budget),
         ):
             self._informers.informer(resource).on_event(self._waking(handler))
         self._groups = PodGroups(
@@ -140,6 +141,12 @@ class PodScheduler:
         elif old is None or old["metadata"].get("labels") != new["metadata"].get("labels"):
             self._cluster.set_namespace(new["metadata"]["name"], new["metadata"].get("labels") or {})
             self._arrivals = self._departures = True
+
+    def _on_budget(self, old: Object | None, new: Object | None) -> None:
+        if new is not None:
+            self._cluster.budgets.put(new)
+        elif old is not None:
+            self._cluster.budgets.remove(old["metadata"]["namespace"], old["metadata"]["name"])
 
     def _on_service(self, old: Object | None, new: Object | None) -> None:
         service = new or old
