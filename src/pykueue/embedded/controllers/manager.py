@@ -139,7 +139,7 @@ class Controllers:
                 clock,
             ),
             PlacementController(client, pods, clock),
-            *node_controllers(client, informers, lambda name: recorder(name, client), clock),
+            *node_controllers(client, informers, inventory, lambda name: recorder(name, client), clock),
         )
 
     async def run(self) -> None:

@@ -17,6 +17,7 @@ from pykueue.embedded.kinds import (
     node,
     others,
     pod,
+    policy,
     reviews,
 )
 from pykueue.embedded.kinds.base import Kind, Object
@@ -31,6 +32,7 @@ _MODULES: tuple[ModuleType, ...] = (
     cronjob,
     autoscaling,
     others,
+    policy,
     reviews,
     crd,
 )

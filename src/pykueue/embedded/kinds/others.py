@@ -1,4 +1,4 @@
-"""Built-in kinds of the smaller groups: scheduling, leases, policy, storage, networks, RBAC, extensions."""
+"""Built-in kinds of the smaller groups: scheduling, leases, storage, networks, RBAC, extensions."""
 
 from __future__ import annotations
 
@@ -110,33 +110,6 @@ class RuntimeClass(Kind):
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         return [obj["metadata"]["name"], obj.get("handler", ""), age_cell(obj, now)]
-
-
-class PodDisruptionBudget(Kind):
-    """policy/v1 PodDisruptionBudget."""
-
-    group = "policy"
-    kind = "PodDisruptionBudget"
-    plural = "poddisruptionbudgets"
-    short_names = ("pdb",)
-    subresources = (STATUS,)
-    columns = (
-        NAME_COLUMN,
-        Column("Min Available"),
-        Column("Max Unavailable"),
-        Column("Allowed Disruptions", "integer"),
-        AGE_COLUMN,
-    )
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        spec = obj.get("spec") or {}
-        shown = [spec.get(key) for key in ("minAvailable", "maxUnavailable")]
-        return [
-            obj["metadata"]["name"],
-            *("N/A" if one is None else str(one) for one in shown),
-            (obj.get("status") or {}).get("disruptionsAllowed", 0),
-            age_cell(obj, now),
-        ]
 
 
 class StorageClass(Kind):

@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pykueue.clock import Clock
+from pykueue.embedded.controllers.inventory import Inventory
+from pykueue.embedded.controllers.nodelife.disruption import DisruptionController
 from pykueue.embedded.controllers.nodelife.eviction import TaintEviction
 from pykueue.embedded.controllers.nodelife.monitor import LEASE_NAMESPACE, NodeMonitor
 from pykueue.embedded.controllers.nodelife.podgc import PodGarbageCollector
 from pykueue.kube.client import Client
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
-from pykueue.kube.resources import LEASES, NODES, PODS
+from pykueue.kube.resources import LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS
 
 
 class Component(Protocol):
@@ -22,16 +24,24 @@ class Component(Protocol):
 
 
 def node_controllers(
-    client: Client, informers: InformerFactory, recorder: Callable[[str], EventRecorder], clock: Clock
+    client: Client,
+    informers: InformerFactory,
+    inventory: Inventory,
+    recorder: Callable[[str], EventRecorder],
+    clock: Clock,
 ) -> tuple[Component, ...]:
     """Everything that looks after nodes and their pods; `recorder` makes one for a component's events."""
     nodes, pods = informers.informer(NODES), informers.informer(PODS)
     leases = informers.informer(LEASES, LEASE_NAMESPACE)
+    budgets = informers.informer(POD_DISRUPTION_BUDGETS)
     node_events, taint_events = recorder("node-controller"), recorder("taint-eviction-controller")
+    budget_events = recorder("controllermanager")
     return (
         node_events,
         taint_events,
+        budget_events,
         NodeMonitor(client, nodes, leases, pods, node_events, clock),
         TaintEviction(client, nodes, pods, taint_events, clock),
         PodGarbageCollector(client, nodes, pods, clock),
+        DisruptionController(client, budgets, pods, inventory, budget_events, clock),
     )
