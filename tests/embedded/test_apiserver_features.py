@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from apiserver_harness import CONFIG_MAPS, PODS, config_map, pod
+from apiserver_harness import CONFIG_MAPS, PODS, Api, config_map, pod, with_server
 from prometheus_client.parser import text_string_to_metric_families
 from test_apiserver_http import Web, over_tls
 
@@ -112,3 +112,53 @@ def test_who_am_i_in_the_versions_older_clients_ask(tmp_path: Path) -> None:
             assert review["status"]["userInfo"]["username"] == "kubernetes-admin"
 
     over_tls(tmp_path, story)
+
+
+def test_who_creates_an_object_by_name_owns_its_fields_from_the_start() -> None:
+    """The entries are those of a cluster for `kubectl create`, `label` and `patch`."""
+
+    async def story(api: Api) -> None:
+        made = await api.create(
+            CONFIG_MAPS, config_map("c", {"a": "b"}, k="v", l="w"), fieldManager="kubectl-create"
+        )
+        assert made["metadata"]["managedFields"] == [
+            {
+                "manager": "kubectl-create",
+                "operation": "Update",
+                "apiVersion": "v1",
+                "time": made["metadata"]["creationTimestamp"],
+                "fieldsType": "FieldsV1",
+                "fieldsV1": {
+                    "f:data": {".": {}, "f:k": {}, "f:l": {}},
+                    "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
+                },
+            }
+        ]
+        path = f"{CONFIG_MAPS}/c"
+        patched = await api.patch(path, {"data": {"k": None, "m": "n"}}, fieldManager="kubectl-patch")
+        fields = {one["manager"]: one["fieldsV1"] for one in patched["metadata"]["managedFields"]}
+        assert fields["kubectl-patch"] == {"f:data": {"f:m": {}}}
+        assert fields["kubectl-create"]["f:data"] == {".": {}, "f:l": {}}
+        error = await api.refused(api.apply(path, config_map("c", l="z", m="q"), "kubectl"))
+        assert error.message == (
+            'Apply failed with 2 conflicts: conflicts with "kubectl-create" using v1:\n- .data.l\n'
+            'conflicts with "kubectl-patch" using v1:\n- .data.m'
+        )
+        spec = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
+        job = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": "j"},
+            "spec": {"template": {"spec": spec}},
+        }
+        made = await api.create("/apis/batch/v1/namespaces/default/jobs", job, fieldManager="kubectl-create")
+        (entry,) = made["metadata"]["managedFields"]
+        owned = entry["fieldsV1"]["f:spec"]
+        assert "." not in owned
+        assert "f:selector" not in owned
+        assert set(owned["f:template"]) == {"f:spec"}
+        assert owned["f:template"]["f:spec"]["f:containers"]['k:{"name":"main"}']["f:image"] == {}
+        # Controllers create many and say nothing: these are not tracked before somebody applies.
+        assert "managedFields" not in (await api.create(CONFIG_MAPS, config_map("d")))["metadata"]
+
+    with_server(story)

@@ -2,7 +2,8 @@
 
 Everyone owns the fields they set. An apply takes over no field of another without `force`, and removes the
 fields that the same manager applied before and leaves out now, unless someone else owns them. Ordinary
-updates are tracked from the first apply on.
+updates are tracked from the first apply on, or from a create that names its manager: programs that apply
+or that people use do, and it costs too much for the masses of objects that controllers create.
 
 Source: reference/kubernetes-api-machinery.md, section 12.
 """
@@ -95,6 +96,8 @@ def apply(
             raise _conflict(conflicts)
     if previous is not None and previous.fields == fields and not changes:
         entry = previous
+    elif tracked and not changes:
+        entry = replace(entry, time="" if previous is None else previous.time)
     outdated = last is not None and not same(last, config)
     if tracked and entry is previous and not outdated:
         return live
@@ -102,6 +105,41 @@ def apply(
         merged = _with_last_applied(merged, config)
     managers = managers.after(entry.identity, changed, changes.removed).with_entry(entry)
     return _with_managers(merged, managers)
+
+
+def track_create(
+    obj: Object, manager: str, now: str, schema: HasNode, api_version: str, typed: bool
+) -> Object:
+    """A new object, with `manager` as the one who set everything in it.
+
+    Objects of `typed` kinds are never without their main parts, so nobody owns that these are there.
+    """
+    fields = difference(present_fields(obj, schema.node), UNOWNED)
+    fields.pop(SELF, None)
+    if typed:
+        fields = _without_parts(fields)
+    return _with_managers(obj, Managers([Entry(manager, UPDATE, api_version, "", fields, now)]))
+
+
+#: Parts that a typed object always has, and in which of them to look for more.
+_PARTS: Final = frozenset(
+    f"f:{name}"
+    for name in ("metadata", "spec", "status", "template", "jobTemplate", "strategy", "updateStrategy")
+)
+_LISTS: Final = frozenset({"f:containers"})
+
+
+def _without_parts(fields: Fields) -> Fields:
+    found: Fields = {}
+    for key, below in fields.items():
+        if key in _PARTS:
+            below = _without_parts({step: inner for step, inner in below.items() if step != SELF})
+            if not below:
+                continue
+        elif key in _LISTS:
+            below = {step: inner for step, inner in below.items() if step != SELF}
+        found[key] = below
+    return found
 
 
 def track_update(

@@ -1,6 +1,7 @@
 """Who owns which field: the entries of metadata.managedFields.
 
-Tracking starts with the first server-side apply; until then an object has no entries and none are made.
+Tracking starts with a create that names its manager, or else with the first server-side apply; until then an
+object has no entries and none are made.
 
 Source: reference/kubernetes-api-machinery.md, section 12.
 """
@@ -83,8 +84,6 @@ class Entry:
             text += f' with subresource "{self.subresource}"'
         if self.operation == UPDATE:
             text += f" using {self.api_version}"
-            if self.time:
-                text += f" at {self.time}"
         return text
 
 

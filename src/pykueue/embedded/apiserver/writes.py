@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from pykueue.embedded.apiserver import metadata
 from pykueue.embedded.apiserver.admission import Attributes
-from pykueue.embedded.apiserver.apply import apply, track_update
+from pykueue.embedded.apiserver.apply import apply, track_create, track_update
 from pykueue.embedded.apiserver.builtin_admission import BuiltinAdmission
 from pykueue.embedded.apiserver.call import Answer, Call, WriteOptions, write_options
 from pykueue.embedded.apiserver.contract import Object
@@ -111,6 +111,10 @@ class Writes:
         if existing is not None:
             await self._core.store.settled(existing.revision)
             raise self._taken(endpoint, existing, generated)
+        if "fieldManager" in call.query and call.content_type != APPLY_PATCH:
+            storage = endpoint.storage
+            now, version = core.now_text(), storage.api_version
+            obj = track_create(obj, options.manager, now, storage.schema, version, kind.typed)
         obj = kind.prepare_create(obj, context)
         self._validate_new(endpoint, obj)
         if attributes is not None:
