@@ -439,3 +439,40 @@ def test_a_queue_is_not_kept_alive_by_a_reservation_that_could_not_be_written() 
         assert [q["metadata"]["name"] for q in (await s.client.list(CLUSTER_QUEUES)).items] == []
 
     story(life)
+
+
+def test_a_queue_forgets_a_reservation_that_came_to_nothing_because_the_job_moved_away() -> None:
+    other = """
+        apiVersion: kueue.x-k8s.io/v1beta2
+        kind: ClusterQueue
+        metadata: {name: other}
+        spec:
+          namespaceSelector: {}
+          resourceGroups:
+          - coveredResources: [cpu]
+            flavors:
+            - name: default-flavor
+              resources: [{name: cpu, nominalQuota: 10}]
+        ---
+        apiVersion: kueue.x-k8s.io/v1beta2
+        kind: LocalQueue
+        metadata: {name: other, namespace: default}
+        spec: {clusterQueue: other}
+    """
+
+    async def life(s: Stack) -> None:
+        await s.apply(other)
+        await s.stop_manager()
+        refusing = _NoReservations(s.server.transport("pykueue-manager"), s)
+        s.server.transport = lambda user="": refusing  # type: ignore[method-assign, assignment, return-value]
+        await s.start_manager()
+        await s.settle()
+        await s.apply(job("a"))
+        await s.settle(3)
+        assert (await s.cluster_queue())["status"]["reservingWorkloads"] == 1
+        await s.patch(JOBS, "a", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}})
+        await s.settle(20)
+        assert (await s.cluster_queue())["status"]["reservingWorkloads"] == 0
+        assert (await s.local_queue())["status"]["reservingWorkloads"] == 0
+
+    story(life)

@@ -19,7 +19,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
 
 from .activity import Activity, local_queue_activity
-from .cluster import Cluster, Key
+from .cluster import Cluster
 from .queue_parts import check_names, flavor_names
 from .workloads import reading
 from .writes import Writer
@@ -92,15 +92,12 @@ class QueueController:
                 self._add("ClusterQueue", "", name)
                 self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
 
-    def decision_undone(self, key: Key) -> None:
-        """A Workload that counted by a decision of the scheduler does not count any more."""
-        workload = self._cluster.workload(key)
-        queue = None if workload is None else self._cluster.cluster_queue_of(workload)
-        if workload is not None:
-            self._add("LocalQueue", key[0], str(get(workload, "spec", "queueName") or ""))
-        if queue is not None:
-            self._add("ClusterQueue", "", queue["metadata"]["name"])
-            self._add_cohorts_above(queue)
+    def decision_undone(self, name: str) -> None:
+        """A Workload that counted in the ClusterQueue by a decision of the scheduler counts no more."""
+        self._add("ClusterQueue", "", name)
+        for local in self._cluster.local_queues.by_index("clusterQueue", name):
+            self._add("LocalQueue", local["metadata"].get("namespace") or "", local["metadata"]["name"])
+        self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
 
     def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         name = (old if new is None else new)["metadata"]["name"]

@@ -66,7 +66,7 @@ class Scheduler:
         self._pends: dict[str, Pend] = {}
         self._pends_wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._undone_handlers: list[Callable[[Key], None]] = []
+        self._undone_handlers: list[Callable[[str], None]] = []
         #: When the engine wants a cycle although nothing happens, in seconds since 1970.
         self._due: float | None = None
         for informer in (
@@ -187,6 +187,9 @@ class Scheduler:
             newest = self._cluster.workload(key)
             if newest is not None and not _is_leaving(newest):
                 self._tell("Workload", newest)
+            # Its queue by now may be another one than that which it was counted in.
+            for handler in self._undone_handlers:
+                handler(decision.cluster_queue)
 
         written = await self._written(key, step, undo)
         if written is not None:
@@ -266,7 +269,7 @@ class Scheduler:
             log.warning("the decision on %s/%s could not be written: %s", *key, error)
             await self._find_out(key, undo)
         if written is None:
-            self._clock.call_later(RETRY, self._undone, key, undo)
+            self._clock.call_later(RETRY, self._undone, undo)
         else:
             self._confirm(key, written, undo)
         return written
@@ -283,7 +286,7 @@ class Scheduler:
         if int(cached["metadata"]["resourceVersion"]) < int(written["metadata"]["resourceVersion"]):
             self._tell("Workload", written)
         elif not reading.has_quota(cached):
-            self._undone(key, undo)
+            self._undone(undo)
             self._tell("Workload", cached)
         self._wake.set()
 
@@ -305,14 +308,12 @@ class Scheduler:
                 pass
             await self._clock.sleep(RETRY)
 
-    def _undone(self, key: Key, undo: Callable[[], None]) -> None:
+    def _undone(self, undo: Callable[[], None]) -> None:
         undo()
-        for handler in self._undone_handlers:
-            handler(key)
         self._wake.set()
 
-    def on_undone(self, handler: Callable[[Key], None]) -> None:
-        """Tell `handler` of each Workload whose decision came to nothing: no event of the API says so."""
+    def on_undone(self, handler: Callable[[str], None]) -> None:
+        """Tell `handler` of each ClusterQueue for which an admission came to nothing: no event says so."""
         self._undone_handlers.append(handler)
 
     # Why workloads wait
