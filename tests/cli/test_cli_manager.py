@@ -1,0 +1,130 @@
+"""`pykueue manager` as a process of its own, against an API server in another."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import PATIENCE, Kubectl, Up
+
+pytestmark = pytest.mark.kubectl
+
+CONFIGURATION = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+health: {healthProbeBindAddress: "127.0.0.1:0"}
+metrics: {bindAddress: "127.0.0.1:0"}
+webhook: {host: 127.0.0.1, port: 0}
+"""
+
+
+class ManagerProcess:
+    """One `pykueue manager`, its log read line by line."""
+
+    def __init__(self, folder: Path, up: Up, *options: str) -> None:
+        config = folder / "config.yaml"
+        config.write_text(CONFIGURATION)
+        command = [sys.executable, "-m", "pykueue.cli.main", "manager", "--kubeconfig", str(up.kubeconfig)]
+        self.process = subprocess.Popen(
+            [*command, "--config", str(config), *options], stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[dict[str, Any]] = []
+
+    def until(self, text: str) -> dict[str, Any]:
+        """The first line from here on whose message holds `text`."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(json.loads(line))
+            if text in self.lines[-1]["msg"]:
+                return self.lines[-1]
+        raise AssertionError(f"no line says {text!r}: {self.lines}")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(how)
+        _, rest = self.process.communicate(timeout=PATIENCE)
+        self.lines.extend(json.loads(line) for line in rest.splitlines())
+        return self.process.returncode
+
+
+@pytest.fixture
+def managers(tmp_path: Path) -> Iterator[Callable[..., ManagerProcess]]:
+    started: list[ManagerProcess] = []
+
+    def start(up: Up, *options: str) -> ManagerProcess:
+        folder = tmp_path / f"manager{len(started)}"
+        folder.mkdir()
+        started.append(ManagerProcess(folder, up, *options))
+        return started[-1]
+
+    yield start
+    for found in started:
+        if found.process.poll() is None:
+            found.process.kill()
+            found.process.communicate()
+
+
+def test_replicas_serve_lead_hand_over_and_tell_no_secret(
+    start_up: Callable[..., Up],
+    kubectl_for: Callable[[Up], Kubectl],
+    managers: Callable[..., ManagerProcess],
+) -> None:
+    up = start_up("--only", "apiserver,kube", "--in-memory")
+    kubectl = kubectl_for(up)
+    first = managers(up, "--zap-log-level", "debug")
+    port = int(re.findall(r"health on (\d+)", first.until("serving: ")["msg"])[0])
+    first.until("leads by lease")
+    second = managers(up, "--zap-log-level=2")
+    second.until("serving: ")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE) as answer:
+        assert answer.read() == b"ok"
+    assert first.stop() == 0
+    second.until("leads by lease")
+    second.process.send_signal(signal.SIGUSR2)
+    second.until("leader; the cluster has been read: True")
+    secret = json.loads(
+        kubectl("get", "secret", "-n", "kueue-system", "kueue-webhook-server-cert", "-o", "json")
+    )
+    assert second.stop(signal.SIGINT) == 0
+
+    user = yaml.safe_load(up.kubeconfig.read_text())["users"][0]["user"]
+    secrets = [user["token"], *secret["data"].values()]
+    keys = [base64.b64decode(secret["data"][key]).decode() for key in ("ca.key", "tls.key")]
+    secrets += [line for key in keys for line in key.splitlines()[1:-1]]
+    text = json.dumps(first.lines + second.lines)
+    assert not [found for found in secrets if found in text]
+    assert "PRIVATE KEY" not in text
+
+
+def test_a_manager_that_cannot_reach_its_cluster_says_so_and_goes_on_trying(
+    tmp_path: Path, start_up: Callable[..., Up], managers: Callable[..., ManagerProcess]
+) -> None:
+    up = start_up("--only", "apiserver", "--in-memory")
+    up.kill()
+    found = managers(up)
+    assert "certificates: " in found.until("looking again")["msg"]
+    assert found.process.poll() is None
+    assert found.stop() == 0
+
+
+def test_what_is_wrong_with_the_configuration_is_said_in_one_line_each(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIGURATION + "nonsense: 1\nfeatureGates: {NoSuchGate: true}\n")
+    command = [sys.executable, "-m", "pykueue.cli.main", "manager", "--config", str(config)]
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE, env={**os.environ}
+    )
+    assert found.returncode == 1
+    assert "nonsense: unknown field" in found.stderr
+    assert "featureGates.NoSuchGate: unknown feature gate" in found.stderr
+    assert "Traceback" not in found.stderr
