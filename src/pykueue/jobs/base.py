@@ -29,11 +29,13 @@ class Outcome:
 class Write:
     """One write that brings a job nearer to what it should be: the whole object as it should become.
 
-    `subresource` is "" for the object itself and "status" for its status.
+    `subresource` is "" for the object itself and "status" for its status. `delete`: the object cannot be
+    stopped otherwise than by deleting it.
     """
 
     desired: Object
     subresource: str = ""
+    delete: bool = False
 
 
 class JobIntegration(Protocol):
@@ -42,6 +44,8 @@ class JobIntegration(Protocol):
     #: As in `integrations.frameworks` of the configuration.
     name: str
     resource: Resource
+    #: Label selector of the objects that can be jobs at all; None: all of the kind.
+    selector: str | None
     #: Whether the job may name an existing Workload instead of getting one.
     prebuilt: bool
     #: Whether a CustomResourceDefinition brings the kind: a cluster may not serve it (yet).

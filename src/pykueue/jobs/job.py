@@ -60,6 +60,7 @@ class BatchJob:
 
     name = "batch/job"
     resource = JOBS
+    selector: str | None = None
     prebuilt = True
     custom = False
     controller = "kubernetes.io/job-controller"

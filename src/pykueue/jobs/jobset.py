@@ -39,6 +39,7 @@ class JobSet:
 
     name = "jobset.x-k8s.io/jobset"
     resource = JOB_SETS
+    selector: str | None = None
     prebuilt = True
     custom = True
     controller = CONTROLLER

@@ -69,7 +69,9 @@ class Cluster:
         self.namespaces = informer(NAMESPACES)
         self.limit_ranges = informer(LIMIT_RANGES)
         self.runtime_classes = informer(RUNTIME_CLASSES)
-        self.jobs: dict[str, Informer] = {i.name: informer(i.resource, optional=i.custom) for i in registry}
+        self.jobs: dict[str, Informer] = {
+            i.name: informer(i.resource, label_selector=i.selector, optional=i.custom) for i in registry
+        }
         self._selector: Selector = decode_as(
             LabelSelector, configuration.managed_jobs_namespace_selector or {}
         ).selector()

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykueue.api.kueue import names
+from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
-from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.base import JobIntegration, Outcome
 from pykueue.jobs.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.controller import Controller
@@ -81,7 +82,7 @@ class JobController:
         if type_ == DELETED:
             self._warned.discard(str(job["metadata"].get("uid")))
             self._answers.pop(job["metadata"].get("uid"), None)
-        self.controller.queue.add(_key(job))
+        self.controller.queue.add(key_of(job))
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         for workload in (old, new):
@@ -97,12 +98,12 @@ class JobController:
     def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
         if type_ == ADDED:
             for job in self._jobs.by_index("priorityClass", new["metadata"]["name"]):
-                self.controller.queue.add(_key(job))
+                self.controller.queue.add(key_of(job))
 
     def _namespace_changed(self, type_: str, old: Any, new: Any) -> None:
         if new is not None and (old is None or labels_of(old) != labels_of(new)):
             for job in self._jobs.list(new["metadata"]["name"]):
-                self.controller.queue.add(_key(job))
+                self.controller.queue.add(key_of(job))
 
     # The work
 
@@ -176,7 +177,7 @@ class JobController:
         elif reading.is_finished(workload):
             return
         elif outcome is not None:
-            await self._finish(job, workload)
+            await self._finish(job, workload, outcome)
         else:
             await self._synchronise(job, workload)
 
@@ -252,6 +253,9 @@ class JobController:
             text = f"{sets} pod sets; a Workload holds at most {construction.MAX_POD_SETS}"
             self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
             return
+        await self._create_workload(job, workload)
+
+    async def _create_workload(self, job: Object, workload: Object) -> None:
         try:
             created = await self._writer.create(self._cluster.workloads, workload)
         except ApiError as error:
@@ -342,9 +346,7 @@ class JobController:
                 return
         await self._drop_finalizer(workload)
 
-    async def _finish(self, job: Object, workload: Object) -> None:
-        outcome = self.integration.outcome(job)
-        assert outcome is not None
+    async def _finish(self, job: Object, workload: Object, outcome: Outcome) -> None:
         reason = "Succeeded" if outcome.succeeded else "Failed"
         message = outcome.message or "Job finished successfully"
         written = await self._set_status(workload, lambda w: self._finished(w, reason, message))
@@ -363,7 +365,7 @@ class JobController:
         workload = await self._followed(job, workload)
         workload = await self._observed(job, workload) or workload
         if reading.is_evicted(workload) and reading.has_quota(workload):
-            if await self._stop(job, get(workload, "spec", "podSets"), _eviction_text(workload)):
+            if await self._stop(job, get(workload, "spec", "podSets"), eviction_text(workload)):
                 await self._set_status(workload, self._released)
             return
         suspended = self.integration.is_suspended(job)
@@ -423,7 +425,7 @@ class JobController:
         if write is None:
             if self.integration.is_active(job):
                 return False
-            stored = await self._writer.reread(self._jobs, _key(job))
+            stored = await self._writer.reread(self._jobs, key_of(job))
             return (
                 stored is None
                 or stored["metadata"].get("uid") != job["metadata"].get("uid")
@@ -433,10 +435,31 @@ class JobController:
                 )
             )
         running = not self.integration.is_suspended(job)
-        await self._writer.change(self._jobs, job, write.desired, write.subresource)
+        if write.delete:
+            await self._terminate(job, why)
+        else:
+            await self._writer.change(self._jobs, job, write.desired, write.subresource)
         if running and not write.subresource:
             self._recorder.event(job, NORMAL, "Stopped", why)
         return False
+
+    async def _terminate(self, job: Object, why: str) -> None:
+        """Stop what can only be stopped by deleting it; its status says first that this is our doing."""
+        known = [
+            one
+            for one in get(job, "status", "conditions") or ()
+            if one.get("type") != names.TERMINATION_TARGET
+        ]
+        condition = {
+            "type": names.TERMINATION_TARGET,
+            "status": "True",
+            "reason": "StoppedByKueue",
+            "message": why,
+            "lastTransitionTime": format_time(self._clock.time()),
+        }
+        desired = replaced(job, ("status", "conditions"), [*known, condition])
+        marked = await self._writer.change(self._jobs, job, desired, "status")
+        await self._writer.delete(self._jobs, marked)
 
     async def _followed(self, job: Object, workload: Object) -> Object:
         """The Workload with what may change on a job: queue (while it waits), gates, priority."""
@@ -469,11 +492,13 @@ class JobController:
         return await self._writer.update(self._cluster.workloads, reading.key(workload), step)
 
 
-def _key(obj: Mapping[str, Any]) -> Key:
+def key_of(obj: Mapping[str, Any]) -> Key:
+    """Namespace and name."""
     metadata = obj["metadata"]
     return (metadata.get("namespace") or "", metadata["name"])
 
 
-def _eviction_text(workload: Mapping[str, Any]) -> str:
+def eviction_text(workload: Mapping[str, Any]) -> str:
+    """Why the Workload was evicted, in words."""
     eviction = reading.condition(workload, reading.EVICTED) or {}
     return str(eviction.get("message") or eviction.get("reason") or "Evicted")

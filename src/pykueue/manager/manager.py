@@ -14,6 +14,7 @@ from pykueue.engine import Engine
 from pykueue.jobs.base import JobIntegration, Registry
 from pykueue.jobs.job import BatchJob
 from pykueue.jobs.jobset import JobSet
+from pykueue.jobs.pod import PlainPod
 from pykueue.kube.client import Client
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.limiter import TokenBucket
@@ -25,6 +26,7 @@ from .engine_options import engine_options
 from .explaining import Explainer
 from .jobs_controller import JobController
 from .metrics import Metrics
+from .pods_controller import PodController, PodGroupController
 from .queues_controller import QueueController
 from .scheduler import Scheduler
 from .webhooks import Registration, webhooks
@@ -32,7 +34,9 @@ from .workloads_controller import WorkloadController
 from .writes import Writer
 
 #: Job kinds that are built in, by their name in `integrations.frameworks`.
-INTEGRATIONS: dict[str, type[JobIntegration]] = {each.name: each for each in (BatchJob, JobSet)}
+INTEGRATIONS: dict[str, type[JobIntegration]] = {each.name: each for each in (BatchJob, JobSet, PlainPod)}
+#: Kinds that queue through their pods, by the same names.
+SERVING = ("deployment", "statefulset")
 
 #: Events written per second in the long run, and at once: people read them, a busy cluster drops the rest.
 EVENT_RATE = 50.0
@@ -44,8 +48,15 @@ WORKERS = 8
 
 def registry(configuration: Configuration) -> Registry:
     """The integrations that the configuration switches on."""
-    names = configuration.integrations.frameworks
+    names = dict.fromkeys(configuration.integrations.frameworks)
+    if not names.keys().isdisjoint(SERVING):
+        names[PlainPod.name] = None
     return Registry(INTEGRATIONS[name]() for name in names if name in INTEGRATIONS)
+
+
+def controllers(integration: JobIntegration) -> tuple[type[JobController], ...]:
+    """What looks after the jobs of a kind."""
+    return (PodController, PodGroupController) if integration.name == PlainPod.name else (JobController,)
 
 
 class Manager:
@@ -89,7 +100,7 @@ class Manager:
             self._workers("Workload.kueue.x-k8s.io"),
         )
         self.jobs = [
-            JobController(
+            controller(
                 integration,
                 self.cluster,
                 writer,
@@ -98,6 +109,7 @@ class Manager:
                 self._workers(f"{integration.resource.kind}.{integration.resource.group}"),
             )
             for integration in self.registry
+            for controller in controllers(integration)
         ]
 
     def _workers(self, group_kind: str) -> int:

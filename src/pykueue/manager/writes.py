@@ -71,7 +71,8 @@ class Writer:
     ) -> None:
         """Delete this very object; that it is gone already is no error.
 
-        The answer is the object while finalizers keep it, and a Status once it is gone.
+        The answer is the object while finalizers or its grace keep it, and a Status or the object as it was
+        last once it is gone.
         """
         metadata = obj["metadata"]
         try:
@@ -90,7 +91,10 @@ class Writer:
             elif not error.not_found:
                 raise
             left = {}
-        if left.get("kind") == informer.resource.kind:
+        kept = left.get("metadata") or {}
+        if left.get("kind") == informer.resource.kind and (
+            kept.get("finalizers") or kept.get("deletionGracePeriodSeconds")
+        ):
             informer.note(left)
         else:
             informer.note_gone(dict(obj))

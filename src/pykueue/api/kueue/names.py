@@ -10,6 +10,8 @@ _D = "kueue.x-k8s.io"
 RESOURCE_IN_USE_FINALIZER: Final = f"{_D}/resource-in-use"
 ADMISSION_GATE: Final = f"{_D}/admission"
 TOPOLOGY_GATE: Final = f"{_D}/topology"
+#: On pods that queue by themselves, until what became of them has been counted; the same string as the label.
+MANAGED_FINALIZER: Final = f"{_D}/managed"
 ELASTIC_JOB_GATE: Final = f"{_D}/elastic-job"
 
 # Labels
@@ -50,6 +52,18 @@ PRIORITY_BOOST_ANNOTATION: Final = f"{_D}/priority-boost"
 ALLOWED_FLAVORS_ANNOTATION: Final = f"{_D}/workload-allowed-resource-flavors"
 PROVISIONING_PARAMETER_PREFIX: Final = f"provreq.{_D}/"
 
+POD_GROUP_NAME_ANNOTATION: Final = f"{_D}/pod-group-name"
+POD_GROUP_TOTAL_COUNT_ANNOTATION: Final = f"{_D}/pod-group-total-count"
+POD_GROUP_FAST_ADMISSION_ANNOTATION: Final = f"{_D}/pod-group-fast-admission"
+POD_GROUP_SERVING_ANNOTATION: Final = f"{_D}/pod-group-serving"
+POD_GROUP_POD_INDEX_LABEL_ANNOTATION: Final = f"{_D}/pod-group-pod-index-label"
+RETRIABLE_IN_GROUP_ANNOTATION: Final = f"{_D}/retriable-in-group"
+ROLE_HASH_ANNOTATION: Final = f"{_D}/role-hash"
+POD_SUSPENDING_PARENT_ANNOTATION: Final = f"{_D}/pod-suspending-parent"
+IS_GROUP_WORKLOAD_ANNOTATION: Final = f"{_D}/is-group-workload"
+JOB_OWNER_GVK_ANNOTATION: Final = f"{_D}/job-owner-gvk"
+JOB_OWNER_NAME_ANNOTATION: Final = f"{_D}/job-owner-name"
+
 # Controllers
 MULTIKUEUE_CONTROLLER: Final = f"{_D}/multikueue"
 PROVISIONING_CONTROLLER: Final = f"{_D}/provisioning-request"
@@ -68,5 +82,8 @@ PREEMPTED: Final = "Preempted"
 REQUEUED: Final = "Requeued"
 FINISHED: Final = "Finished"
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
+WAITING_FOR_REPLACEMENT_PODS: Final = "WaitingForReplacementPods"
+#: Condition type of a pod that the manager stops.
+TERMINATION_TARGET: Final = "TerminationTarget"
 #: Condition type of queues, checks and clusters.
 ACTIVE: Final = "Active"

@@ -8,10 +8,12 @@ reference/kueue-api.md 10.2.
 from __future__ import annotations
 
 from pykueue.jobs.base import Registry
+from pykueue.kube.resources import PODS
 from pykueue.manager.configuration import Configuration
 
 from .jobs import JobRules, Lookups
 from .kinds import kind_rules
+from .pods import pod_rules
 from .review import Registration, Rules, registrations
 
 __all__ = ["Lookups", "Registration", "Rules", "webhooks"]
@@ -28,7 +30,12 @@ def webhooks(configuration: Configuration, lookups: Lookups, registry: Registry)
             }
         ]
     }
-    rules: list[Rules] = [JobRules(integration, configuration, lookups) for integration in registry]
+    rules: list[Rules] = [
+        JobRules(integration, configuration, lookups)
+        for integration in registry
+        if integration.resource != PODS
+    ]
+    rules.extend(pod_rules(configuration, lookups))
     rules.extend(kind_rules(configuration))
     found = [registration for each in rules for registration in registrations(each, namespaces)]
     return sorted(found, key=lambda registration: (not registration.mutating, registration.name))

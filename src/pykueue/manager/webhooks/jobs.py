@@ -14,8 +14,12 @@ from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.manager.configuration import Configuration
 
+from .review import CREATE
+
 _GATE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _GATE_LENGTH = 63
+#: How far owners of owners are looked for.
+MAX_OWNERS = 10
 
 
 class Lookups(Protocol):
@@ -37,7 +41,7 @@ class Lookups(Protocol):
 class JobRules:
     """The rules of one job kind."""
 
-    defaults = True
+    defaults: tuple[str, ...] = CREATE
     subresources: tuple[str, ...] = ()
     namespaced_selector = True
 
@@ -52,6 +56,19 @@ class JobRules:
     def default(self, obj: Object) -> Object:
         namespace = str(get(obj, "metadata", "namespace") or "")
         owned = self._has_managed_owner(obj)
+        job = self._queued(obj, namespace, owned)
+        if not self._is_managed(job, namespace, owned):
+            return job
+        job = self._integration.suspended(job)
+        queue = construction.queue_name(job)
+        managed_by = get(job, "spec", "managedBy")
+        ordinary = managed_by in (None, "", self._integration.controller)
+        if self._integration.controller and ordinary and self._lookups.runs_elsewhere(namespace, queue):
+            job = replaced(job, ("spec", "managedBy"), names.MULTIKUEUE_CONTROLLER)
+        return self._integration.default(job)
+
+    def _queued(self, obj: Object, namespace: str, owned: bool) -> Object:
+        """With the queue and the priority class that those get who name none."""
         job = obj
         if not owned and self._takes_default_queue(job, namespace):
             job = replaced(job, ("metadata", "labels", names.QUEUE_LABEL), names.DEFAULT_LOCAL_QUEUE)
@@ -59,22 +76,19 @@ class JobRules:
             job = replaced(
                 job, ("metadata", "labels", names.PRIORITY_CLASS_LABEL), names.DEFAULT_PRIORITY_CLASS
             )
-        if not self._is_managed(job, namespace, owned):
-            return job
-        job = self._integration.suspended(job)
-        queue = construction.queue_name(job)
-        managed_by = get(job, "spec", "managedBy")
-        ordinary = managed_by in (None, "", self._integration.controller)
-        if ordinary and self._lookups.runs_elsewhere(namespace, queue):
-            job = replaced(job, ("spec", "managedBy"), names.MULTIKUEUE_CONTROLLER)
-        return self._integration.default(job)
+        return job
 
     def _has_managed_owner(self, obj: Mapping[str, Any]) -> bool:
-        found = self._lookups.managed_owner(obj)
-        if found is None:
-            return False
-        _, owner = found
-        return owner is None or bool(construction.queue_name(owner)) or self._manages_all()
+        """Whether what it belongs to, or what that belongs to, queues."""
+        for _ in range(MAX_OWNERS):
+            found = self._lookups.managed_owner(obj)
+            if found is None:
+                return False
+            _, owner = found
+            if owner is None or construction.queue_name(owner) or self._manages_all():
+                return True
+            obj = owner
+        return False
 
     def _manages_all(self) -> bool:
         return self._configuration.manage_jobs_without_queue_name
@@ -118,38 +132,37 @@ class JobRules:
             (names.PREBUILT_WORKLOAD_LABEL, construction.prebuilt_name(job)),
         ):
             if name and (problem := subdomain(name)):
-                yield FieldError(_label(label), INVALID, name, problem)
+                yield FieldError(label_path(label), INVALID, name, problem)
         if construction.prebuilt_name(job) and not self._integration.prebuilt:
             text = "is not supported for this kind of job"
-            yield FieldError(_label(names.PREBUILT_WORKLOAD_LABEL), FORBIDDEN, detail=text)
+            yield FieldError(label_path(names.PREBUILT_WORKLOAD_LABEL), FORBIDDEN, detail=text)
         limit = labels_of(job).get(names.MAX_EXEC_TIME_LABEL)
         if limit is not None and construction.max_execution_time(job) is None:
             text = "must be a whole number of seconds greater than 0"
-            yield FieldError(_label(names.MAX_EXEC_TIME_LABEL), INVALID, limit, text)
+            yield FieldError(label_path(names.MAX_EXEC_TIME_LABEL), INVALID, limit, text)
         yield from gate_errors(annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION))
 
     def _update_errors(self, job: Object, old: Object) -> Iterable[FieldError]:
-        suspended = bool(get(job, "spec", "suspend"))
-        was_suspended = bool(get(old, "spec", "suspend"))
+        suspended, was_suspended = self._is_suspended(job), self._is_suspended(old)
         queue = construction.queue_name(job)
         if queue != construction.queue_name(old):
             if not suspended:
-                yield _immutable(names.QUEUE_LABEL, queue)
+                yield immutable(names.QUEUE_LABEL, queue)
             elif not queue and self._lookups.has_default_queue(str(job["metadata"].get("namespace") or "")):
                 text = "cannot be removed in a namespace with a default LocalQueue"
-                yield FieldError(_label(names.QUEUE_LABEL), FORBIDDEN, detail=text)
+                yield FieldError(label_path(names.QUEUE_LABEL), FORBIDDEN, detail=text)
         prebuilt = construction.prebuilt_name(job)
         if prebuilt != construction.prebuilt_name(old) and not suspended:
-            yield _immutable(names.PREBUILT_WORKLOAD_LABEL, prebuilt)
+            yield immutable(names.PREBUILT_WORKLOAD_LABEL, prebuilt)
         limit = labels_of(job).get(names.MAX_EXEC_TIME_LABEL)
         if limit != labels_of(old).get(names.MAX_EXEC_TIME_LABEL) and not (suspended and was_suspended):
-            yield _immutable(names.MAX_EXEC_TIME_LABEL, limit or "")
+            yield immutable(names.MAX_EXEC_TIME_LABEL, limit or "")
         name = labels_of(job).get(names.PRIORITY_CLASS_LABEL)
         old_name = labels_of(old).get(names.PRIORITY_CLASS_LABEL)
         if old_name and not name:
-            yield FieldError(_label(names.PRIORITY_CLASS_LABEL), FORBIDDEN, detail="cannot be removed")
+            yield FieldError(label_path(names.PRIORITY_CLASS_LABEL), FORBIDDEN, detail="cannot be removed")
         if name and not old_name and not suspended:
-            yield _immutable(names.PRIORITY_CLASS_LABEL, name)
+            yield immutable(names.PRIORITY_CLASS_LABEL, name)
         if added := sorted(gates_of(job) - gates_of(old)):
             text = f"gates can only be removed, not added: {', '.join(added)}"
             yield FieldError(_annotation(names.ADMISSION_GATED_BY_ANNOTATION), FORBIDDEN, detail=text)
@@ -157,6 +170,10 @@ class JobRules:
         if elastic != annotations_of(old).get(names.ELASTIC_JOB_ANNOTATION):
             field = _annotation(names.ELASTIC_JOB_ANNOTATION)
             yield FieldError(field, INVALID, elastic or "", "field is immutable")
+
+    def _is_suspended(self, job: Mapping[str, Any]) -> bool:
+        """Whether it does not run, or is about to stop."""
+        return bool(get(job, "spec", "suspend"))
 
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
         if old is None and construction.queue_name_by_annotation(obj):
@@ -182,7 +199,8 @@ def gate_errors(text: str | None) -> Iterable[FieldError]:
         yield FieldError(field, DUPLICATE, gate)
 
 
-def _label(name: str) -> str:
+def label_path(name: str) -> str:
+    """Where a label stands, as errors name it."""
     return f"metadata.labels[{name}]"
 
 
@@ -190,5 +208,6 @@ def _annotation(name: str) -> str:
     return f"metadata.annotations[{name}]"
 
 
-def _immutable(label: str, value: str) -> FieldError:
-    return FieldError(_label(label), INVALID, value, "field is immutable while the job is not suspended")
+def immutable(label: str, value: str) -> FieldError:
+    """That a label may not change now."""
+    return FieldError(label_path(label), INVALID, value, "field is immutable while the job is not suspended")

@@ -12,7 +12,7 @@ from pykueue.jobs.objects import Object, get
 from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.manager.configuration import Configuration
 
-from .review import Rules
+from .review import CREATE, Rules
 
 
 class KindRules:
@@ -21,7 +21,11 @@ class KindRules:
     namespaced_selector = False
 
     def __init__(
-        self, resource: Resource, configuration: Configuration, defaults: bool, subresources: tuple[str, ...]
+        self,
+        resource: Resource,
+        configuration: Configuration,
+        defaults: tuple[str, ...],
+        subresources: tuple[str, ...],
     ) -> None:
         self.resource = resource
         self.defaults = defaults
@@ -58,8 +62,8 @@ def _rounded_quotas(obj: Object) -> Iterable[str]:
 def kind_rules(configuration: Configuration) -> list[Rules]:
     """Rules of every kind that has any beyond its schema (reference/kueue-api.md 1.0)."""
     return [
-        KindRules(CLUSTER_QUEUES, configuration, defaults=True, subresources=()),
-        KindRules(RESOURCE_FLAVORS, configuration, defaults=True, subresources=()),
-        KindRules(COHORTS, configuration, defaults=False, subresources=()),
-        KindRules(WORKLOADS, configuration, defaults=True, subresources=("status",)),
+        KindRules(CLUSTER_QUEUES, configuration, defaults=CREATE, subresources=()),
+        KindRules(RESOURCE_FLAVORS, configuration, defaults=CREATE, subresources=()),
+        KindRules(COHORTS, configuration, defaults=(), subresources=()),
+        KindRules(WORKLOADS, configuration, defaults=CREATE, subresources=("status",)),
     ]

@@ -16,12 +16,16 @@ from pykueue.kube.resources import Resource
 Review = Callable[[Object], Awaitable[Object]]
 
 
+#: Where defaults are filled in only once.
+CREATE = ("CREATE",)
+
+
 class Rules(Protocol):
     """What is filled in and refused for one kind."""
 
     resource: Resource
-    #: Whether anything is filled in at creation.
-    defaults: bool
+    #: The operations, such as CREATE, at which anything is filled in.
+    defaults: tuple[str, ...]
     #: Subresources that are checked as well as the object itself.
     subresources: tuple[str, ...]
     #: Jobs of system namespaces are left alone.
@@ -63,7 +67,7 @@ def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Regis
         yield Registration(
             f"m{kind}.kb.io",
             True,
-            [_rule(resource, ["CREATE"], ())],
+            [_rule(resource, list(rules.defaults), ())],
             _defaulting(rules),
             selector,
             f"/mutate-{where}",

@@ -1,0 +1,239 @@
+"""Plain pods, each a job of its own (reference/kueue-integrations.md 9.4, "Pod").
+
+A pod waits by a scheduling gate instead of a suspend field, and cannot be stopped but by deleting it. What
+several pods make together is in `podgroup`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from pykueue.api.kueue import names
+from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
+from pykueue.api.validation.syntax import subdomain
+from pykueue.kube.resources import PODS
+
+from .base import Outcome, Write
+from .objects import Object, annotations_of, get, labels_of, replaced
+from .podsets import PodSetInfo, injected, pod_set
+
+_GATE = {"name": names.ADMISSION_GATE}
+#: Fields of a pod spec that make its shape, besides the containers'.
+_SHAPE = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+    "resources",
+)
+_HASH_DIGITS = 8
+#: Fields of a pod's spec that belong to its own life and not to what it asks for.
+_OWN_FIELDS = ("nodeName", "schedulingGates")
+
+
+def is_gated(pod: Mapping[str, Any]) -> bool:
+    """Whether it still waits for admission."""
+    return _GATE in (get(pod, "spec", "schedulingGates") or ())
+
+
+def gated(pod: Mapping[str, Any]) -> Object:
+    """The pod with the gate."""
+    if is_gated(pod):
+        return dict(pod)
+    return replaced(pod, ("spec", "schedulingGates"), [*(get(pod, "spec", "schedulingGates") or ()), _GATE])
+
+
+def ungated(pod: Mapping[str, Any], info: PodSetInfo) -> Object:
+    """The pod as it must be to run as admitted. Raises PodSetConflictError when that is impossible."""
+    gates = [gate for gate in get(pod, "spec", "schedulingGates") or () if gate != _GATE]
+    return injected(replaced(pod, ("spec", "schedulingGates"), gates or None), info)
+
+
+def is_terminal(pod: Mapping[str, Any]) -> bool:
+    """Whether it has ended, well or badly."""
+    return get(pod, "status", "phase") in ("Succeeded", "Failed")
+
+
+def is_deleting(pod: Mapping[str, Any]) -> bool:
+    return bool(get(pod, "metadata", "deletionTimestamp"))
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    return _has_condition(pod, "Ready")
+
+
+def is_stopped_by_us(pod: Mapping[str, Any]) -> bool:
+    """Whether its deletion was the manager's doing."""
+    return _has_condition(pod, names.TERMINATION_TARGET)
+
+
+def _has_condition(pod: Mapping[str, Any], kind: str) -> bool:
+    return any(
+        one.get("type") == kind and one.get("status") == "True"
+        for one in get(pod, "status", "conditions") or ()
+    )
+
+
+def suspending_parent(pod: Mapping[str, Any]) -> str:
+    """The framework whose object makes the pod wait; empty for pods that queue by themselves."""
+    return annotations_of(pod).get(names.POD_SUSPENDING_PARENT_ANNOTATION, "")
+
+
+def group_name(pod: Mapping[str, Any]) -> str:
+    """The pod group it belongs to; empty for a pod on its own."""
+    return (
+        annotations_of(pod).get(names.POD_GROUP_NAME_ANNOTATION)
+        or labels_of(pod).get(names.POD_GROUP_NAME_LABEL)
+        or ""
+    )
+
+
+def total_count(pod: Mapping[str, Any]) -> int | None:
+    """How many pods its group is to have; None where that is not said, or is no number above 0."""
+    text = annotations_of(pod).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION, "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+
+
+def role_hash(spec: Mapping[str, Any]) -> str:
+    """What tells the roles of a group apart: eight digits of a hash of the pod spec's shape."""
+
+    def containers(field: str) -> list[Any]:
+        return [[get(one, "resources", "requests"), one.get("ports")] for one in spec.get(field) or ()]
+
+    shape = {
+        "containers": containers("containers"),
+        "initContainers": containers("initContainers"),
+        **{field: spec[field] for field in _SHAPE if spec.get(field)},
+    }
+    data = orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(data).hexdigest()[:_HASH_DIGITS]
+
+
+def template_of(pod: Mapping[str, Any]) -> Object:
+    """The pod as the template of a pod set: what it asks for, without what became of it."""
+    spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in _OWN_FIELDS}
+    gates = [gate for gate in get(pod, "spec", "schedulingGates") or () if gate != _GATE]
+    if gates:
+        spec["schedulingGates"] = gates
+    metadata = {key: pod["metadata"][key] for key in ("labels", "annotations") if pod["metadata"].get(key)}
+    return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
+
+
+class PlainPod:
+    """Pods are suspended by a scheduling gate; each is one pod set, `main`, of one."""
+
+    name = "pod"
+    resource = PODS
+    selector: str | None = f"{names.MANAGED_LABEL}=true"
+    prebuilt = True
+    custom = False
+    controller = ""
+
+    def is_suspended(self, job: Mapping[str, Any]) -> bool:
+        return is_gated(job)
+
+    def suspended(self, job: Mapping[str, Any]) -> Object:
+        return gated(job)
+
+    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
+        return [pod_set(template_of(job), 1)]
+
+    def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
+        (info,) = infos
+        return ungated(job, info)
+
+    def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
+        if is_gated(job) or is_terminal(job) or is_deleting(job):
+            return None
+        return Write(dict(job), delete=True)
+
+    def is_active(self, job: Mapping[str, Any]) -> bool:
+        """Never: a pod that is being deleted does not run again, so what it holds may be given away."""
+        return False
+
+    def pods_ready(self, job: Mapping[str, Any]) -> bool:
+        return is_ready(job) or get(job, "status", "phase") == "Succeeded"
+
+    def outcome(self, job: Mapping[str, Any]) -> Outcome | None:
+        if not is_terminal(job):
+            return None
+        succeeded = get(job, "status", "phase") == "Succeeded"
+        text = "Pod succeeded" if succeeded else "Pod failed"
+        return Outcome(succeeded, str(get(job, "status", "message") or text))
+
+    def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
+        return {}
+
+    def priority_class(self, job: Mapping[str, Any]) -> str:
+        return str(get(job, "spec", "priorityClassName") or "")
+
+    def default(self, job: Mapping[str, Any]) -> Object:
+        """Labelled as managed, held back from vanishing uncounted, and with its role."""
+        result = replaced(job, ("metadata", "labels", names.MANAGED_LABEL), "true")
+        finalizers = get(job, "metadata", "finalizers") or []
+        if names.MANAGED_FINALIZER not in finalizers:
+            result = replaced(result, ("metadata", "finalizers"), [*finalizers, names.MANAGED_FINALIZER])
+        return with_role(result)
+
+    def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
+        value = labels_of(job).get(names.MANAGED_LABEL)
+        if value not in (None, "true"):
+            yield not_supported(f"metadata.labels[{names.MANAGED_LABEL}]", value, ("true",))
+        yield from _group_errors(job)
+        if old is not None:
+            yield from _group_changes(job, old)
+
+
+def with_role(pod: Mapping[str, Any]) -> Object:
+    """The pod with its role and, where it names a label for it, its rank in the group."""
+    result = dict(pod)
+    if not annotations_of(pod).get(names.ROLE_HASH_ANNOTATION):
+        path = ("metadata", "annotations", names.ROLE_HASH_ANNOTATION)
+        result = replaced(result, path, role_hash(pod.get("spec") or {}))
+    rank_label = annotations_of(pod).get(names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION)
+    rank = labels_of(pod).get(rank_label) if rank_label else None
+    if rank is not None:
+        result = replaced(result, ("metadata", "labels", names.POD_GROUP_POD_INDEX_LABEL), rank)
+    return result
+
+
+_NAME_PATH = f"metadata.labels[{names.POD_GROUP_NAME_LABEL}]"
+_TOTAL_PATH = f"metadata.annotations[{names.POD_GROUP_TOTAL_COUNT_ANNOTATION}]"
+_PREBUILT_PATH = f"metadata.labels[{names.PREBUILT_WORKLOAD_LABEL}]"
+_RETRIABLE_PATH = f"metadata.annotations[{names.RETRIABLE_IN_GROUP_ANNOTATION}]"
+
+
+def _group_errors(pod: Mapping[str, Any]) -> Iterable[FieldError]:
+    name = group_name(pod)
+    total = annotations_of(pod).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION)
+    if name and total is None:
+        yield FieldError(
+            _TOTAL_PATH, REQUIRED, detail="both the name and the total count of a group are needed"
+        )
+    elif total is not None and not name:
+        yield FieldError(
+            _NAME_PATH, REQUIRED, detail="both the name and the total count of a group are needed"
+        )
+    if name and (problem := subdomain(name)):
+        yield FieldError(_NAME_PATH, INVALID, name, problem)
+    if total is not None and total_count(pod) is None:
+        yield FieldError(_TOTAL_PATH, INVALID, total, "must be a whole number greater than 0")
+    prebuilt = labels_of(pod).get(names.PREBUILT_WORKLOAD_LABEL)
+    if name and prebuilt is not None and prebuilt != name:
+        yield FieldError(_PREBUILT_PATH, INVALID, prebuilt, "must be the name of the pod group")
+
+
+def _group_changes(pod: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[FieldError]:
+    if group_name(old) and group_name(pod) != group_name(old):
+        yield FieldError(_NAME_PATH, INVALID, group_name(pod), "field is immutable")
+    was, now = (annotations_of(one).get(names.RETRIABLE_IN_GROUP_ANNOTATION) for one in (old, pod))
+    if was == "false" and now != "false":
+        yield FieldError(_RETRIABLE_PATH, FORBIDDEN, detail="unretriable pods cannot become retriable again")

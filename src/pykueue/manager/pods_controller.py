@@ -1,0 +1,358 @@
+"""Plain pods and pod groups: the flow of `jobs_controller` for jobs that only deleting them can stop.
+
+A pod on its own is a job like any other until it is stopped. A group is several pods and one Workload of its
+name, which all of them own. Source: reference/kueue-integrations.md 9.4, "Pod".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any
+
+from pykueue.api.kueue import names
+from pykueue.jobs import workload as construction
+from pykueue.jobs.objects import Object, annotations_of, get, replaced
+from pykueue.jobs.pod import (
+    group_name,
+    is_deleting,
+    is_gated,
+    is_terminal,
+    suspending_parent,
+    ungated,
+)
+from pykueue.jobs.podgroup import GroupError, PodGroup, role
+from pykueue.jobs.podsets import PodSetConflictError
+from pykueue.kube.events import NORMAL, WARNING
+from pykueue.kube.informer import DELETED
+from pykueue.kube.resources import PODS
+
+from .cluster import Key, MissingPriorityClassError
+from .jobs_controller import JobController, eviction_text, key_of
+from .starting import pod_set_infos
+from .workloads import reading, transitions
+
+#: Index of pods by namespace and group.
+GROUP_INDEX = "group"
+#: Seconds by which the end of a pod's grace is waited out: it is written in whole seconds.
+_PATIENCE = 1.0
+
+
+def _group_keys(pod: Object) -> list[Key]:
+    name = group_name(pod)
+    return [(pod["metadata"].get("namespace") or "", name)] if name else []
+
+
+class _PodsController(JobController):
+    """What single pods and groups have in common."""
+
+    def _queues_alone(self, pod: Mapping[str, Any]) -> bool:
+        """Whether its kind is switched on: plain pods may be off while kinds that own pods are on."""
+        frameworks = self._configuration.integrations.frameworks
+        return "pod" in frameworks or bool(suspending_parent(pod))
+
+    async def _finalize(self, pods: Iterable[Object]) -> None:
+        """Let go of pods of which nothing more is to be learned."""
+        for pod in pods:
+            finalizers = get(pod, "metadata", "finalizers") or []
+            if names.MANAGED_FINALIZER in finalizers:
+                rest = [name for name in finalizers if name != names.MANAGED_FINALIZER]
+                desired = replaced(pod, ("metadata", "finalizers"), rest or None)
+                await self._writer.change(self._jobs, pod, desired)
+
+
+class PodController(_PodsController):
+    """Pods on their own, keyed by namespace and name."""
+
+    def _job_changed(self, type_: str, old: Any, new: Any) -> None:
+        if not group_name(old if new is None else new):
+            super()._job_changed(type_, old, new)
+
+    async def _reconcile(self, key: Key) -> None:
+        pod = self._jobs.get(*key)
+        if pod is None:
+            await super()._reconcile(key)
+        elif not group_name(pod) and suspending_parent(pod) != "statefulset" and self._queues_alone(pod):
+            await self._reconcile_pod(key, pod)
+
+    async def _reconcile_pod(self, key: Key, pod: Object) -> None:
+        if is_deleting(pod) and not is_terminal(pod):
+            await self._let_go(pod)
+            return
+        await super()._reconcile(key)
+        workloads = self._cluster.workloads_of(pod)
+        if is_terminal(pod) and all(map(reading.is_finished, workloads)):
+            await self._finalize([pod])
+
+    async def _let_go(self, pod: Object) -> None:
+        """A pod that is being deleted gives back what an eviction asks for, and is not kept from vanishing.
+
+        Its Workload vanishes with it.
+        """
+        for workload in self._cluster.workloads_of(pod):
+            if workload["metadata"].get("deletionTimestamp"):
+                await self._drop_finalizer(workload)
+            elif reading.is_evicted(workload) and reading.has_quota(workload):
+                await self._set_status(workload, self._released)
+        await self._finalize([pod])
+
+    def _released(self, workload: Object) -> Object | None:
+        """Without its quota, and not to come back: the pod it stands for does not run again."""
+        result = super()._released(workload)
+        if result is None:
+            return None
+        eviction = reading.condition(workload, reading.EVICTED) or {}
+        text = "The pod of the workload has been deleted"
+        reason = str(eviction.get("reason") or "Evicted")
+        return transitions.with_condition(result, reading.REQUEUED, "False", reason, text, self._clock.time())
+
+
+class PodGroupController(_PodsController):
+    """Groups of pods, keyed by namespace and group name, which is the Workload's name too."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._jobs.add_index(GROUP_INDEX, _group_keys)
+        self._conflicts: set[tuple[Key, str]] = set()
+
+    # What leads to work
+
+    def _job_changed(self, type_: str, old: Any, new: Any) -> None:
+        for pod in (old, new):
+            for key in [] if pod is None else _group_keys(pod):
+                self.controller.queue.add(key)
+
+    def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        workload = old if new is None else new
+        key = reading.key(workload)
+        if _is_group_workload(workload) or self._jobs.by_index(GROUP_INDEX, key):
+            self.controller.queue.add(key)
+        if type_ == DELETED:
+            self._conflicts.discard((key, workload["metadata"].get("uid", "")))
+
+    def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
+        for pod in self._jobs.by_index("priorityClass", new["metadata"]["name"]) if new is not None else ():
+            self._job_changed(type_, None, pod)
+
+    def _namespace_changed(self, type_: str, old: Any, new: Any) -> None:
+        for pod in self._jobs.list(new["metadata"]["name"]) if new is not None else ():
+            self._job_changed(type_, None, pod)
+
+    # The work
+
+    async def reconcile(self, key: Key) -> float | None:
+        again = await super().reconcile(key)
+        pods = self._jobs.by_index(GROUP_INDEX, key)
+        now = self._clock.time()
+        end = PodGroup.of(pods).active_until(now) if pods else None
+        if again is None and end is not None and end < inf:
+            # Pods that do not end in time hold nothing any more.
+            again = end - now + _PATIENCE
+        return again
+
+    async def _reconcile(self, key: Key) -> None:
+        pods = self._jobs.by_index(GROUP_INDEX, key)
+        workload = self._cluster.workload(key)
+        if workload is not None and not _is_group_workload(workload):
+            self._tell_conflict(key, workload, pods)
+            await self._finalize(pod for pod in pods if is_deleting(pod))
+            return
+        if not pods:
+            if workload is not None:
+                await self._without_pods(workload)
+            return
+        if not self._cluster.manages_namespace(key[0]) or not self._queues_alone(pods[0]):
+            return
+        group = PodGroup.of(pods, self._gates["FastQuotaReleaseInPodIntegration"])
+        gone = workload is None or bool(workload["metadata"].get("deletionTimestamp"))
+        if group.is_abandoned() or (gone and group.is_over()):
+            await self._finalize(pods)
+            if workload is not None and gone:
+                await self._drop_finalizer(workload)
+        elif workload is None:
+            await self._without(group)
+        elif gone:
+            await self._deleted(group, workload)
+        elif reading.is_finished(workload):
+            await self._finalize(pods)
+        elif (outcome := group.outcome()) is not None:
+            await self._finish(group.first, workload, outcome)
+        else:
+            await self._bring_on(group, workload)
+
+    def _tell_conflict(self, key: Key, workload: Object, pods: list[Object]) -> None:
+        known = (key, str(workload["metadata"].get("uid")))
+        if pods and known not in self._conflicts:
+            self._conflicts.add(known)
+            text = f"There is a workload {key[1]} already that is no pod group's"
+            self._recorder.event(pods[0], WARNING, "WorkloadNameConflict", text)
+
+    async def _without_pods(self, workload: Object) -> None:
+        """Nobody is left to be protected, or (where a StatefulSet made it) nobody is there yet."""
+        if workload["metadata"].get("deletionTimestamp"):
+            await self._drop_finalizer(workload)
+        elif reading.is_evicted(workload) and reading.has_quota(workload):
+            await self._set_status(workload, self._released)
+
+    # Without a Workload
+
+    async def _without(self, group: PodGroup) -> None:
+        if group.started() and not group.is_suspended():
+            await self._stop_group(group, "No matching Workload")
+            return
+        try:
+            group.check(self._configuration.integrations.label_keys_to_copy)
+            if group.is_complete():
+                await self._create_for(group)
+        except GroupError as error:
+            self._recorder.event(group.first, WARNING, "ErrWorkloadCompose", str(error))
+
+    async def _create_for(self, group: PodGroup) -> None:
+        try:
+            priority, reference = self._cluster.priority_of(group.first, self.integration)
+        except MissingPriorityClassError as error:
+            self._recorder.event(group.first, WARNING, "WorkloadPriorityClassNotFound", str(error))
+            raise
+        pod_sets = group.pod_sets()
+        if len(pod_sets) > construction.MAX_POD_SETS:
+            text = f"{len(pod_sets)} roles; a group has at most {construction.MAX_POD_SETS}"
+            raise GroupError(text)
+        base = self._built(group.first, priority, reference)
+        labels = {k: v for k, v in base["metadata"]["labels"].items() if k != names.JOB_UID_LABEL}
+        annotations = {**annotations_of(base), names.IS_GROUP_WORKLOAD_ANNOTATION: "true"}
+        metadata = {
+            **base["metadata"],
+            "name": group.name,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [pod_owner(pod) for pod in group.pods],
+        }
+        workload = {**base, "metadata": metadata, "spec": {**base["spec"], "podSets": pod_sets}}
+        await self._create_workload(group.first, workload)
+
+    # With its Workload
+
+    async def _deleted(self, group: PodGroup, workload: Object) -> None:
+        """Somebody deletes the Workload: all pods go with it, those that wait too."""
+        await self._stop_group(group, "Workload is deleted", waiting=True)
+        if not group.is_active(self._clock.time()):
+            await self._drop_finalizer(workload)
+
+    async def _bring_on(self, group: PodGroup, workload: Object) -> None:
+        workload = await self._owned(group, workload)
+        excess = group.excess(get(workload, "spec", "podSets") or ())
+        for pod in excess:
+            await self._remove(pod)
+        if excess:
+            return  # the cache tells when they are gone
+        await self._finalize(group.replaced())
+        waiting = group.waiting()
+        workload = await self._followed(waiting[0] if waiting else group.first, workload)
+        workload = await self._noted(group, workload) or workload
+        if reading.is_evicted(workload) and reading.has_quota(workload):
+            await self._stop_group(group, eviction_text(workload))
+            if not group.is_active(self._clock.time()):
+                await self._set_status(workload, self._released)
+        elif reading.is_admitted(workload):
+            await self._let_start(group, workload)
+        elif group.started():
+            await self._stop_group(group, "Not admitted by cluster queue")
+
+    async def _owned(self, group: PodGroup, workload: Object) -> Object:
+        """Every pod that stays is an owner, so that the Workload goes with the last of them."""
+        known = get(workload, "metadata", "ownerReferences") or []
+        uids = {one.get("uid") for one in known}
+        new = [pod for pod in group.pods if pod["metadata"]["uid"] not in uids and not is_deleting(pod)]
+        if not new:
+            return workload
+        references = [*known, *map(pod_owner, new)]
+        desired = replaced(workload, ("metadata", "ownerReferences"), references)
+        result = await self._writer.change(self._cluster.workloads, workload, desired)
+        listed = ", ".join(pod["metadata"]["name"] for pod in new)
+        self._recorder.event(result, NORMAL, "OwnerReferencesAdded", f"Added owner references of: {listed}")
+        return result
+
+    async def _remove(self, pod: Object) -> None:
+        await self._finalize([pod])
+        await self._writer.delete(self._jobs, self._jobs.get(*key_of(pod)) or pod)
+        self._recorder.event(pod, NORMAL, "ExcessPodDeleted", "Excess pod deleted")
+
+    async def _noted(self, group: PodGroup, workload: Object) -> Object | None:
+        """What the pods tell, in one write: replacements waited for, pods given back, readiness."""
+        now = self._clock.time()
+
+        def step(current: Object) -> Object | None:
+            if reading.is_finished(current):
+                return None
+            current = _waiting_for_replacements(current, group, now)
+            if not reading.has_quota(current):
+                return current
+            if self._gates["ReclaimablePods"]:
+                current = transitions.with_reclaimable(current, group.reclaimable())
+            if self._waits and reading.is_admitted(current) and not reading.is_evicted(current):
+                current = transitions.pods_ready(current, group.pods_ready(), now)
+            return current
+
+        if step(workload) in (None, workload):
+            return None
+        return await self._set_status(workload, step)
+
+    async def _let_start(self, group: PodGroup, workload: Object) -> None:
+        """Let go of the pods that wait, replacements included."""
+        waiting = group.waiting()
+        if not waiting:
+            return
+        try:
+            infos = {
+                info.name: info
+                for info in pod_set_infos(
+                    workload,
+                    lambda name: self._cluster.flavors.get("", name),
+                    self._gates["AssignQueueLabelsForPods"],
+                )
+            }
+            desired = [ungated(pod, infos[role(pod)]) for pod in waiting]
+        except PodSetConflictError as error:
+            text = f"The job cannot be started: {error}"
+            await self._set_status(workload, lambda w: self._finished(w, "FailedToStart", text))
+            return
+        queue = reading.cluster_queue(workload)
+        for pod, started in zip(waiting, desired, strict=True):
+            await self._writer.change(self._jobs, pod, started)
+            self._recorder.event(pod, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
+
+    async def _stop_group(self, group: PodGroup, why: str, waiting: bool = False) -> None:
+        """Delete the pods that were let go; with `waiting` also those that were not, and those that ended."""
+        for pod in group.pods:
+            if is_deleting(pod) or (not waiting and (is_gated(pod) or is_terminal(pod))):
+                continue
+            await self._terminate(pod, why)
+            self._recorder.event(pod, NORMAL, "Stopped", why)
+
+
+def _is_group_workload(workload: Mapping[str, Any]) -> bool:
+    return annotations_of(workload).get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
+def pod_owner(pod: Mapping[str, Any]) -> Object:
+    """How the Workload of a group names one of its pods: as an owner, not as its controller."""
+    metadata = pod["metadata"]
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def _waiting_for_replacements(workload: Object, group: PodGroup, now: float) -> Object:
+    kind = names.WAITING_FOR_REPLACEMENT_PODS
+    if group.missing and (group.lost or not group.is_fast):
+        reason, text = "PodsFailed", "Some Failed pods need replacement"
+        if reading.is_evicted(workload):
+            reason = reading.reason(workload, reading.EVICTED)
+        return transitions.with_condition(workload, kind, "True", reason, text, now)
+    if reading.holds(workload, kind):
+        text = "No pods need replacement"
+        return transitions.with_condition(workload, kind, "False", "PodsReady", text, now)
+    return workload

@@ -1,0 +1,123 @@
+"""Admission rules of pods and of the kinds whose pods queue one by one or as a group.
+
+Source: reference/kueue-integrations.md 9.4, "Pod", "Deployment" and "StatefulSet".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykueue.api.kueue import names
+from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError
+from pykueue.jobs import workload as construction
+from pykueue.jobs.objects import Object, get, labels_of, replaced, section
+from pykueue.jobs.pod import PlainPod, gated, is_gated, role_hash, suspending_parent, with_role
+from pykueue.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
+from pykueue.manager.configuration import Configuration
+
+from .jobs import JobRules, Lookups, immutable, label_path
+
+_TEMPLATE = ("spec", "template")
+
+
+class PodRules(JobRules):
+    """Pods: the namespace is asked first, because every pod of the cluster comes by here."""
+
+    def __init__(self, configuration: Configuration, lookups: Lookups) -> None:
+        super().__init__(PlainPod(), configuration, lookups)
+        self._alone = PlainPod.name in configuration.integrations.frameworks
+
+    def default(self, obj: Object) -> Object:
+        if suspending_parent(obj):
+            return with_role(gated(obj))
+        namespace = str(get(obj, "metadata", "namespace") or "")
+        if not self._alone or not self._lookups.manages_namespace(namespace):
+            return obj
+        return super().default(obj)
+
+    def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
+        if self._alone or suspending_parent(obj):
+            yield from super().validate(obj, old)
+
+    def _is_suspended(self, job: Mapping[str, Any]) -> bool:
+        return is_gated(job)
+
+    def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
+        yield from super().warnings(obj, old)
+        if old is None and labels_of(obj).get(names.MANAGED_LABEL) == "true" and self._has_managed_owner(obj):
+            yield f"the label {names.MANAGED_LABEL} has no effect on pods of an object that queues"
+
+
+class ServingRules(JobRules):
+    """Kinds that do not queue: their pods do, so what they say about queues goes to the template."""
+
+    defaults = ("CREATE", "UPDATE")
+
+    def __init__(
+        self, framework: str, resource: Resource, configuration: Configuration, lookups: Lookups
+    ) -> None:
+        super().__init__(PlainPod(), configuration, lookups)
+        self.resource = resource
+        self._framework = framework
+
+    def default(self, obj: Object) -> Object:
+        namespace = str(get(obj, "metadata", "namespace") or "")
+        owned = self._has_managed_owner(obj)
+        job = self._queued(obj, namespace, owned)
+        if not self._is_managed(job, namespace, owned):
+            return job
+        template = replaced(
+            section(job, *_TEMPLATE),
+            ("metadata", "annotations", names.POD_SUSPENDING_PARENT_ANNOTATION),
+            self._framework,
+        )
+        said = {
+            names.MANAGED_LABEL: "true",
+            names.QUEUE_LABEL: construction.queue_name(job) or None,
+            names.PRIORITY_CLASS_LABEL: labels_of(job).get(names.PRIORITY_CLASS_LABEL),
+        }
+        for label, value in said.items():
+            if value is not None:
+                template = replaced(template, ("metadata", "labels", label), value)
+        return replaced(job, _TEMPLATE, template)
+
+    def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
+        queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
+        if not queued and not self._manages_all():
+            return
+        yield from self._common_errors(obj)
+        if old is not None:
+            yield from self._changes(obj, old)
+
+    def _changes(self, obj: Object, old: Object) -> Iterable[FieldError]:
+        queue, before = construction.queue_name(obj), construction.queue_name(old)
+        if before and not queue:
+            yield FieldError(label_path(names.QUEUE_LABEL), FORBIDDEN, detail="cannot be removed")
+        elif queue != before and get(old, "status", "readyReplicas"):
+            yield immutable(names.QUEUE_LABEL, queue)
+        if self.resource == STATEFUL_SETS and before:
+            yield from _stateful_set_changes(obj, old)
+
+
+def _stateful_set_changes(obj: Object, old: Object) -> Iterable[FieldError]:
+    """Its Workload stands for all its pods: they come and go together, and stay of one shape."""
+    new, was = (int(get(one, "spec", "replicas") or 0) for one in (obj, old))
+    if new != was and new and was:
+        text = "a StatefulSet in a queue is scaled to 0 and from 0 only"
+        yield FieldError("spec.replicas", INVALID, new, text)
+    if role_hash(section(obj, *_TEMPLATE, "spec")) != role_hash(section(old, *_TEMPLATE, "spec")):
+        text = "requests, ports and placement cannot change while the StatefulSet is in a queue"
+        yield FieldError("spec.template.spec", FORBIDDEN, detail=text)
+
+
+def pod_rules(configuration: Configuration, lookups: Lookups) -> list[JobRules]:
+    """The rules of pods and of the kinds that make them, as far as the configuration switches them on."""
+    frameworks = configuration.integrations.frameworks
+    kinds = {"deployment": DEPLOYMENTS, "statefulset": STATEFUL_SETS}
+    found: list[JobRules] = [
+        ServingRules(name, resource, configuration, lookups)
+        for name, resource in kinds.items()
+        if name in frameworks
+    ]
+    return [PodRules(configuration, lookups), *found] if found or PlainPod.name in frameworks else []
