@@ -59,4 +59,6 @@ def test_no_scenario_is_missing() -> None:
     wanted |= {f"I{number}" for number in re.findall(r"^(\d+)\. ", invariants, re.MULTILINE)}
     commands = re.findall(r"^\| `", section[section.index("### 5.11") :], re.MULTILINE)
     wanted |= {f"K{number + 1}" for number in range(len(commands))}
+    corners = (REFERENCE.parent / "kueue-semantics.md").read_text().partition("\n### Lifecycle\n")[2]
+    wanted |= {f"L{number}" for number in re.findall(r"^\| (\d+) \|", corners, re.MULTILINE)}
     assert wanted == set(rows())
