@@ -32,6 +32,12 @@ from pykueue.manager.configuration import load as load_configuration
 DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
 #: The store's file in that folder.
 STATE = "state.db"
+#: The folder in it of pods that run as processes.
+PODS = "pods"
+_RUNS_PROCESSES = (
+    "  Containers on nodes of the runtime `process` are programs of this machine, run as you: "
+    "images name nothing, and it is no sandbox."
+)
 
 
 def parse_parts(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -96,6 +102,7 @@ async def run(
             store=store,
             parts=parts,
             transport_for=None if remote is None else lambda _user: remote,
+            pods_folder=folder / PODS,
         )
         await cluster.start()
         try:
@@ -108,6 +115,8 @@ async def run(
                     click.echo(f"  export KUBECONFIG={kubeconfig}")
                 else:
                     click.echo(f"pykueue is up ({', '.join(parts)}) with KUBECONFIG={kubeconfig}")
+                if any(pool.runtime == "process" for pool in pools) and "kube" in parts:
+                    click.echo(_RUNS_PROCESSES)
                 await wait(None)
         finally:
             await cluster.stop()

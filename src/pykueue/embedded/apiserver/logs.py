@@ -38,12 +38,12 @@ def pod_logs(pod: Object, query: Mapping[str, str], source: LogSource) -> AsyncI
         raise bad_request(f"container {container} is not valid for pod {name}")
     statuses = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
     state = next((one.get("state") or {} for one in statuses if one.get("name") == container), {})
+    last = next((one.get("lastState") or {} for one in statuses if one.get("name") == container), {})
     previous = query.get("previous", "").lower() in ("1", "true")
     if previous:
-        last = next((one.get("lastState") or {} for one in statuses if one.get("name") == container), {})
         if last.get("terminated") is None:
             raise bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
-    elif state.get("running") is None and state.get("terminated") is None:
+    elif not any(state.get(kind) for kind in ("running", "terminated")) and not last.get("terminated"):
         reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
         raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
     return source(pod, container, query)

@@ -11,6 +11,7 @@ pools:
   zones: [zone-a, zone-b]     # the nodes are dealt out evenly, the first ones to the first zone
   topology:                   # further levels below, each within the one above
   - {label: cloud.provider.com/topology-rack, count: 2}
+  runtime: simulated          # or process: containers are processes of this machine (see `processes`)
   simulation: {startDelay: 1s-2s, runTime: 10s}
   life: {failEvery: 30d, failFor: 5m-1h, failAs: crash, reclaimEvery: 6h, reclaimNotice: 30s}
 ```
@@ -39,6 +40,7 @@ from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, BehaviourError, read_
 from pykueue.embedded.nodes.behaviour import as_annotations as behaviour_annotations
 from pykueue.embedded.nodes.outages import as_annotations as outage_annotations
 from pykueue.embedded.nodes.outages import read_fields as read_outages
+from pykueue.embedded.nodes.registration import RUNTIME
 from pykueue.kube.client import Client, Object
 from pykueue.kube.resources import NODES
 from pykueue.kube.transport import Transport
@@ -46,6 +48,8 @@ from pykueue.kube.transport import Transport
 POOL_LABEL = DOMAIN + "pool"
 ZONE_LABEL = "topology.kubernetes.io/zone"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
+#: Pods are simulated, or their containers are processes of this machine.
+RUNTIMES = ("simulated", "process")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_COUNT = 100_000
 #: Requests under way at the same time.
@@ -102,6 +106,8 @@ class NodePool(_Strict):
     unschedulable: bool = False
     zones: list[str] = []
     topology: list[Level] = []
+    #: What becomes of its pods, one of RUNTIMES.
+    runtime: str = "simulated"
     simulation: Simulation = msgspec.field(default_factory=Simulation)
     life: Life = msgspec.field(default_factory=Life)
     #: Taken from the file's top.
@@ -117,6 +123,8 @@ class NodePool(_Strict):
             **behaviour_annotations(read_fields(_texts(self.simulation))),
             **outage_annotations(read_outages(_texts(self.life))),
         }
+        if self.runtime == "process":
+            said[RUNTIME] = self.runtime
         allocatable = dict(canonical_amounts(self.allocatable))
         spec: Object = {}
         if self.taints:
@@ -270,6 +278,8 @@ def _check(pool: NodePool, path: str) -> str:
         return f"{path}.name: {pool.name!r} is not lower case letters, digits, '-' and '.'"
     if not 0 <= pool.count <= _MAX_COUNT:
         return f"{path}.count: {pool.count} is not from 0 to {_MAX_COUNT}"
+    if pool.runtime not in RUNTIMES:
+        return f"{path}.runtime: {pool.runtime!r} is not accepted; accepted: {' or '.join(RUNTIMES)}"
     for field in ("allocatable", "capacity"):
         for name, amount in (getattr(pool, field) or {}).items():
             try:

@@ -20,7 +20,7 @@ from pykueue.embedded.nodes.containers import NEW
 from pykueue.embedded.nodes.keeper import NodeKeeper
 from pykueue.embedded.nodes.life import PodLife
 from pykueue.embedded.nodes.outages import CRASH
-from pykueue.embedded.nodes.registration import LEASE_DURATION, internal_address, is_ready
+from pykueue.embedded.nodes.registration import LEASE_DURATION, internal_address, is_ready, runs_processes
 from pykueue.embedded.nodes.siblings import Families
 from pykueue.kube.client import Client, Object
 from pykueue.kube.controller import Controller
@@ -312,7 +312,8 @@ class SimulatedNodes:
 
 def is_simulated(node: Object) -> bool:
     """Whether the node's pods are ours to run."""
-    return (node["metadata"].get("annotations") or {}).get(SIMULATED) != "false"
+    said = (node["metadata"].get("annotations") or {}).get(SIMULATED)
+    return said != "false" and not runs_processes(node)
 
 
 def _key(pod: Object) -> Key:
