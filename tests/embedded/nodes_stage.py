@@ -10,6 +10,7 @@ from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers import Controllers
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import ensure_nodes, parse_pools
+from pykueue.embedded.nodes.scaling import NodePools, declare
 from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
@@ -44,6 +45,8 @@ class Stage:
         if component is None:
             if name == "nodes":
                 component = SimulatedNodes(self.transport(), self.clock, rng, **self.nodes_options)
+            elif name == "pools":
+                component = NodePools(self.transport(), self.clock)
             elif name == "controllers":
                 component = Controllers(self.transport(), self.clock, rng, pace=None)
             else:
@@ -65,6 +68,10 @@ class Stage:
         async for type_, pod in self.client.watch(PODS, resource_version="0"):
             if type_ != "BOOKMARK":
                 self.seen.append((self.now, type_, pod))
+
+    async def declare_pools(self, pools):
+        """As `declare`, and keep it as what the pools are to be."""
+        await declare(self.server.transport(), self.clock, parse_pools(pools))
 
     async def declare(self, pools):
         await ensure_nodes(self.server.transport(), self.clock, parse_pools(pools))

@@ -32,6 +32,7 @@ from pykueue.embedded.apiserver.decoding import decode
 from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.discovery import Discovery
 from pykueue.embedded.apiserver.escalation import escalation_check
+from pykueue.embedded.apiserver.eviction import Evictions
 from pykueue.embedded.apiserver.expiry import EventExpiry
 from pykueue.embedded.apiserver.health import Health
 from pykueue.embedded.apiserver.inprocess import InProcessTransport
@@ -94,7 +95,8 @@ class Server:
         self._builtin = BuiltinAdmission(self.core)
         self._writes = Writes(self.core, self._builtin)
         self._deletion = Deletion(self.core)
-        self._subresources = Subresources(self.core, self._writes, self._deletion)
+        self._subresources = Subresources(self.core, self._writes)
+        self._evictions = Evictions(self.core, self._writes, self._deletion)
         #: Where webhooks and other extending programs are reached.
         self.services = Services(self.core)
         self._custom = CustomResources(self.core, self._deletion, self.services, self._spawn)
@@ -307,7 +309,7 @@ class Server:
             case "binding", "create":
                 return await self._subresources.bind(call)
             case "eviction", "create":
-                return await self._subresources.evict(call)
+                return await self._evictions.evict(call)
             case "finalize", "update":
                 return await self._subresources.finalize(call)
             case "token", "create":

@@ -1,4 +1,4 @@
-"""Subresources that are more than a part of their object: scale, binding, eviction, namespace finalize.
+"""Subresources that are more than a part of their object: scale, binding, namespace finalize.
 
 Source: reference/kubernetes-api-machinery.md, section 14.
 """
@@ -7,27 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykueue.embedded.apiserver.call import Answer, Call, DeleteOptions, Target, delete_options, write_options
+from pykueue.embedded.apiserver.call import Answer, Call, write_options
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
-from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.patches import json_patch, merge_patch
 from pykueue.embedded.apiserver.registry import Endpoint
-from pykueue.embedded.apiserver.selectors import selector_matches
 from pykueue.embedded.apiserver.status import (
     bad_request,
     conflict,
     invalid,
     invalid_object,
-    not_found,
     required,
     success,
     unsupported_media_type,
 )
 from pykueue.embedded.apiserver.writes import Writes
 from pykueue.embedded.kinds.printing import selector_cell
-from pykueue.kube.errors import ApiError
-from pykueue.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from pykueue.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 
 def _at(obj: Any, path: str) -> Any:
@@ -69,10 +65,9 @@ def scale_of(endpoint: Endpoint, obj: Object) -> Object:
 class Subresources:
     """The actions behind the subresources."""
 
-    def __init__(self, core: Core, writes: Writes, deletion: Deletion) -> None:
+    def __init__(self, core: Core, writes: Writes) -> None:
         self._core = core
         self._writes = writes
-        self._deletion = deletion
 
     # -- scale
 
@@ -164,59 +159,6 @@ class Subresources:
         options = write_options(call, "CreateOptions")
         await self._writes.modify(call, options, make, internal=True)
         return Answer(201, None, success())
-
-    async def evict(self, call: Call) -> Answer:
-        """POST of an Eviction: a DELETE that respects disruption budgets."""
-        body = call.body if isinstance(call.body, dict) else {}
-        target = call.target
-        record = call.endpoint.table.get((target.namespace, target.name))
-        if record is None:
-            raise not_found("", "pods", target.name)
-        pod = record.object
-        phase = (pod.get("status") or {}).get("phase")
-        if phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp"):
-            self._check_budgets(pod)
-        inner = Call(
-            "DELETE",
-            Target(call.endpoint, target.namespace, target.name, ""),
-            {},
-            call.user,
-            body.get("deleteOptions") or {},
-            JSON,
-            call.agent,
-            call.warnings,
-        )
-        options: DeleteOptions = delete_options(inner)
-        if call.query.get("dryRun") == "All":
-            options = options._replace(dry_run=True)
-        while (record := call.endpoint.table.get((target.namespace, target.name))) is not None:
-            if await self._deletion.remove(inner, options, record) is not None:
-                break
-        return Answer(201, None, success())
-
-    def _check_budgets(self, pod: Object) -> None:
-        """429 when a PodDisruptionBudget allows no more disruptions now."""
-        meta = pod["metadata"]
-        labels = meta.get("labels") or {}
-        for budget in self._core.all("policy", "poddisruptionbudgets", meta["namespace"]):
-            if not selector_matches((budget.get("spec") or {}).get("selector"), labels):
-                continue
-            if (budget.get("status") or {}).get("disruptionsAllowed", 0) > 0:
-                continue
-            name = budget["metadata"]["name"]
-            raise ApiError(
-                429,
-                "TooManyRequests",
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                {
-                    "causes": [
-                        {
-                            "reason": "DisruptionBudget",
-                            "message": f"The disruption budget {name} does not allow evicting pods currently",
-                        }
-                    ]
-                },
-            )
 
     # -- namespaces
 

@@ -11,6 +11,7 @@ Each annotation is of a Node and in the domain `sim.pykueue.io/`:
 | reclaim | `true` | the node is taken back: its pods are ended and it goes |
 | reclaim-every | `2h` | the mean time until a node is taken back |
 | reclaim-notice | `30s` | how long it is known before |
+| replace-after | `1m`, `1m-3m` | how long a node of a pool stays away when it has gone |
 
 A node that is unreachable is not heard of, while its programs go on. A crash ends them: they are found dead
 when the node is back. A node that is not ready says so itself. Draws depend on the node's seed and its uid
@@ -47,6 +48,7 @@ class Outages(NamedTuple):
     reclaim: bool | None = None
     reclaim_every: float | None = None
     reclaim_notice: float | None = None
+    replace_after: Span | None = None
 
 
 class Health(NamedTuple):
@@ -103,6 +105,7 @@ _READERS: dict[str, Any] = {
     "reclaim": _truth,
     "reclaim_every": _mean,
     "reclaim_notice": _duration,
+    "replace_after": _span,
 }
 _KEYS = {DOMAIN + field.replace("_", "-"): field for field in _READERS}
 

@@ -13,7 +13,7 @@ pools:
   - {label: cloud.provider.com/topology-rack, count: 2}
   runtime: simulated          # or process: containers are processes of this machine (see `processes`)
   simulation: {startDelay: 1s-2s, runTime: 10s}
-  life: {failEvery: 30d, failFor: 5m-1h, failAs: crash, reclaimEvery: 6h, reclaimNotice: 30s}
+  life: {failEvery: 30d, failFor: 5m-1h, reclaimEvery: 6h, reclaimNotice: 30s, replaceAfter: 1m}
 ```
 
 Everything but `name` and `allocatable` may be left out. `simulation` sets the defaults for the pods of the
@@ -51,6 +51,7 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 #: Pods are simulated, or their containers are processes of this machine.
 RUNTIMES = ("simulated", "process")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _MAX_COUNT = 100_000
 #: Requests under way at the same time.
 _WRITERS = 16
@@ -60,7 +61,7 @@ class PoolError(ValueError):
     """A node pool file cannot be used. The text names the file, the field and what is accepted."""
 
 
-class _Strict(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+class _Strict(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Unknown fields are errors: a typing mistake must not silently mean the default."""
 
 
@@ -84,6 +85,8 @@ class Life(_Strict):
     fail_as: str | None = None
     reclaim_every: str | int | float | None = None
     reclaim_notice: str | int | float | None = None
+    #: How long a node that is gone stays away; without it, until the pools are declared again.
+    replace_after: str | int | float | None = None
 
 
 class Level(_Strict):
@@ -115,9 +118,17 @@ class NodePool(_Strict):
 
     def nodes(self) -> list[Object]:
         """The Node objects of the pool, by number."""
-        return [self._node(number) for number in range(self.count)]
+        return [self.node(number) for number in range(self.count)]
 
-    def _node(self, number: int) -> Object:
+    def number_of(self, node: str) -> int | None:
+        """The number of the node of that name, None when the pool has no such node."""
+        digits = node.removeprefix(f"{self.name}-")
+        if not _NUMBER.fullmatch(digits) or node == digits or int(digits) >= self.count:
+            return None
+        return int(digits)
+
+    def node(self, number: int) -> Object:
+        """The Node object of a number."""
         name = f"{self.name}-{number}"
         said = {
             **behaviour_annotations(read_fields(_texts(self.simulation))),
@@ -330,6 +341,11 @@ async def ensure_nodes(transport: Transport, clock: Clock, pools: Iterable[NodeP
             group.create_task(write())
 
 
+def _is_of_life(taint: Object) -> bool:
+    """Whether a taint tells how a node is, which no declaration changes."""
+    return (taint.get("key") or "").startswith((DOMAIN, "node.kubernetes.io/"))
+
+
 async def _ensure(client: Client, node: Object, stored: Object | None) -> None:
     if stored is None:
         await client.create(NODES, node)
@@ -344,8 +360,9 @@ async def _ensure(client: Client, node: Object, stored: Object | None) -> None:
         }
         if new:
             change.setdefault("metadata", {})[field] = new
-    taints = node["spec"].get("taints") or []
-    if (stored.get("spec") or {}).get("taints", []) != taints:
+    shown = (stored.get("spec") or {}).get("taints") or []
+    taints = [*(node["spec"].get("taints") or ()), *(one for one in shown if _is_of_life(one))]
+    if shown != taints:
         change["spec"] = {"taints": taints}
     if change:
         await client.patch(NODES, metadata["name"], None, change)
