@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import Any, Protocol
 
 from pykueue.api.conversion import convert
@@ -13,10 +14,12 @@ from pykueue.clock import Clock
 from pykueue.embedded.apiserver.admission import Webhook
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers import Controllers
+from pykueue.embedded.controllers.manager import CLUSTER_PACE, Pace
 from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool
+from pykueue.embedded.nodes.processes import ProcessLogs, ProcessNodes
 from pykueue.embedded.nodes.scaling import NodePools, declare
 from pykueue.embedded.podgroups.definitions import DEFAULT_QUEUE, VOLCANO_QUEUES
 from pykueue.embedded.podgroups.definitions import definitions as pod_group_definitions
@@ -49,7 +52,8 @@ class Cluster:
     """Chosen parts of one cluster on the running event loop.
 
     With the part `apiserver` the other parts reach it in process; without it `transport_for` says how they
-    reach the one that runs elsewhere.
+    reach the one that runs elsewhere. `pods_folder` is where pods that run as processes have their files;
+    without it there is no place for a pool that wants them. `pace` is the Job controller's; None lifts it.
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class Cluster:
         store: MemoryStore | None = None,
         parts: Collection[str] = PARTS,
         transport_for: TransportFor | None = None,
+        pods_folder: Path | None = None,
+        pace: Pace | None = CLUSTER_PACE,
     ) -> None:
         self.server = Server(store, clock, rng) if "apiserver" in parts else None
         self.transport: TransportFor = transport_for or self._in_process
@@ -69,15 +75,23 @@ class Cluster:
         self._clock = clock
         self._runs_jobs = "kube" in parts
         self._components: list[Component] = []
+        if self.server is not None and pods_folder is not None:
+            transport = self.transport("system:apiserver")
+            self.server.log_source = ProcessLogs(pods_folder, transport, clock)
         #: The manager, where it is one of the parts.
         self.manager: Manager | None = None
         if "kube" in parts:
             self._components += [
-                Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng)),
+                Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng), pace=pace),
                 PodScheduler(self.transport("system:kube-scheduler"), clock, _fork(rng)),
                 SimulatedNodes(self.transport("system:nodes"), clock, _fork(rng)),
                 NodePools(self.transport("system:nodes"), clock),
             ]
+            if any(pool.runtime == "process" for pool in self._pools):
+                if pods_folder is None:
+                    raise ValueError("pools of the runtime `process` need a pods_folder")
+                nodes = ProcessNodes(self.transport("system:nodes"), clock, _fork(rng), pods_folder)
+                self._components.append(nodes)
         if "manager" in parts:
             user = "system:serviceaccount:kueue-system:kueue-controller-manager"
             settings = configuration or load(None, frameworks=FRAMEWORKS)
