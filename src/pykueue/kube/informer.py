@@ -129,7 +129,10 @@ class Informer:
         """Tell `handler` of every change, beginning with an ADDED for everything that is cached already."""
         self._handlers.append(handler)
         for entry in list(self._entries.values()):
-            _call(handler, ADDED, None, entry.object)
+            try:
+                handler(ADDED, None, entry.object)
+            except Exception:
+                log.exception("an event handler failed on %s", ADDED)
 
     def note(self, obj: Object) -> None:
         """Take in what a write returned, without waiting for the watch to show it.
@@ -333,7 +336,11 @@ class Informer:
 
     def _tell(self, type_: str, old: Any, new: Any) -> None:
         for handler in self._handlers:
-            _call(handler, type_, old, new)
+            try:
+                handler(type_, old, new)
+            except Exception:
+                # The cache and the other handlers go on: one's fault must not cost them this event.
+                log.exception("an event handler failed on %s", type_)
 
     def _entries_of(self, objects: Iterable[Object]) -> dict[Key, _Entry]:
         entries = ((_key(obj), self._entry(obj)) for obj in objects)
@@ -363,14 +370,6 @@ def _older(version: str, other: str, unknown: bool = True) -> bool:
         return unknown and version != other
 
 
-def _call(handler: Handler, type_: str, old: Any, new: Any) -> None:
-    try:
-        handler(type_, old, new)
-    except Exception:
-        # The cache and the other handlers go on: one handler's fault must not cost them this event.
-        log.exception("an event handler failed on %s", type_)
-
-
 def _index_add(index: _Index, key: Key, obj: Any) -> None:
     for index_key in index.key_function(obj):
         index.keys.setdefault(index_key, {})[key] = None
@@ -386,8 +385,10 @@ def _index_remove(index: _Index, key: Key, index_key: Hashable) -> None:
 
 def _index_move(index: _Index, key: Key, old: Any, new: Any) -> None:
     """An object that keeps an index key keeps its place under it."""
-    before, after = set(index.key_function(old)), list(index.key_function(new))
-    for index_key in before.difference(after):
+    before, after = list(index.key_function(old)), list(index.key_function(new))
+    if before == after:
+        return
+    for index_key in set(before).difference(after):
         _index_remove(index, key, index_key)
     for index_key in after:
         if index_key not in before:

@@ -223,11 +223,14 @@ class BuiltinSchema:
         self.name = name
         self.node = definition_node(name)
         self._validator: jsonschema_rs.Draft4Validator = compile_validator(json_schema(name))
+        #: What was found valid last, so that preparing and validating it looks at it once.
+        self._valid: Object | None = None
 
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
         """Without unknown fields and nulls, quantities canonical; and the unknown fields' paths."""
         unknown: list[str] = []
         if self._validator.is_valid(obj):
+            self._valid = obj
             return obj, unknown
         return clean(obj, self.node, None, unknown), unknown
 
@@ -237,7 +240,7 @@ class BuiltinSchema:
         Repeated list elements are each kind's own matter: Kubernetes accepts an environment variable twice.
         """
         causes: list[Cause] = []
-        if obj is old or self._validator.is_valid(obj):
+        if obj is old or obj is self._valid or self._validator.is_valid(obj):
             return causes
         for error in self._validator.iter_errors(obj):
             causes.extend(to_causes(error))

@@ -14,6 +14,7 @@ from pykueue.embedded.apiserver.call import Call, WriteOptions
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.registry import Endpoint
 from pykueue.embedded.apiserver.status import Cause, bad_request, invalid_object, type_invalid
+from pykueue.embedded.apiserver.values import same
 
 
 def own_copy(body: Any) -> Any:
@@ -64,6 +65,12 @@ def report_unknown(faults: list[str], options: WriteOptions, warnings: list[str]
     warnings.extend(faults)
 
 
+def _sharing_spec(obj: Object, old: Object) -> Object:
+    """The object with the very spec it had if it is equal to that: most writes are about something else."""
+    spec, before = obj.get("spec"), old.get("spec")
+    return {**obj, "spec": before} if spec is not before and same(spec, before) else obj
+
+
 async def decode(
     endpoint: Endpoint, body: Any, options: WriteOptions, call: Call | None, old: Object | None = None
 ) -> Object:
@@ -90,7 +97,7 @@ async def decode(
         causes = schema.validate(obj, old)
         if causes:
             raise invalid_object(endpoint.group, kind.kind, str(obj["metadata"].get("name") or ""), causes)
-        obj = kind.default(obj)
+        obj = kind.default(obj) if old is None else kind.default_change(_sharing_spec(obj, old), old)
     if not endpoint.stored:
         storage = endpoint.storage
         if not kind.typed:

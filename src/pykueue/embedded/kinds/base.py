@@ -135,6 +135,10 @@ class Kind:
         """Fill in what the user left out. Must be idempotent; runs on every write."""
         return obj
 
+    def default_change(self, obj: Object, old: Object) -> Object:
+        """The same for an object that is to replace `old`; a spec that did not change is the very same."""
+        return self.default(obj)
+
     def prepare_create(self, obj: Object, context: Context) -> Object:
         """Set what the server owns on a new object. A status subresource has been dropped already."""
         return obj

@@ -67,12 +67,10 @@ class Job(Kind):
     def default(self, obj: Object) -> Object:
         spec = obj.get("spec") or {}
         filled = default_job_spec(spec)
-        if filled is not spec:
-            obj = {**obj, "spec": filled}
-        labels = ((filled.get("template") or {}).get("metadata") or {}).get("labels")
-        if labels and not obj["metadata"].get("labels"):
-            obj = {**obj, "metadata": {**obj["metadata"], "labels": labels}}
-        return obj
+        return _labelled(obj if filled is spec else {**obj, "spec": filled})
+
+    def default_change(self, obj: Object, old: Object) -> Object:
+        return _labelled(obj) if obj.get("spec") is old.get("spec") else self.default(obj)
 
     def prepare_create(self, obj: Object, context: Context) -> Object:
         spec = obj["spec"]
@@ -119,6 +117,15 @@ class Job(Kind):
             images_cell(pod_spec),
             selector_cell(spec.get("selector")),
         ]
+
+
+def _labelled(job: Object) -> Object:
+    """A Job without labels has those of its template."""
+    if job["metadata"].get("labels"):
+        return job
+    template = (job.get("spec") or {}).get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels")
+    return {**job, "metadata": {**job["metadata"], "labels": labels}} if labels else job
 
 
 def default_job_spec(spec: Object) -> Object:

@@ -94,6 +94,9 @@ class Pod(Kind):
             obj, "spec", default_requests(default_pod_spec(with_defaults(spec, {"enableServiceLinks": True})))
         )
 
+    def default_change(self, obj: Object, old: Object) -> Object:
+        return obj if obj.get("spec") is old.get("spec") else self.default(obj)
+
     def prepare_create(self, obj: Object, context: Context) -> Object:
         spec = default_tolerations(
             with_defaults(obj["spec"], {"serviceAccountName": "default", "serviceAccount": "default"})
