@@ -60,6 +60,16 @@ def installed(plane: Plane) -> Installation:
 
 
 @pytest.fixture(scope="session")
+def running(installed: Installation) -> Iterator[Installation]:
+    """With a manager that leads."""
+    installed.start_replica()
+    try:
+        yield installed
+    finally:
+        installed.stop()
+
+
+@pytest.fixture(scope="session")
 def kubectl(installed: Installation) -> Kubectl:
     """An administrator's kubectl on the installed cluster."""
     return installed.plane.kubectl

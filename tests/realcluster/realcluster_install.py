@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import yaml
-from realcluster_plane import Kubectl, Plane, Process, free_port, own_address, until
+from realcluster_plane import Plane, Process, free_port, own_address, until
 
 NAMESPACE = "kueue-system"
 ACCOUNT = "kueue-controller-manager"
@@ -28,8 +28,9 @@ class Replica:
         self.ports = {purpose: free_port() for purpose in (*SERVICES, "health")}
         file = folder / "config.yaml"
         file.write_text(yaml.safe_dump(self._on_this_host(configuration)))
-        arguments = ["manager", "--kubeconfig", kubeconfig, "--config", str(file), "--verbose"]
+        arguments = ["manager", "--kubeconfig", kubeconfig, "--config", str(file), "--zap-encoder=console"]
         self.process = Process([sys.executable, "-m", "pykueue.cli.main", *arguments], folder / "log")
+        self.process.start()
 
     def _on_this_host(self, configuration: dict[str, Any]) -> dict[str, Any]:
         """The same with ports of its own: replicas share this host's address."""
@@ -43,7 +44,6 @@ class Replica:
 
     def probe(self, endpoint: str) -> bool:
         """As the kubelet probes."""
-        import urllib.error
         import urllib.request
 
         try:
@@ -63,7 +63,7 @@ class Installation:
         self.manifests = [obj for obj in yaml.safe_load_all(manifests) if obj]
         self.replicas: list[Replica] = []
         self.output = plane.kubectl("apply", "--server-side", "-f", "-", stdin=manifests)
-        gather_roles(plane.kubectl)
+        gather_roles(plane)
         self._started = 0
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
@@ -87,12 +87,6 @@ class Installation:
         configuration = {**self.configuration(), **changes}
         replica = Replica(self.plane, self._started, configuration, str(kubeconfig))
         self.replicas.append(replica)
-        replica.process.start()
-        self.wait_ready(replica)
-        return replica
-
-    def wait_ready(self, replica: Replica) -> None:
-        """Until its readiness probe succeeds; then it is behind the Services."""
 
         def ready() -> bool:
             replica.process.check()
@@ -100,9 +94,45 @@ class Installation:
 
         until(ready, "manager ready")
         self.route()
+        until(self.is_trusted, "the manager's certificate authority where the API server looks for it")
+        return replica
 
-    def drop(self, replica: Replica) -> None:
-        """Out of the Services, as a pod that is gone."""
+    def keep(self) -> None:
+        """Start replicas that gave up, as a kubelet would, and wait until all are ready."""
+
+        def ready() -> bool:
+            for replica in self.replicas:
+                if replica.process.has_ended:
+                    replica.process.start()
+            return all(replica.probe("readyz") for replica in self.replicas)
+
+        until(ready, "managers ready")
+        self.route()
+
+    def is_trusted(self) -> bool:
+        """Whether the API server has been told whom to trust, everywhere it has to be."""
+        configurations = [
+            entry
+            for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+            for configuration in self.plane.kubectl.list(kind)
+            for entry in configuration["webhooks"]
+        ]
+        configurations += [
+            crd["spec"]["conversion"]["webhook"]
+            for crd in self.plane.kubectl.list("crds")
+            if crd["spec"]["conversion"]["strategy"] == "Webhook"
+        ]
+        return all(one["clientConfig"].get("caBundle") for one in configurations)
+
+    def kill(self, replica: Replica) -> None:
+        """End it as a failing machine would; the Services lead elsewhere."""
+        replica.process.kill()
+        self.replicas.remove(replica)
+        self.route()
+
+    def end(self, replica: Replica) -> None:
+        """End it as a kubelet would."""
+        replica.process.stop()
         self.replicas.remove(replica)
         self.route()
 
@@ -133,9 +163,10 @@ class Installation:
         self.replicas.clear()
 
 
-def gather_roles(kubectl: Kubectl) -> None:
+def gather_roles(plane: Plane) -> None:
     """Fill the aggregated ClusterRoles, as the controller of that name does on a cluster."""
-    roles = kubectl.list("clusterroles")
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+    roles = plane.call("GET", path)["items"]
     for _ in range(2):  # a role that was filled may be part of another
         for role in roles:
             selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
@@ -143,13 +174,13 @@ def gather_roles(kubectl: Kubectl) -> None:
                 role["rules"] = [
                     rule
                     for other in roles
-                    if any(
-                        selector["matchLabels"].items() <= (other["metadata"].get("labels") or {}).items()
-                        for selector in selectors
-                    )
+                    if any(_selects(selector, other) for selector in selectors)
                     for rule in other.get("rules") or ()
                 ]
     for role in roles:
         if role.get("aggregationRule"):
-            role["metadata"].pop("managedFields", None)
-            kubectl("replace", "-f", "-", stdin=yaml.safe_dump(role))
+            plane.call("PUT", f"{path}/{role['metadata']['name']}", role)
+
+
+def _selects(selector: dict[str, Any], role: dict[str, Any]) -> bool:
+    return bool(selector["matchLabels"].items() <= (role["metadata"].get("labels") or {}).items())

@@ -141,9 +141,15 @@ class Process:
                 self.command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=self._environment
             )
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended by itself."""
+        return self._running is not None and self._running.poll() is not None
+
     def check(self) -> None:
         """Fail with the end of its log when it has ended by itself."""
-        if self._running is not None and self._running.poll() is not None:
+        if self.has_ended:
+            assert self._running is not None
             tail = "\n".join(self.text().splitlines()[-20:])
             raise AssertionError(f"{self.command[0]} ended with {self._running.returncode}:\n{tail}")
 
@@ -179,7 +185,7 @@ class Plane:
         self.authority = Authority(folder, "cluster-ca")
         front = Authority(folder, "front-proxy-ca")
         proxy = front.issue("front-proxy-client")
-        self.port, self._etcd_port = free_port(), free_port()
+        self.port = free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         serving = self.authority.issue("kube-apiserver", hosts=("127.0.0.1", "localhost"))
         self.admin = self.authority.issue("admin", groups=("system:masters",))
@@ -188,14 +194,14 @@ class Plane:
         policy = folder / "audit.yaml"
         policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
         self.audit_log = folder / "audit.log"
-        client_url = f"http://127.0.0.1:{self._etcd_port}"
+        self.etcd_url = f"http://127.0.0.1:{free_port()}"
         peer_url = f"http://127.0.0.1:{free_port()}"
         self.etcd = Process(
             [
                 str(assets / "etcd"),
                 f"--data-dir={folder / 'etcd'}",
-                f"--listen-client-urls={client_url}",
-                f"--advertise-client-urls={client_url}",
+                f"--listen-client-urls={self.etcd_url}",
+                f"--advertise-client-urls={self.etcd_url}",
                 f"--listen-peer-urls={peer_url}",
                 f"--initial-advertise-peer-urls={peer_url}",
                 f"--initial-cluster=default={peer_url}",
@@ -207,7 +213,7 @@ class Plane:
         self.apiserver = Process(
             [
                 str(assets / "kube-apiserver"),
-                f"--etcd-servers={client_url}",
+                f"--etcd-servers={self.etcd_url}",
                 "--bind-address=127.0.0.1",
                 f"--advertise-address={own_address()}",
                 "--endpoint-reconciler-type=none",
@@ -258,6 +264,14 @@ class Plane:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer to a request of the administrator; urllib.error.HTTPError where it is refused."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        request.method = method
+        with urllib.request.urlopen(request, timeout=PATIENCE, context=self._context) as answer:
+            return json.load(answer)
 
     def stop(self) -> None:
         self.apiserver.kill()

@@ -138,7 +138,7 @@ def _pod(options: Options) -> Object:
             {
                 "name": "manager",
                 "image": options.image,
-                "args": ["manager", f"--config={CONFIG_PATH}", "--verbose"],
+                "args": ["manager", f"--config={CONFIG_PATH}", "--zap-log-level=2"],
                 "ports": _ports(options),
                 "livenessProbe": _probe(health.liveness_endpoint_name, 15, 20),
                 "readinessProbe": _probe(health.readiness_endpoint_name, 5, 10),

@@ -69,6 +69,12 @@ _KEPT = (
     Rule("", ("events",), ("create", "patch")),
 )
 
+#: What it takes to queue pods, whoever makes them.
+_OF_PODS = (
+    Rule("", ("pods",), (*READ, "patch", "delete")),
+    Rule("", ("pods/status",), ("patch",)),
+    Rule("", ("pods/finalizers",), ("update",)),
+)
 #: What each job integration, by its name in `integrations.frameworks`, asks beyond that: to see jobs, start
 #: and stop them, to delete what was deactivated for good, and `finalizers` because Workloads name jobs as
 #: owners that wait for their deletion (asked where OwnerReferencesPermissionEnforcement is on).
@@ -82,6 +88,13 @@ _OF_JOBS: Mapping[str, tuple[Rule, ...]] = {
         Rule("jobset.x-k8s.io", ("jobsets",), (*READ, "patch", "delete")),
         Rule("jobset.x-k8s.io", ("jobsets/finalizers",), ("update",)),
     ),
+    "pod": _OF_PODS,
+    "deployment": _OF_PODS,
+    "statefulset": (
+        *_OF_PODS,
+        Rule("apps", ("statefulsets",), READ),
+        Rule("apps", ("statefulsets/finalizers",), ("update",)),
+    ),
 }
 
 
@@ -89,7 +102,7 @@ def manager_rules(options: Options) -> list[Rule]:
     """All that the manager may do anywhere in the cluster."""
     frameworks = options.configuration.integrations.frameworks
     rules = [*_READ_ONLY, *_KEPT]
-    rules += [rule for name in frameworks for rule in _OF_JOBS.get(name, ())]
+    rules += dict.fromkeys(rule for name in frameworks for rule in _OF_JOBS.get(name, ()))
     if options.configuration.internal_cert_management.enable:
         rules += _certificate_rules(options)
     return rules
