@@ -30,13 +30,13 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.resources import CRDS, KUEUE_GROUP, Resource
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, load
-from pykueue.manager.manager import Manager
+from pykueue.manager.manager import QUEUED, Manager
 
 #: The parts a cluster is made of; `pykueue up --only` chooses among them.
 PARTS = ("apiserver", "kube", "manager")
 
 #: The job kinds that are queued where the manager's configuration names none: all that such a cluster runs.
-FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset")
+FRAMEWORKS = QUEUED
 
 #: Gives a transport to the API server that speaks as the named user.
 TransportFor = Callable[[str], Transport]

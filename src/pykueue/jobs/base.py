@@ -38,12 +38,25 @@ class Write:
     delete: bool = False
 
 
-class JobIntegration(Protocol):
-    """One job kind."""
+class JobKind(Protocol):
+    """What can stand behind a Workload."""
 
     #: As in `integrations.frameworks` of the configuration.
     name: str
     resource: Resource
+
+    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
+        """Its `spec.podSets` as a Workload."""
+        ...
+
+    def priority_class(self, job: Mapping[str, Any]) -> str:
+        """The pods' PriorityClass; empty where they name none."""
+        ...
+
+
+class JobIntegration(JobKind, Protocol):
+    """One job kind that is started and stopped by changing its objects."""
+
     #: Label selector of the objects that can be jobs at all; None: all of the kind.
     selector: str | None
     #: Whether the job may name an existing Workload instead of getting one.
@@ -59,10 +72,6 @@ class JobIntegration(Protocol):
 
     def suspended(self, job: Mapping[str, Any]) -> Object:
         """The job with nothing changed but that it may not run."""
-        ...
-
-    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
-        """Its `spec.podSets` as a Workload."""
         ...
 
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
@@ -90,10 +99,6 @@ class JobIntegration(Protocol):
 
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
         """Pods per pod set that will not run again although the job goes on."""
-        ...
-
-    def priority_class(self, job: Mapping[str, Any]) -> str:
-        """The pods' PriorityClass; empty where they name none."""
         ...
 
     def default(self, job: Mapping[str, Any]) -> Object:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pykueue.api.kueue import V1BETA2, names
 
-from .base import JobIntegration
+from .base import JobIntegration, JobKind
 from .objects import Object, annotations_of, get, labels_of
 from .podsets import count_of
 
@@ -62,7 +62,7 @@ def max_execution_time(job: Mapping[str, Any]) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]+", text) and 0 < int(text) < 2**31 else None
 
 
-def owner_reference(job: Mapping[str, Any], integration: JobIntegration) -> Object:
+def owner_reference(job: Mapping[str, Any], integration: JobKind) -> Object:
     """The reference that makes the job the Workload's controller."""
     return {
         "apiVersion": integration.resource.api_version,
@@ -76,7 +76,7 @@ def owner_reference(job: Mapping[str, Any], integration: JobIntegration) -> Obje
 
 def build(
     job: Mapping[str, Any],
-    integration: JobIntegration,
+    integration: JobKind,
     priority: int,
     priority_class_ref: Mapping[str, str] | None,
     label_keys: Iterable[str] = (),

@@ -12,7 +12,7 @@ from pykueue.api.decoding import decode_as
 from pykueue.api.kueue.names import DEFAULT_LOCAL_QUEUE, DEFAULT_PRIORITY_CLASS, PRIORITY_CLASS_LABEL
 from pykueue.api.meta import LabelSelector, Selector
 from pykueue.clock import Clock
-from pykueue.jobs.base import JobIntegration, Registry
+from pykueue.jobs.base import JobIntegration, JobKind, Registry
 from pykueue.jobs.objects import Object, get, labels_of
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer, InformerFactory
@@ -26,6 +26,7 @@ from pykueue.kube.resources import (
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
     RUNTIME_CLASSES,
+    STATEFUL_SETS,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Resource,
@@ -72,6 +73,8 @@ class Cluster:
         self.jobs: dict[str, Informer] = {
             i.name: informer(i.resource, label_selector=i.selector, optional=i.custom) for i in registry
         }
+        serves_sets = "statefulset" in configuration.integrations.frameworks
+        self.stateful_sets = informer(STATEFUL_SETS) if serves_sets else None
         self._selector: Selector = decode_as(
             LabelSelector, configuration.managed_jobs_namespace_selector or {}
         ).selector()
@@ -192,7 +195,7 @@ class Cluster:
     # Priorities
 
     def priority_of(
-        self, job: Mapping[str, Any], integration: JobIntegration
+        self, job: Mapping[str, Any], integration: JobKind
     ) -> tuple[int, Mapping[str, str] | None]:
         """Priority and class reference of a job's Workload (reference/kueue-integrations.md 9.3).
 

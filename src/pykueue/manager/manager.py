@@ -29,6 +29,7 @@ from .metrics import Metrics
 from .pods_controller import PodController, PodGroupController
 from .queues_controller import QueueController
 from .scheduler import Scheduler
+from .statefulsets_controller import StatefulSetController
 from .webhooks import Registration, webhooks
 from .workloads_controller import WorkloadController
 from .writes import Writer
@@ -37,6 +38,8 @@ from .writes import Writer
 INTEGRATIONS: dict[str, type[JobIntegration]] = {each.name: each for each in (BatchJob, JobSet, PlainPod)}
 #: Kinds that queue through their pods, by the same names.
 SERVING = ("deployment", "statefulset")
+#: All that can be queued here.
+QUEUED = (*INTEGRATIONS, *SERVING)
 
 #: Events written per second in the long run, and at once: people read them, a busy cluster drops the rest.
 EVENT_RATE = 50.0
@@ -111,6 +114,16 @@ class Manager:
             for integration in self.registry
             for controller in controllers(integration)
         ]
+        self.stateful_sets: StatefulSetController | None = None
+        if self.cluster.stateful_sets is not None:
+            self.stateful_sets = StatefulSetController(
+                self.cluster.stateful_sets,
+                self.cluster,
+                writer,
+                recorder("statefulset-kueue-controller"),
+                clock,
+                self._workers("StatefulSet.apps"),
+            )
 
     def _workers(self, group_kind: str) -> int:
         return self.configuration.controller.group_kind_concurrency.get(group_kind, WORKERS)
@@ -143,5 +156,7 @@ class Manager:
             tasks.create_task(self.workloads.run())
             for controller in self.jobs:
                 tasks.create_task(controller.run())
+            if self.stateful_sets is not None:
+                tasks.create_task(self.stateful_sets.run())
             for recorder in self._recorders:
                 tasks.create_task(recorder.run())

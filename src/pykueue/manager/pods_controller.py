@@ -200,6 +200,8 @@ class PodGroupController(_PodsController):
         if group.started() and not group.is_suspended():
             await self._stop_group(group, "No matching Workload")
             return
+        if construction.prebuilt_name(group.first):
+            return  # the one it asks for is not there yet
         try:
             group.check(self._configuration.integrations.label_keys_to_copy)
             if group.is_complete():

@@ -14,7 +14,7 @@ from pykueue.api.yaml import load_documents
 from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.configuration.loading import CURRENT
 from pykueue.manager.install_names import InstallNames
-from pykueue.manager.manager import INTEGRATIONS
+from pykueue.manager.manager import QUEUED
 
 #: The image that the Containerfile builds, as a tag without a registry.
 IMAGE = f"pykueue:{version('pykueue')}"
@@ -83,7 +83,7 @@ def shipped_configuration() -> str:
     document = {
         "apiVersion": CURRENT,
         "kind": "Configuration",
-        "integrations": {"frameworks": list(INTEGRATIONS)},
+        "integrations": {"frameworks": list(QUEUED)},
     }
     return yaml.safe_dump(document, sort_keys=False)
 
