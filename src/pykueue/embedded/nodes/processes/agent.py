@@ -111,6 +111,7 @@ class Agent:
         self._networks: dict[str, int] = {}
         self._links = 0
         self._bridge = 0
+        self._services = ("", 0)
         self._own = os.pidfd_open(os.getpid())
         self._own_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._limits, self._no_limits = limits, no_limits
@@ -166,6 +167,7 @@ class Agent:
             # Every container has a file there: room for it is made once, not for each.
             linux.make_place(TERMINATION_LOG, folder, directory=False)
         network = self._isolation.network
+        self._services = (services, services_prefix)
         if not network:
             try:
                 with Netlink() as netlink:
@@ -199,7 +201,8 @@ class Agent:
                     for name in ("lo", "eth0"):
                         inside.set_up(socket.if_nametoindex(name))
                     inside.add_address(socket.if_nametoindex("eth0"), address, prefix)
-                    inside.add_default_route(gateway)
+                    # There is no way out: what leads nowhere is refused at once.
+                    inside.add_route(*self._services, gateway)
                 finally:
                     linux.setns(self._own_network, linux.CLONE_NEWNET)
         except OSError:

@@ -82,9 +82,10 @@ class Netlink:
         body += _attribute(_IFA_LOCAL, packed) + _attribute(_IFA_ADDRESS, packed)
         self._send(_RTM_NEWADDR, _CREATE, body)
 
-    def add_default_route(self, gateway: str) -> None:
-        """Send what has no nearer way to the gateway."""
-        body = self._route(0, _TABLE_MAIN, _SCOPE_UNIVERSE, _UNICAST)
+    def add_route(self, network: str, prefix: int, gateway: str) -> None:
+        """Send what goes to a network to the gateway."""
+        body = self._route(prefix, _TABLE_MAIN, _SCOPE_UNIVERSE, _UNICAST)
+        body += _attribute(_RTA_DST, socket.inet_aton(network))
         self._send(_RTM_NEWROUTE, _CREATE, body + _attribute(_RTA_GATEWAY, socket.inet_aton(gateway)))
 
     def add_local_route(self, network: str, prefix: int, index: int) -> None:

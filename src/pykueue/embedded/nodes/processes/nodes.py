@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,14 @@ from pykueue.embedded.nodes.processes.environment import Sources
 from pykueue.embedded.nodes.processes.host import GATEWAY, POD_NETWORK, SERVICE_NETWORK, Host
 from pykueue.embedded.nodes.processes.link import Abilities, AgentError, Link
 from pykueue.embedded.nodes.processes.pod import ProcessPod, forget
+from pykueue.embedded.nodes.processes.services import Directory, NameServer, Proxy
 from pykueue.embedded.nodes.registration import internal_address, is_ready, runs_processes
 from pykueue.kube.client import Client, Object
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import WARNING, EventRecorder
 from pykueue.kube.informer import InformerFactory, Key
-from pykueue.kube.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICE_ACCOUNTS
+from pykueue.kube.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
 from pykueue.kube.transport import Transport
 
 #: Writes that may be under way at the same time.
@@ -54,14 +55,18 @@ class ProcessNodes:
         self._nodes = self._informers.informer(NODES)
         self._config_maps = self._informers.informer(CONFIG_MAPS)
         self._secrets = self._informers.informer(SECRETS)
+        self._services = self._informers.informer(SERVICES)
+        self._directory = Directory(self._services, self._pods)
         self._pods.add_index("node", lambda pod: [pod["spec"].get("nodeName") or ""])
         self._session: _Session | None = None
+        self._proxy: Proxy | None = None
         self._abilities: asyncio.Future[Abilities] = asyncio.get_running_loop().create_future()
         self.keeper = NodeKeeper(
             self._client, self._informers, clock, runs_processes, self._wake_pods, self._recorder
         )
         self._pods.on_event(self._on_pod)
         self._nodes.on_event(self._on_node)
+        self._services.on_event(self._on_service)
 
     async def run(self) -> None:
         """Run containers until cancelled. Raises OSError when the agent cannot be started at all."""
@@ -103,7 +108,8 @@ class ProcessNodes:
                 if not self._abilities.done():
                     self._abilities.set_result(abilities)
                 self._session = _Session(self, host)
-                await self._session.run()
+                async with self._network(link, lacking=abilities.network):
+                    await self._session.run()
             except AgentError as error:
                 log.error("the program that runs containers failed: %s", error)
             finally:
@@ -137,6 +143,28 @@ class ProcessNodes:
                 forget(self._folder, uid)
         elif self._session is not None and new["spec"].get("nodeName"):
             self._session.work.queue.add(_key(new))
+
+    @contextlib.asynccontextmanager
+    async def _network(self, link: Link, lacking: str) -> AsyncIterator[None]:
+        """Services, as pods find them, where pods have a network of their own."""
+        if lacking:
+            yield
+            return
+        names = NameServer(self._directory)
+        await names.start(link)
+        self._proxy = Proxy(link, self._directory, self._services)
+        passing = asyncio.create_task(self._proxy.run())
+        try:
+            yield
+        finally:
+            passing.cancel()
+            await asyncio.gather(passing, return_exceptions=True)
+            self._proxy = None
+            names.stop()
+
+    def _on_service(self, _type: str, _old: Object | None, _new: Object | None) -> None:
+        if self._proxy is not None:
+            self._proxy.look_again()
 
     def _on_node(self, _type: str, old: Object | None, new: Object | None) -> None:
         if old is not None and new is not None and is_ready(old) != is_ready(new):
