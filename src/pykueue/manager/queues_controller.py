@@ -102,6 +102,8 @@ class QueueController:
     def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         name = (old if new is None else new)["metadata"]["name"]
         self._add("ClusterQueue", "", name)
+        if old is not None and new is not None and _rules(old) == _rules(new):
+            return  # only figures changed, and those are its own
         for local in self._cluster.local_queues.by_index("clusterQueue", name):
             self._add("LocalQueue", local["metadata"].get("namespace") or "", local["metadata"]["name"])
         flavors = {flavor for queue in (old, new) if queue is not None for flavor in flavor_names(queue)}
@@ -316,6 +318,12 @@ class QueueController:
             lambda current: replaced(current, ("metadata", "finalizers"), changed or None),
             subresource="",
         )
+
+
+def _rules(queue: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What of a ClusterQueue others depend on."""
+    deleted = queue["metadata"].get("deletionTimestamp")
+    return (queue["metadata"].get("uid"), deleted, queue.get("spec"), get(queue, "status", "conditions"))
 
 
 class _Standing(NamedTuple):
