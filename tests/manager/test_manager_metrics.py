@@ -36,7 +36,14 @@ def test_a_job_leaves_its_traces_in_every_metric() -> None:
         amounts = {
             name: value for name, value in now.items() if name.startswith("kueue_cluster_queue_resource")
         }
-        assert sorted(amounts.values()) == [6, 6], amount
+        assert sorted(amounts.values()) == [6, 6, 6], amount
+        assert now['kueue_cluster_queue_resource_pending{cluster_queue="cq",resource="cpu"}'] == 6
+        assert now['kueue_pending_scheduling_hashes{cluster_queue="cq",status="inadmissible"}'] == 1
+        waits = 'reason="NoReservation",underlying_cause="WaitingForQuota"'
+        assert now[f'kueue_unadmitted_workloads{{cluster_queue="cq",{waits}}}'] == 1
+        local = f'cluster_queue="cq",name="lq",namespace="default",{waits}'
+        assert now[f"kueue_local_queue_unadmitted_workloads{{{local}}}"] == 1
+        assert now['kueue_workload_creation_latency_seconds_count{job_kind="Job"}'] >= 1
         await s.finish_job("a")
         name = (await s.workload("b"))["metadata"]["name"]
         await s.settle()
@@ -67,5 +74,105 @@ def test_what_happened_before_the_start_is_not_counted_again() -> None:
         now = read(s.manager.metrics.text())
         assert not [name for name in now if name.startswith("kueue_admitted_workloads_total")]
         assert now['kueue_finished_workloads{cluster_queue="cq"}'] == 1
+
+    story(life)
+
+
+TREE = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default-flavor}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: team, labels: {cost-centre: "7", tier: odd}}
+spec: {parentName: all}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq, labels: {tier: gold}, annotations: {owner: ops}}
+spec:
+  cohortName: team
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: default-flavor
+      resources: [{name: cpu, nominalQuota: 10}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default, labels: {tier: silver}}
+spec: {clusterQueue: cq}
+"""
+CUSTOM = """
+featureGates: {CustomMetricLabels: true}
+metrics:
+  customLabels:
+  - {name: tier, trackedValues: [gold, bronze]}
+  - {name: owner, sourceAnnotationKey: owner}
+  - {name: level, sourceKind: LocalQueue, sourceLabelKey: tier, trackedValues: [bronze]}
+  - {name: centre, sourceKind: Cohort, sourceLabelKey: cost-centre}
+  - {name: size, sourceKind: Workload, sourceLabelKey: size, trackedValues: [big]}
+integrations: {frameworks: [batch/job], labelKeysToCopy: [size]}
+"""
+
+
+def test_cohorts_tell_what_all_below_them_have_and_hold() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(job("a", 6))
+        await s.settle()
+        now = read(s.manager.metrics.text())
+        for cohort in ("team", "all"):
+            pair = f'{{cohort="{cohort}",flavor="default-flavor",resource="cpu"}}'
+            assert now[f"kueue_cohort_subtree_quota{pair}"] == 10
+            assert now[f"kueue_cohort_subtree_resource_reservations{pair}"] == 6
+            assert now[f'kueue_cohort_subtree_admitted_active_workloads{{cohort="{cohort}"}}'] == 1
+            counted = f'{{cohort="{cohort}",priority_class=""}}'
+            assert now[f"kueue_cohort_subtree_admitted_workloads_total{counted}"] == 1
+            assert f'kueue_cohort_weighted_share{{cohort="{cohort}"}}' in now
+        assert now['kueue_cohort_info{cohort="team",parent_cohort="all",root_cohort="all"}'] == 1
+        place = '{cluster_queue="cq",parent_cohort="team",root_cohort="all"}'
+        assert now[f"kueue_cluster_queue_info{place}"] == 1
+
+    story(life, "fairSharing: {preemptionStrategies: [LessThanInitialShare]}", TREE)
+
+
+def test_custom_labels_are_taken_from_queues_cohorts_and_workloads() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(job("a", 6, labels={"size": "big"}))
+        await s.apply(job("b", 6, labels={"size": "odd"}))
+        await s.settle()
+        now = read(s.manager.metrics.text())
+        queue = 'cluster_queue="cq",custom_owner="ops"'
+        assert now[f'kueue_reserving_active_workloads{{{queue},custom_tier="gold"}}'] == 1
+        admitted = f'{queue},custom_size="big",custom_tier="gold"'
+        assert now[f"kueue_admitted_active_workloads{{{admitted}}}"] == 1
+        other = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
+        waiting = f'{queue},custom_size="{other}",custom_tier="gold",status="inadmissible"'
+        assert now[f"kueue_pending_workloads{{{waiting}}}"] == 1
+        local = f'custom_level="{other}",custom_size="big",name="lq",namespace="default"'
+        assert now[f"kueue_local_queue_admitted_active_workloads{{{local}}}"] == 1
+        assert now[f'kueue_local_queue_admitted_workloads_total{{{local},priority_class=""}}'] == 1
+        assert now['kueue_cohort_subtree_admitted_active_workloads{cohort="team",custom_centre="7"}'] == 1
+
+    story(life, CUSTOM, TREE)
+
+
+def test_custom_labels_need_their_gate() -> None:
+    async def life(s: Stack) -> None:
+        assert b"custom_" not in s.manager.metrics.text()
+
+    story(life, CUSTOM.replace("CustomMetricLabels: true", "CustomMetricLabels: false"), TREE)
+
+
+def test_a_follower_counts_nothing_but_tells_how_things_stand() -> None:
+    async def life(s: Stack) -> None:
+        s.manager.metrics.role = "follower"
+        await s.apply(job("a", 6))
+        await s.settle()
+        text = s.manager.metrics.text().decode()
+        assert 'kueue_admitted_active_workloads{cluster_queue="cq",replica_role="follower"} 1.0' in text
+        assert "kueue_admitted_workloads_total{" not in text
 
     story(life)

@@ -259,6 +259,7 @@ class TreeCycle:
         entry.found = found
         entry.explanation.attempts = found.assignment.attempts
         entry.explanation.search = found.report
+        entry.explanation.recomputed = True
         self._set_scan(entry.record, NO_SCAN)
         if found.assignment.mode != FIT:
             return False

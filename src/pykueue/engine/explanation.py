@@ -119,6 +119,8 @@ class Explanation:
         "Preempting",
         "PodsNotReady",
     ] = ""
+    recomputed: bool = False
+    """It was evaluated a second time, because an earlier entry of the cycle had taken its victims."""
     counts: dict[str, int] = field(default_factory=dict)
     """Pod counts considered, by pod set, when smaller than asked for (partial admission)."""
     pending_preemptions: int = 0

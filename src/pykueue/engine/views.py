@@ -13,9 +13,9 @@ from pykueue.engine.cluster_queue import ClusterQueue, Tally
 from pykueue.engine.evaluation import Evaluator
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.fairness import share_of
-from pykueue.engine.quota import to_quantity
+from pykueue.engine.quota import is_unlimited, to_quantity
 from pykueue.engine.state import State
-from pykueue.engine.tree import Node
+from pykueue.engine.tree import Cohort, Node
 from pykueue.engine.workload import GATED_BY, HOLDING, IN_FLIGHT, NO_SCAN, OUT, Record
 
 
@@ -50,6 +50,20 @@ class QueueView:
     """Past usage of a LocalQueue under admission fair sharing."""
     sampled: float | None = None
     """When that was last reckoned, in seconds since 1970."""
+
+
+@dataclass(slots=True)
+class CohortView:
+    """A cohort and everything below it in figures."""
+
+    name: str
+    subtree_quota: list[tuple[str, str, Quantity | None]]
+    """(flavor, resource, amount) that the subtree has; None: without bound."""
+    reservation: list[Amount]
+    """What workloads of all its queues hold."""
+    admitted: int
+    weighted_share: int
+    """Share in thousandths, rounded up; 9223372036854775807 if infinite."""
 
 
 @dataclass(slots=True)
@@ -133,6 +147,69 @@ class Views:
         state.settle()
         cohort = state.forest.cohorts.get(name)
         return self._weighted(cohort) if cohort is not None else 0
+
+    def cohorts(self) -> list[CohortView]:
+        """All cohorts that are there: by an object of their own, or because others name them."""
+        state = self._views_state
+        state.settle()
+        found = []
+        for cohort in state.forest.cohorts.values():
+            held: dict[int, int] = {}
+            admitted = self._held_below(cohort, held)
+            quota = [
+                (
+                    *state.pairs.names[pair],
+                    None if is_unlimited(cell.subtree) else to_quantity(cell.resource, cell.subtree),
+                )
+                for pair, cell in cohort.cells.items()
+            ]
+            amounts = [
+                Amount(flavor, resource, to_quantity(resource, amount), Quantity(0))
+                for (flavor, resource), amount in (
+                    (state.pairs.names[pair], held.get(pair, 0)) for pair in {**cohort.cells, **held}
+                )
+            ]
+            found.append(CohortView(cohort.name, quota, amounts, admitted, self._weighted(cohort)))
+        return found
+
+    def _held_below(self, cohort: Cohort, held: dict[int, int]) -> int:
+        """Adds what all queues below hold; the number of their admitted workloads."""
+        admitted = 0
+        for queue in cohort.queues.values():
+            admitted += queue.tally.admitted
+            for pair, amount in queue.tally.reserved.items():
+                held[pair] = held.get(pair, 0) + amount
+        return admitted + sum(self._held_below(child, held) for child in cohort.children.values())
+
+    def pending_kinds(self, cluster_queue: str) -> tuple[int, int]:
+        """(active, inadmissible): how many kinds of waiting workloads there are that fare alike."""
+        queue = self._views_state.queues.get(cluster_queue)
+        if queue is None:
+            return 0, 0
+        buckets = [bucket for bucket in queue.pending.buckets() if bucket.size]
+        alone = {(record.shape, record.priority) for record in queue.pending.lone.values()}
+        active = {bucket.likeness for bucket in buckets if not bucket.parked}
+        return len(active), len(alone | {bucket.likeness for bucket in buckets if bucket.parked})
+
+    def pending_requests(self, cluster_queue: str) -> dict[str, Quantity]:
+        """What all waiting workloads of a ClusterQueue ask for together, by resource."""
+        queue = self._views_state.queues.get(cluster_queue)
+        if queue is None:
+            return {}
+        shapes = [(record.shape, 1) for record in queue.pending.lone.values()]
+        shapes += [(bucket.likeness[0], bucket.size) for bucket in queue.pending.buckets()]
+        total: dict[str, int] = {}
+        for shape, count in shapes:
+            for _, amounts in requests_of(shape) if shape is not None else ():
+                for resource, amount in amounts.items():
+                    total[resource] = total.get(resource, 0) + amount * count
+        return {resource: to_quantity(resource, amount) for resource, amount in sorted(total.items())}
+
+    def fair_usage(self, namespace: str, name: str) -> float | None:
+        """What orders a LocalQueue among others under admission fair sharing; None where that is off."""
+        local = self._views_state.locals.get(f"{namespace}/{name}")
+        usage = self._views_evaluator.usage_of
+        return None if local is None or usage is None else usage(local)
 
     def _amounts(self, tally: Tally, amounts: dict[int, int], queue: ClusterQueue | None) -> list[Amount]:
         """Every pair the queue has quota for, and any other that is in use."""

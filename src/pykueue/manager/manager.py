@@ -87,7 +87,7 @@ class Manager:
             return found
 
         self._recorders: list[EventRecorder] = []
-        self.metrics = Metrics(self.cluster, self.engine)
+        self.metrics = Metrics(self.cluster, self.engine, clock)
         admission, workloads = recorder("kueue-admission"), recorder("kueue-workload-controller")
         # The scheduler's handlers come first: controllers then act on what the engine knows already.
         self.scheduler = Scheduler(self.engine, self.cluster, writer, admission, clock, self.metrics)

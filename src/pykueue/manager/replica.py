@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from prometheus_client import Gauge
+
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.draining import DrainingTransport
@@ -68,6 +70,7 @@ class Replica:
         self._components: list[Component] = [self.serving, self._certificates()]
         self._components += [server(self) for server in servers]
         self._stop = asyncio.Event()
+        self._tell_who_leads()
         self._elector: LeaderElector | None = None
         election = configuration.leader_election
         if election.leader_elect:
@@ -81,6 +84,17 @@ class Replica:
                 deadline=election.renew_deadline,
                 retry=election.retry_period,
             )
+
+    def _tell_who_leads(self) -> None:
+        """Adds to the metrics whether this replica leads, under the name that dashboards know."""
+        name = self.configuration.leader_election.resource_name
+        gauge = Gauge(
+            "leader_election_master_status",
+            "1 while this replica leads.",
+            ["name"],
+            registry=self.manager.metrics.registry,
+        )
+        gauge.labels(name).set_function(lambda: float(self.leads))
 
     def _certificates(self) -> Component:
         configuration = self.configuration

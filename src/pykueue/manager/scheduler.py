@@ -134,9 +134,8 @@ class Scheduler:
             due = False
             started = self._clock.time()
             decisions = self.engine.cycle(started)
-            admits = any(isinstance(decision, Admit) for decision in decisions)
             took = max(0.0, self._clock.time() - started)
-            self._metrics.observer.cycle(took, admits)
+            self._metrics.observer.cycle(took, decisions)
             for decision in decisions:
                 match decision:
                     case Admit():

@@ -5,15 +5,23 @@ Counters and histograms follow what happens (`observer`), gauges are worked out 
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 
 from pykueue.api.decoding import decode_as
 from pykueue.api.meta import LabelSelector
+from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.jobs.objects import labels_of
 from pykueue.manager.cluster import Cluster
 
 from .gauges import Gauges
+from .labels import CustomLabels
 from .observer import Observer
 
 __all__ = ["Metrics"]
@@ -22,7 +30,7 @@ __all__ = ["Metrics"]
 class Metrics:
     """All metrics of one manager."""
 
-    def __init__(self, cluster: Cluster, engine: Engine) -> None:
+    def __init__(self, cluster: Cluster, engine: Engine, clock: Clock) -> None:
         self._cluster = cluster
         configuration = cluster.configuration
         chosen = configuration.metrics.local_queue_metrics
@@ -31,9 +39,15 @@ class Metrics:
         #: The label replica_role: leader, follower or standalone.
         self.role = "follower"
         self.registry = CollectorRegistry()
-        waits = configuration.wait_for_pods_ready is not None
-        self.observer = Observer(self.registry, self._role, self._wants, waits)
-        self.registry.register(Gauges(cluster, engine, self._role, self._wants))
+        custom = CustomLabels(cluster)
+        self.observer = Observer(self.registry, cluster, clock, self._role, self._wants, custom)
+        gauges = Gauges(cluster, engine, self._role, self._wants, custom)
+        gauges.skipped = self.observer.skipped
+        self.registry.register(gauges)
+        # What every Python process tells of itself, under the names that dashboards know.
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
         self.observer.follow(cluster.workloads)
 
     def _role(self) -> str:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf, nan
 from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import pykueue
-from pykueue.api.quantity import parse
+from pykueue.api.quantity import MAX_INT64, parse
 from pykueue.engine import Engine
 from pykueue.jobs.objects import get
 from pykueue.manager.activity import local_queue_activity
 from pykueue.manager.cluster import Cluster
-from pykueue.manager.workloads import reading
+
+from .census import Census
+from .labels import CustomLabels, Source, parent_of, root_of
+
+#: How a workload waits.
+_STATUSES = ("active", "inadmissible")
 
 
 class Gauges(Collector):
@@ -31,16 +37,19 @@ class Gauges(Collector):
         engine: Engine,
         role: Callable[[], str],
         local_queues: Callable[[str, str], bool],
+        custom: CustomLabels,
     ) -> None:
         self._cluster = cluster
         self._engine = engine
         self._role_now = role
         self._wants_local = local_queues
-        self._with_resources = cluster.configuration.metrics.enable_cluster_queue_resources
-
-    @property
-    def _role(self) -> str:
-        return self._role_now()
+        self._custom = custom
+        configuration = cluster.configuration
+        self._gates = configuration.gates
+        self._with_resources = configuration.metrics.enable_cluster_queue_resources
+        self._shares = configuration.fair_sharing is not None
+        #: Workloads of the last cycle that had victims and were skipped, by ClusterQueue.
+        self.skipped: Mapping[str, int] = {}
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: names do not depend on what exists."""
@@ -48,17 +57,19 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All gauges as they are now."""
+        census = Census(self._cluster, self._engine, self._custom)
         yield self._build_info()
-        yield from self._cluster_queues()
+        yield from self._cluster_queues(census)
         if self._with_resources:
             yield from self._resources()
-        yield from self._local_queues()
+        yield from self._cohorts()
+        if self._gates["LocalQueueMetrics"]:
+            yield from self._local_queues(census)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> GaugeMetricFamily:
-        return GaugeMetricFamily(f"kueue_{name}", text, labels=[*labels, "replica_role"])
-
-    def _set(self, gauge: GaugeMetricFamily, value: float, *labels: str) -> None:
-        gauge.add_metric([*labels, self._role], value)
+    def _gauge(self, source: Source, name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
+        """A gauge of one kind of object; `apart`: it tells workloads apart by their custom labels."""
+        custom = self._custom.names(source, "Workload") if apart else self._custom.names(source)
+        return _Gauge(name, text, labels, custom, self._role_now())
 
     def _build_info(self) -> Metric:
         labels = ["git_version", "git_commit", "build_date", "go_version", "compiler", "platform"]
@@ -69,107 +80,199 @@ class Gauges(Collector):
         gauge.add_metric([version, "", "", f"python{platform.python_version()}", compiler, where], 1)
         return gauge
 
-    def _cluster_queues(self) -> Iterator[Metric]:
-        pending = self._gauge("pending_workloads", "Workloads that wait.", "cluster_queue", "status")
-        reserving = self._gauge("reserving_active_workloads", "Workloads that hold quota.", "cluster_queue")
-        admitted = self._gauge("admitted_active_workloads", "Admitted workloads.", "cluster_queue")
-        finished = self._gauge("finished_workloads", "Finished workloads that are kept.", "cluster_queue")
-        status = self._gauge("cluster_queue_status", "1 for the status it has.", "cluster_queue", "status")
-        info = self._gauge(
-            "cluster_queue_info", "Its place in the tree.", "cluster_queue", "parent_cohort", "root_cohort"
+    # ClusterQueues
+
+    def _cluster_queues(self, census: Census) -> Iterator[Metric]:
+        def gauge(name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
+            return self._gauge("ClusterQueue", name, text, "cluster_queue", *labels, apart=apart)
+
+        pending = gauge("pending_workloads", "Workloads that wait.", "status", apart=True)
+        kinds = gauge("pending_scheduling_hashes", "Kinds of workloads that wait and fare alike.", "status")
+        reserving = gauge("reserving_active_workloads", "Workloads that hold quota.")
+        admitted = gauge("admitted_active_workloads", "Admitted workloads.", apart=True)
+        finished = gauge("finished_workloads", "Finished workloads that are kept.")
+        unadmitted = gauge(
+            "unadmitted_workloads", "Workloads that are not admitted.", "reason", "underlying_cause"
         )
-        kept = self._finished()
+        skipped = gauge(
+            "admission_cycle_preemption_skips", "Workloads of the last cycle with victims, skipped."
+        )
+        status = gauge("cluster_queue_status", "1 for the status it has.", "status")
+        info = gauge("cluster_queue_info", "Its place in the tree.", "parent_cohort", "root_cohort")
+        apart = bool(self._custom.names("Workload"))
         for queue in self._cluster.cluster_queues.list():
             name = queue["metadata"]["name"]
             view = self._engine.cluster_queue(name)
             if view is None:
                 continue
-            self._set(pending, view.active, name, "active")
-            self._set(pending, view.pending - view.active, name, "inadmissible")
-            self._set(reserving, view.reserving, name)
-            self._set(admitted, view.admitted, name)
-            self._set(finished, kept.get(name, 0), name)
+            custom = self._custom.cluster_queue(name)
+            if not apart:
+                pending.set(view.active, (name, "active"), custom)
+                pending.set(view.pending - view.active, (name, "inadmissible"), custom)
+                admitted.set(view.admitted, (name,), custom)
+            for each, count in zip(_STATUSES, self._engine.pending_kinds(name), strict=True):
+                kinds.set(count, (name, each), custom)
+            reserving.set(view.reserving, (name,), custom)
+            finished.set(census.finished[name], (name,), custom)
+            skipped.set(self.skipped.get(name, 0), (name,), custom)
             current = self._status(queue)
             for each in ("pending", "active", "terminating"):
-                self._set(status, float(each == current), name, each)
+                status.set(each == current, (name, each), custom)
             parent = str(get(queue, "spec", "cohortName") or "")
-            self._set(info, 1, name, parent, self._root(parent))
-        yield from (pending, reserving, admitted, finished, status, info)
+            info.set(1, (name, parent, root_of(self._cluster, parent)), custom)
+        for (name, each, values), count in census.pending.items():
+            pending.set(count, (name, each), (*self._custom.cluster_queue(name), *values))
+        for (name, values), count in census.admitted.items():
+            admitted.set(count, (name,), (*self._custom.cluster_queue(name), *values))
+        for (name, reason, cause), count in census.unadmitted.items():
+            if self._cluster.cluster_queues.get("", name) is not None:
+                unadmitted.set(count, (name, reason, cause), self._custom.cluster_queue(name))
+        yield from (each.family for each in (pending, reserving, admitted, finished, skipped, status))
+        if self._gates["SchedulingEquivalenceHashing"]:
+            yield kinds.family
+        if self._gates["UnadmittedWorkloadsObservability"]:
+            yield unadmitted.family
+        if self._gates["MetricsForCohorts"]:
+            yield info.family
 
     def _status(self, queue: Mapping[str, Any]) -> str:
         if queue["metadata"].get("deletionTimestamp"):
             return "terminating"
         return "active" if self._cluster.activity(queue).active else "pending"
 
-    def _root(self, cohort: str) -> str:
-        """The topmost cohort above; a cycle ends where it began."""
-        seen: set[str] = set()
-        while cohort and cohort not in seen:
-            seen.add(cohort)
-            above = str(get(self._cluster.cohorts.get("", cohort) or {}, "spec", "parentName") or "")
-            if not above:
-                return cohort
-            cohort = above
-        return cohort
-
-    def _finished(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for workload in self._cluster.workloads.list():
-            if reading.is_finished(workload):
-                name = reading.cluster_queue(workload)
-                counts[name] = counts.get(name, 0) + 1
-        return counts
-
     def _resources(self) -> Iterator[Metric]:
-        labels = ("cohort", "cluster_queue", "flavor", "resource")
-        reservation = self._gauge("cluster_queue_resource_reservation", "Reserved.", *labels)
-        usage = self._gauge("cluster_queue_resource_usage", "Used by admitted workloads.", *labels)
-        nominal = self._gauge("cluster_queue_nominal_quota", "Its own quota.", *labels)
-        borrowing = self._gauge("cluster_queue_borrowing_limit", "Most it may borrow.", *labels)
-        lending = self._gauge("cluster_queue_lending_limit", "Most it lends.", *labels)
+        def gauge(name: str, text: str) -> _Gauge:
+            labels = ("cohort", "cluster_queue", "flavor", "resource")
+            return self._gauge("ClusterQueue", name, text, *labels)
+
+        reservation = gauge("cluster_queue_resource_reservation", "Reserved.")
+        usage = gauge("cluster_queue_resource_usage", "Used by admitted workloads.")
+        nominal = gauge("cluster_queue_nominal_quota", "Its own quota.")
+        borrowing = gauge("cluster_queue_borrowing_limit", "Most it may borrow.")
+        lending = gauge("cluster_queue_lending_limit", "Most it lends.")
+        asked = self._gauge(
+            "ClusterQueue", "cluster_queue_resource_pending", "Asked for.", "cluster_queue", "resource"
+        )
+        share = self._gauge(
+            "ClusterQueue", "cluster_queue_weighted_share", "Its share.", "cluster_queue", "cohort"
+        )
         for queue in self._cluster.cluster_queues.list():
             name, cohort = queue["metadata"]["name"], str(get(queue, "spec", "cohortName") or "")
+            custom = self._custom.cluster_queue(name)
             view = self._engine.cluster_queue(name)
-            for gauge, amounts in ((reservation, view.reservation), (usage, view.usage)) if view else ():
-                for amount in amounts:
-                    where = (cohort, name, amount.flavor, amount.resource)
-                    self._set(gauge, float(amount.total), *where)
+            if view is not None:
+                for each, amounts in ((reservation, view.reservation), (usage, view.usage)):
+                    for amount in amounts:
+                        where = (cohort, name, amount.flavor, amount.resource)
+                        each.set(float(amount.total), where, custom)
+                share.set(_share(view.weighted_share), (name, cohort), custom)
+            for resource, quantity in self._engine.pending_requests(name).items():
+                asked.set(float(quantity), (name, resource), custom)
             for flavor, quota in _quotas(queue):
                 where = (cohort, name, flavor, str(quota.get("name")))
-                self._set(nominal, _amount(quota.get("nominalQuota")), *where)
-                self._set(borrowing, _amount(quota.get("borrowingLimit")), *where)
-                self._set(lending, _amount(quota.get("lendingLimit")), *where)
-        yield from (reservation, usage, nominal, borrowing, lending)
+                nominal.set(_amount(quota.get("nominalQuota")), where, custom)
+                borrowing.set(_amount(quota.get("borrowingLimit")), where, custom)
+                lending.set(_amount(quota.get("lendingLimit")), where, custom)
+        yield from (each.family for each in (reservation, usage, nominal, borrowing, lending, asked))
+        if self._shares:
+            yield share.family
 
-    def _local_queues(self) -> Iterator[Metric]:
-        pending = self._gauge(
-            "local_queue_pending_workloads", "Workloads that wait.", "name", "namespace", "status"
+    # Cohorts
+
+    def _cohorts(self) -> Iterator[Metric]:
+        def gauge(name: str, text: str, *labels: str) -> _Gauge:
+            return self._gauge("Cohort", name, text, "cohort", *labels)
+
+        info = gauge("cohort_info", "Its place in the tree.", "parent_cohort", "root_cohort")
+        quota = gauge("cohort_subtree_quota", "Quota of all below.", "flavor", "resource")
+        held = gauge("cohort_subtree_resource_reservations", "Reserved below.", "flavor", "resource")
+        admitted = gauge("cohort_subtree_admitted_active_workloads", "Admitted workloads below.")
+        share = gauge("cohort_weighted_share", "Its share.")
+        for view in self._engine.cohorts():
+            name, custom = view.name, self._custom.cohort(view.name)
+            info.set(1, (name, parent_of(self._cluster, name), root_of(self._cluster, name)), custom)
+            for flavor, resource, amount in view.subtree_quota:
+                quota.set(inf if amount is None else float(amount), (name, flavor, resource), custom)
+            for each in view.reservation:
+                held.set(float(each.total), (name, each.flavor, each.resource), custom)
+            admitted.set(view.admitted, (name,), custom)
+            share.set(_share(view.weighted_share), (name,), custom)
+        yield from (quota.family, held.family, admitted.family)
+        if self._gates["MetricsForCohorts"]:
+            yield info.family
+        if self._shares:
+            yield share.family
+
+    # LocalQueues
+
+    def _local_queues(self, census: Census) -> Iterator[Metric]:
+        def gauge(name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
+            where = ("name", "namespace", *labels)
+            return self._gauge("LocalQueue", f"local_queue_{name}", text, *where, apart=apart)
+
+        pending = gauge("pending_workloads", "Workloads that wait.", "status")
+        reserving = gauge("reserving_active_workloads", "Hold quota.")
+        admitted = gauge("admitted_active_workloads", "Admitted.", apart=True)
+        finished = gauge("finished_workloads", "Finished ones that are kept.")
+        unadmitted = gauge(
+            "unadmitted_workloads", "Not admitted.", "cluster_queue", "reason", "underlying_cause"
         )
-        reserving = self._gauge("local_queue_reserving_active_workloads", "Hold quota.", "name", "namespace")
-        admitted = self._gauge("local_queue_admitted_active_workloads", "Admitted.", "name", "namespace")
-        status = self._gauge("local_queue_status", "1 for the status it has.", "name", "namespace", "active")
-        labels = ("name", "namespace", "flavor", "resource")
-        reservation = self._gauge("local_queue_resource_reservation", "Reserved.", *labels)
-        usage = self._gauge("local_queue_resource_usage", "Used by admitted workloads.", *labels)
+        status = gauge("status", "1 for the status it has.", "active")
+        reservation = gauge("resource_reservation", "Reserved.", "flavor", "resource")
+        usage = gauge("resource_usage", "Used by admitted workloads.", "flavor", "resource")
+        fair = gauge("admission_fair_sharing_usage", "What orders it among others.", "cluster_queue")
+        apart = bool(self._custom.names("Workload"))
         for queue in self._cluster.local_queues.list():
             namespace, name = queue["metadata"].get("namespace") or "", queue["metadata"]["name"]
             view = self._engine.local_queue(namespace, name)
             if view is None or not self._wants_local(namespace, name):
                 continue
-            self._set(pending, view.active, name, namespace, "active")
-            self._set(pending, view.pending - view.active, name, namespace, "inadmissible")
-            self._set(reserving, view.reserving, name, namespace)
-            self._set(admitted, view.admitted, name, namespace)
-            target = self._cluster.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or ""))
+            where, custom = (name, namespace), self._custom.local_queue(namespace, name)
+            pending.set(view.active, (*where, "active"), custom)
+            pending.set(view.pending - view.active, (*where, "inadmissible"), custom)
+            reserving.set(view.reserving, where, custom)
+            if not apart:
+                admitted.set(view.admitted, where, custom)
+            finished.set(census.finished_local[namespace, name], where, custom)
+            above = str(get(queue, "spec", "clusterQueue") or "")
+            target = self._cluster.cluster_queues.get("", above)
             active = local_queue_activity(
                 queue, None if target is None else self._cluster.activity(target)
             ).active
             for each in ("True", "False", "Unknown"):
-                self._set(status, float(each == str(active)), name, namespace, each)
-            for gauge, amounts in ((reservation, view.reservation), (usage, view.usage)):
+                status.set(each == str(active), (*where, each), custom)
+            for gauge_of, amounts in ((reservation, view.reservation), (usage, view.usage)):
                 for amount in amounts:
-                    self._set(gauge, float(amount.total), name, namespace, amount.flavor, amount.resource)
-        yield from (pending, reserving, admitted, status, reservation, usage)
+                    gauge_of.set(float(amount.total), (*where, amount.flavor, amount.resource), custom)
+            order = self._engine.fair_usage(namespace, name)
+            if order is not None:
+                fair.set(order, (*where, above), custom)
+        for ((namespace, name), values), count in census.admitted_local.items():
+            if self._wants_local(namespace, name):
+                custom = (*self._custom.local_queue(namespace, name), *values)
+                admitted.set(count, (name, namespace), custom)
+        for ((namespace, name), above, reason, cause), count in census.unadmitted_local.items():
+            if self._wants_local(namespace, name):
+                custom = self._custom.local_queue(namespace, name)
+                unadmitted.set(count, (name, namespace, above, reason, cause), custom)
+        shown = [pending, reserving, admitted, finished, status, reservation, usage, fair]
+        if self._gates["UnadmittedWorkloadsObservability"]:
+            shown.append(unadmitted)
+        yield from (each.family for each in shown)
+
+
+class _Gauge:
+    """One gauge as it is being filled."""
+
+    def __init__(
+        self, name: str, text: str, labels: tuple[str, ...], custom: tuple[str, ...], role: str
+    ) -> None:
+        self.family = GaugeMetricFamily(f"kueue_{name}", text, labels=[*labels, "replica_role", *custom])
+        self._role = role
+
+    def set(self, value: float, labels: tuple[str, ...], custom: tuple[str, ...]) -> None:
+        """A series of it."""
+        self.family.add_metric([*labels, self._role, *custom], float(value))
 
 
 def _quotas(queue: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -180,5 +283,9 @@ def _quotas(queue: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _amount(quantity: Any) -> float:
+    return inf if quantity is None else float(parse(quantity))
 
-    return float("inf") if quantity is None else float(parse(quantity))
+
+def _share(thousandths: int) -> float:
+    """As the reference has it: not a number where weight 0 meets borrowing."""
+    return nan if thousandths >= MAX_INT64 else float(thousandths)

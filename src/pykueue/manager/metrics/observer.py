@@ -6,15 +6,21 @@ never twice. What was there before the first list ended is not counted: it happe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter as Counts
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
 from pykueue.api.meta import parse_time
+from pykueue.clock import Clock
+from pykueue.engine.decisions import Admit, Decision, Pend
 from pykueue.jobs.objects import get
 from pykueue.kube.informer import Informer
+from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads import reading
+
+from .labels import CustomLabels, Source, cohorts_above
 
 #: Upper bounds of time histograms, in seconds: 1, then 2.5 doubled up to the given number of buckets.
 BUCKETS_14 = (1.0, *(2.5 * 2.0**k for k in range(13)))
@@ -30,7 +36,7 @@ _LOCAL = ("name", "namespace", "priority_class")
 
 
 class Observer:
-    """Counts what happens to Workloads and in scheduling cycles.
+    """Counts what happens to Workloads and in scheduling cycles, while this replica is the one that acts.
 
     `role` gives the value of the label replica_role: leader, follower or standalone. `local_queues` says for
     which LocalQueues (namespace, name) metrics are wanted.
@@ -39,84 +45,154 @@ class Observer:
     def __init__(
         self,
         registry: CollectorRegistry,
+        cluster: Cluster,
+        clock: Clock,
         role: Callable[[], str],
         local_queues: Callable[[str, str], bool],
-        waits_for_pods: bool,
+        custom: CustomLabels,
     ) -> None:
+        self._registry = registry
+        self._cluster = cluster
+        self._clock = clock
         self._role_now = role
         self._wants_local = local_queues
-        self._waits = waits_for_pods
-        self._registry = registry
+        self._custom = custom
+        configuration = cluster.configuration
+        self._gates = configuration.gates
+        self._waits = configuration.wait_for_pods_ready is not None
+        self._register_cycles()
+        self._register_evictions()
+        self._register_life()
+
+    def _register_cycles(self) -> None:
         self._attempts = self._counter("admission_attempts", "Scheduling cycles.", ("result",))
         self._attempt_seconds = Histogram(
             "kueue_admission_attempt_duration_seconds",
             "Duration of scheduling cycles.",
             ("result", "replica_role"),
-            registry=registry,
+            registry=self._registry,
         )
-        self._reserved = self._counter("quota_reserved_workloads", "Workloads that got quota.", _QUEUE)
-        self._admitted = self._counter("admitted_workloads", "Admitted workloads.", _QUEUE)
-        self._finished = self._counter("finished_workloads", "Finished workloads.", _QUEUE)
-        self._evicted = self._counter(
-            "evicted_workloads",
-            "Evictions.",
-            ("cluster_queue", "reason", "underlying_cause", "priority_class"),
-        )
-        self._evicted_once = self._counter(
-            "evicted_workloads_once",
-            "First evictions per workload and reason.",
-            ("cluster_queue", "reason", "underlying_cause", "priority_class"),
+        self._recomputed = self._counter(
+            "preemption_target_recomputations",
+            "Workloads whose victims another of the cycle had taken.",
+            ("cluster_queue", "result"),
+            "ClusterQueue",
         )
         self._preempted = self._counter(
-            "preempted_workloads", "Preempted workloads.", ("preempting_cluster_queue", "reason")
+            "preempted_workloads",
+            "Preempted workloads.",
+            ("preempting_cluster_queue", "reason"),
+            "ClusterQueue",
+        )
+        #: Workloads of the last cycle that had victims and were skipped, by ClusterQueue.
+        self.skipped: Counts[str] = Counts()
+
+    def _register_evictions(self) -> None:
+        causes = ("cluster_queue", "reason", "underlying_cause", "priority_class")
+        self._evicted = self._counter("evicted_workloads", "Evictions.", causes, "ClusterQueue")
+        self._evicted_once = self._counter(
+            "evicted_workloads_once", "First evictions per workload and reason.", causes, "ClusterQueue"
         )
         self._eviction_latency = self._histogram(
             "workload_eviction_latency_seconds",
             "Eviction until quota was released.",
             ("cluster_queue", "reason"),
+            "ClusterQueue",
         )
         self._ready_to_evicted = self._histogram(
             "pods_ready_to_evicted_time_seconds",
             "Pods ready until eviction.",
             ("cluster_queue", "reason", "underlying_cause"),
+            "ClusterQueue",
         )
-        self._created = Histogram(
-            "kueue_workload_creation_latency_seconds",
-            "Job created until its Workload was.",
-            ("job_kind", "replica_role"),
-            buckets=CREATION_BUCKETS,
-            registry=registry,
+
+    def _register_life(self) -> None:
+        self._counts = {
+            name: self._counter(f"{name}_workloads", f"Workloads {text}.", _QUEUE, "ClusterQueue")
+            for name, text in _COUNTS.items()
+        }
+        self._cohort_admitted = self._counter(
+            "cohort_subtree_admitted_workloads",
+            "Workloads admitted below.",
+            ("cohort", "priority_class"),
+            "Cohort",
         )
         self._times = {
-            name: self._histogram(f"{name}_seconds", text, _QUEUE, buckets)
+            name: self._histogram(f"{name}_seconds", text, _QUEUE, "ClusterQueue", buckets=buckets)
             for name, (text, buckets) in _TIMES.items()
+            if self._waits or name not in _READY_TIMES
+        }
+        if self._gates["MetricForWorkloadCreationLatency"]:
+            self._created = Histogram(
+                "kueue_workload_creation_latency_seconds",
+                "Job created until its Workload was.",
+                ("job_kind", "replica_role"),
+                buckets=CREATION_BUCKETS,
+                registry=self._registry,
+            )
+        if not self._gates["LocalQueueMetrics"]:
+            return
+        self._local_counts = {
+            name: self._counter(
+                f"local_queue_{name}_workloads",
+                f"Workloads {text}.",
+                _LOCAL,
+                "LocalQueue",
+                apart=name in _APART,
+            )
+            for name, text in _COUNTS.items()
         }
         self._local_times = {
-            name: self._histogram(f"local_queue_{name}_seconds", text, _LOCAL, buckets)
-            for name, (text, buckets) in _TIMES.items()
-        }
-        self._local_counts = {
-            name: self._counter(f"local_queue_{name}_workloads", f"Workloads {text}.", _LOCAL)
-            for name, text in (
-                ("quota_reserved", "that got quota"),
-                ("admitted", "that were admitted"),
-                ("finished", "that finished"),
+            name: self._histogram(
+                f"local_queue_{name}_seconds",
+                text,
+                _LOCAL,
+                "LocalQueue",
+                apart=name in _APART,
+                buckets=buckets,
             )
+            for name, (text, buckets) in _TIMES.items()
+            if name in self._times
         }
         self._local_evicted = self._counter(
             "local_queue_evicted_workloads",
             "Evictions.",
             ("name", "namespace", "reason", "underlying_cause", "priority_class"),
+            "LocalQueue",
         )
 
-    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(f"kueue_{name}_total", text, (*labels, "replica_role"), registry=self._registry)
+    def _labels(self, labels: tuple[str, ...], source: Source | None, apart: bool) -> tuple[str, ...]:
+        """All names of labels; `apart`: the metric tells workloads apart by their custom labels."""
+        sources: list[Source] = [] if source is None else [source]
+        if apart:
+            sources.append("Workload")
+        return (*labels, "replica_role", *self._custom.names(*sources))
+
+    def _counter(
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        source: Source | None = None,
+        *,
+        apart: bool = False,
+    ) -> Counter:
+        return Counter(
+            f"kueue_{name}_total", text, self._labels(labels, source, apart), registry=self._registry
+        )
 
     def _histogram(
-        self, name: str, text: str, labels: tuple[str, ...], buckets: tuple[float, ...] = BUCKETS_14
+        self,
+        name: str,
+        text: str,
+        labels: tuple[str, ...],
+        source: Source,
+        *,
+        apart: bool = False,
+        buckets: tuple[float, ...] = BUCKETS_14,
     ) -> Histogram:
-        labels = (*labels, "replica_role")
-        return Histogram(f"kueue_{name}", text, labels, buckets=buckets, registry=self._registry)
+        names = self._labels(labels, source, apart)
+        return Histogram(f"kueue_{name}", text, names, buckets=buckets, registry=self._registry)
 
     @property
     def _role(self) -> str:
@@ -124,41 +200,64 @@ class Observer:
 
     # What happened
 
-    def cycle(self, seconds: float, admitted: bool) -> None:
-        """A scheduling cycle took this long, and admitted something or not."""
+    def cycle(self, seconds: float, decisions: Sequence[Decision]) -> None:
+        """A scheduling cycle took this long and decided this."""
+        admitted = any(isinstance(decision, Admit) for decision in decisions)
         result = "success" if admitted else "inadmissible"
         self._attempts.labels(result, self._role).inc()
         self._attempt_seconds.labels(result, self._role).observe(seconds)
+        self.skipped.clear()
+        for decision in decisions:
+            if isinstance(decision, Pend):
+                self._waits_on(decision)
+
+    def _waits_on(self, decision: Pend) -> None:
+        explanation, queue = decision.explanation, decision.cluster_queue
+        skipped = explanation.outcome in ("TargetsTaken", "NoLongerFits")
+        if skipped and explanation.search is not None and explanation.search.chosen:
+            self.skipped[queue] += 1
+        if explanation.recomputed:
+            results = {"Preempting": "new_targets", "Deferred": "deferred_fit"}
+            result = results.get(explanation.outcome, "skipped")
+            self._recomputed.labels(queue, result, *self._of_queue(queue)).inc()
 
     def preemption(self, cluster_queue: str, reason: str) -> None:
         """A workload was preempted for one of this ClusterQueue."""
-        self._preempted.labels(cluster_queue, reason, self._role).inc()
-
-    def workload_created(self, kind: str, seconds: float) -> None:
-        """A Workload was created this long after its job."""
-        self._created.labels(kind, self._role).observe(seconds)
+        self._preempted.labels(cluster_queue, reason, *self._of_queue(cluster_queue)).inc()
 
     def follow(self, workloads: Informer) -> None:
-        """Count what happens to the Workloads of this cache from its first list on."""
+        """Count what happens to the Workloads of this cache from its first list on.
+
+        Every replica sees it; the one that acts counts it.
+        """
 
         def hear(type_: str, old: Any, new: Any) -> None:
-            if old is not None and new is not None and workloads.has_synced:
+            if new is None or not workloads.has_synced or self._role == "follower":
+                return
+            if old is None:
+                self._was_created(new)
+            else:
                 self.changed(old, new)
 
         workloads.on_event(hear)
+
+    def _was_created(self, workload: Mapping[str, Any]) -> None:
+        """A Workload came; how long its job had been there tells where the job was never changed since."""
+        found = self._cluster.job_of(workload) if self._gates["MetricForWorkloadCreationLatency"] else None
+        integration, job = found or (None, None)
+        if integration is None or job is None or job["metadata"].get("generation") != 1:
+            return
+        seconds = max(0.0, self._clock.time() - reading.created(job))
+        self._created.labels(integration.resource.kind, self._role).observe(seconds)
 
     def changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         """A Workload changed."""
         if reading.has_quota(new) and not reading.has_quota(old):
             waited = reading.since(new, reading.QUOTA_RESERVED) - _queued_since(new)
-            self._count("quota_reserved", self._reserved, new)
+            self._count("quota_reserved", new)
             self._observe("quota_reserved_wait_time", new, waited)
         if reading.is_admitted(new) and not reading.is_admitted(old):
-            at = reading.since(new, reading.ADMITTED)
-            self._count("admitted", self._admitted, new)
-            self._observe("admission_wait_time", new, at - _queued_since(new))
-            checked = at - reading.since(new, reading.QUOTA_RESERVED)
-            self._observe("admission_checks_wait_time", new, checked)
+            self._was_admitted(new)
         if (
             self._waits
             and reading.holds(new, reading.PODS_READY)
@@ -169,15 +268,26 @@ class Observer:
             self._was_evicted(old, new)
         if reading.is_evicted(new) and reading.has_quota(old) and not reading.has_quota(new):
             seconds = reading.since(new, reading.QUOTA_RESERVED) - reading.since(new, reading.EVICTED)
-            reason = reading.reason(new, reading.EVICTED)
-            queue = reading.cluster_queue(old)
-            self._eviction_latency.labels(queue, reason, self._role).observe(max(0.0, seconds))
+            reason, queue = reading.reason(new, reading.EVICTED), reading.cluster_queue(old)
+            labels = (queue, reason, *self._of_queue(queue))
+            self._eviction_latency.labels(*labels).observe(max(0.0, seconds))
         if reading.is_finished(new) and not reading.is_finished(old):
-            self._count("finished", self._finished, new)
+            self._count("finished", new)
             if reading.is_admitted(new):
                 past = int(get(new, "status", "accumulatedPastExecutionTimeSeconds") or 0)
                 ran = reading.since(new, reading.FINISHED) - reading.since(new, reading.ADMITTED)
                 self._observe("execution_time", new, past + ran)
+
+    def _was_admitted(self, workload: Mapping[str, Any]) -> None:
+        at = reading.since(workload, reading.ADMITTED)
+        self._count("admitted", workload)
+        self._observe("admission_wait_time", workload, at - _queued_since(workload))
+        checked = at - reading.since(workload, reading.QUOTA_RESERVED)
+        self._observe("admission_checks_wait_time", workload, checked)
+        queue = self._cluster.cluster_queues.get("", reading.cluster_queue(workload))
+        for cohort in cohorts_above(self._cluster, str(get(queue or {}, "spec", "cohortName") or "")):
+            labels = (cohort, _priority_class(workload), self._role, *self._custom.cohort(cohort))
+            self._cohort_admitted.labels(*labels).inc()
 
     def _became_ready(self, workload: Mapping[str, Any]) -> None:
         if reading.reason(workload, reading.PODS_READY) != "Started":
@@ -190,35 +300,65 @@ class Observer:
 
     def _was_evicted(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         before = _evictions(old)
+        namespace, local = _local_queue(new)
+        queue, priority = reading.cluster_queue(old), _priority_class(new)
         for (reason, cause), count in _evictions(new).items():
             if count <= before.get((reason, cause), 0):
                 continue
-            labels = (reading.cluster_queue(old), reason, cause, _priority_class(new), self._role)
+            labels = (queue, reason, cause, priority, *self._of_queue(queue))
             self._evicted.labels(*labels).inc()
             if (reason, cause) not in before:
                 self._evicted_once.labels(*labels).inc()
             if reading.holds(old, reading.PODS_READY):
                 seconds = reading.since(new, reading.EVICTED) - reading.since(old, reading.PODS_READY)
-                self._ready_to_evicted.labels(labels[0], reason, cause, self._role).observe(max(0.0, seconds))
-            namespace, queue = _local_queue(new)
-            if self._wants_local(namespace, queue):
-                self._local_evicted.labels(queue, namespace, *labels[1:]).inc()
+                ready = self._ready_to_evicted.labels(queue, reason, cause, *self._of_queue(queue))
+                ready.observe(max(0.0, seconds))
+            if self._wants_local(namespace, local):
+                where = (local, namespace, reason, cause, priority)
+                self._local_evicted.labels(*where, *self._of_local(namespace, local)).inc()
 
-    def _count(self, name: str, counter: Counter, workload: Mapping[str, Any]) -> None:
-        priority = _priority_class(workload)
-        counter.labels(reading.cluster_queue(workload), priority, self._role).inc()
+    # Labels of a series
+
+    def _of_queue(self, name: str) -> tuple[str, ...]:
+        return (self._role, *self._custom.cluster_queue(name))
+
+    def _of_local(self, namespace: str, name: str) -> tuple[str, ...]:
+        return (self._role, *self._custom.local_queue(namespace, name))
+
+    def _local_series(self, name: str, workload: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """Values of all labels of a LocalQueue's metric; None where it is not wanted."""
         namespace, queue = _local_queue(workload)
-        if self._wants_local(namespace, queue):
-            self._local_counts[name].labels(queue, namespace, priority, self._role).inc()
+        if not self._wants_local(namespace, queue):
+            return None
+        apart = self._custom.workload(workload) if name in _APART else ()
+        return (queue, namespace, _priority_class(workload), *self._of_local(namespace, queue), *apart)
+
+    def _count(self, name: str, workload: Mapping[str, Any]) -> None:
+        queue = reading.cluster_queue(workload)
+        self._counts[name].labels(queue, _priority_class(workload), *self._of_queue(queue)).inc()
+        series = self._local_series(name, workload)
+        if series is not None:
+            self._local_counts[name].labels(*series).inc()
 
     def _observe(self, name: str, workload: Mapping[str, Any], seconds: float) -> None:
-        priority, seconds = _priority_class(workload), max(0.0, seconds)
-        self._times[name].labels(reading.cluster_queue(workload), priority, self._role).observe(seconds)
-        namespace, queue = _local_queue(workload)
-        if self._wants_local(namespace, queue):
-            self._local_times[name].labels(queue, namespace, priority, self._role).observe(seconds)
+        queue, seconds = reading.cluster_queue(workload), max(0.0, seconds)
+        labels = (queue, _priority_class(workload), *self._of_queue(queue))
+        self._times[name].labels(*labels).observe(seconds)
+        series = self._local_series(name, workload)
+        if series is not None:
+            self._local_times[name].labels(*series).observe(seconds)
 
 
+#: Counters that exist for ClusterQueues and for LocalQueues: workloads that ...
+_COUNTS = {
+    "quota_reserved": "that got quota",
+    "admitted": "that were admitted",
+    "finished": "that finished",
+}
+#: Of these and of the times, those that tell workloads apart by their custom labels.
+_APART = frozenset({"admitted", "admission_wait_time"})
+#: Times that are known only where pods are waited for.
+_READY_TIMES = frozenset({"ready_wait_time", "admitted_until_ready_wait_time"})
 #: Time histograms that exist for ClusterQueues and for LocalQueues.
 _TIMES: dict[str, tuple[str, tuple[float, ...]]] = {
     "quota_reserved_wait_time": ("Queued until quota was reserved.", BUCKETS_14),
