@@ -80,6 +80,8 @@ class Cluster:
             self.server.log_source = ProcessLogs(pods_folder, transport, clock)
         #: The manager, where it is one of the parts.
         self.manager: Manager | None = None
+        if self.server is not None:
+            self.server.runs_pods = "kube" in parts
         if "kube" in parts:
             self._components += [
                 Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng), pace=pace),
@@ -108,7 +110,14 @@ class Cluster:
                 self.server.admission.register(webhook)
             for rule in self.manager.webhooks() if self.manager is not None else ():
                 self.server.admission.register(
-                    Webhook(rule.name, rule.mutating, rule.rules, rule.review, rule.namespace_selector)
+                    Webhook(
+                        rule.name,
+                        rule.mutating,
+                        rule.rules,
+                        rule.review,
+                        rule.namespace_selector,
+                        rule.object_selector,
+                    )
                 )
         if self._runs_jobs:
             await self._install_kinds()

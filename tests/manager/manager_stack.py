@@ -162,7 +162,14 @@ class Stack:
         )
         for hook in self.manager.webhooks():
             self.server.admission.register(
-                Webhook(hook.name, hook.mutating, hook.rules, hook.review, hook.namespace_selector)
+                Webhook(
+                    hook.name,
+                    hook.mutating,
+                    hook.rules,
+                    hook.review,
+                    hook.namespace_selector,
+                    hook.object_selector,
+                )
             )
         self._manager_task = asyncio.create_task(self.manager.run())
         await self.manager.synced()

@@ -110,7 +110,7 @@ def test_a_rule_that_fails_is_told_as_a_status_without_a_trace(error: Exception,
         return None
 
     async def main() -> None:
-        hook = Registration("h", True, [], review, None, MUTATE)
+        hook = Registration("h", True, [], review, None, None, MUTATE)
         server = listener.Listener(reviews.Reviews([hook], synced).handlers("/convert"), "POST")
         await server.open("127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.port}"

@@ -53,6 +53,8 @@ def _webhook(options: Options, registration: Registration) -> Object:
     }
     if registration.namespace_selector is not None:
         webhook["namespaceSelector"] = dict(registration.namespace_selector)
+    if registration.object_selector is not None:
+        webhook["objectSelector"] = dict(registration.object_selector)
     return webhook
 
 

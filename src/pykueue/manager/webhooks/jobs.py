@@ -43,6 +43,7 @@ class JobRules:
 
     defaults: tuple[str, ...] = CREATE
     subresources: tuple[str, ...] = ()
+    checked: Mapping[str, Any] | None = None
     namespaced_selector = True
 
     def __init__(self, integration: JobIntegration, configuration: Configuration, lookups: Lookups) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from pykueue.api import quantity
 from pykueue.api.defaults import default_on_create
@@ -18,6 +19,7 @@ from .review import CREATE, Rules
 class KindRules:
     """The rules of one of our kinds."""
 
+    checked: Mapping[str, Any] | None = None
     namespaced_selector = False
 
     def __init__(

@@ -22,7 +22,12 @@ _TEMPLATE = ("spec", "template")
 
 
 class PodRules(JobRules):
-    """Pods: the namespace is asked first, because every pod of the cluster comes by here."""
+    """Pods: every pod of the cluster comes by here, so most must be let through at little cost.
+
+    Only those that wait or waited in a queue are checked; they are labelled when they are created.
+    """
+
+    checked: Mapping[str, Any] | None = {"matchLabels": {names.MANAGED_LABEL: "true"}}
 
     def __init__(self, configuration: Configuration, lookups: Lookups) -> None:
         super().__init__(PlainPod(), configuration, lookups)

@@ -28,6 +28,8 @@ class Rules(Protocol):
     defaults: tuple[str, ...]
     #: Subresources that are checked as well as the object itself.
     subresources: tuple[str, ...]
+    #: Label selector of the objects that are checked; None: all.
+    checked: Mapping[str, Any] | None
     #: Jobs of system namespaces are left alone.
     namespaced_selector: bool
 
@@ -53,6 +55,7 @@ class Registration:
     rules: list[dict[str, Any]]
     review: Review
     namespace_selector: Mapping[str, Any] | None
+    object_selector: Mapping[str, Any] | None
     #: Path under which it is served over HTTPS.
     path: str
 
@@ -70,6 +73,7 @@ def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Regis
             [_rule(resource, list(rules.defaults), ())],
             _defaulting(rules),
             selector,
+            None,
             f"/mutate-{where}",
         )
     yield Registration(
@@ -78,6 +82,7 @@ def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Regis
         [_rule(resource, ["CREATE", "UPDATE"], rules.subresources)],
         _validating(rules),
         selector,
+        rules.checked,
         f"/validate-{where}",
     )
 

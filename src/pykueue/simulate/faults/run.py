@@ -208,7 +208,14 @@ class _Run:
         self.invariants.knows_quotas = self._knows_quotas
         for hook in self.manager.webhooks():
             self.server.admission.register(
-                Webhook(hook.name, hook.mutating, hook.rules, hook.review, hook.namespace_selector)
+                Webhook(
+                    hook.name,
+                    hook.mutating,
+                    hook.rules,
+                    hook.review,
+                    hook.namespace_selector,
+                    hook.object_selector,
+                )
             )
         self._audit()
         self._manager_task = asyncio.create_task(self.manager.run())
@@ -248,7 +255,14 @@ class _Run:
         await asyncio.gather(self._manager_task, return_exceptions=True)
         for hook in self.manager.webhooks():
             self.server.admission.register(
-                Webhook(hook.name, hook.mutating, hook.rules, _unreachable, hook.namespace_selector)
+                Webhook(
+                    hook.name,
+                    hook.mutating,
+                    hook.rules,
+                    _unreachable,
+                    hook.namespace_selector,
+                    hook.object_selector,
+                )
             )
         await self.transport.drained()
 
