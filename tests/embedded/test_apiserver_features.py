@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from pathlib import Path
 
 from apiserver_harness import CONFIG_MAPS, PODS, Api, config_map, pod, with_server
 from prometheus_client.parser import text_string_to_metric_families
 from test_apiserver_http import Web, over_tls
+
+from pykueue.embedded.apiserver.health import Health
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.store.sqlite import SqliteStore
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
@@ -84,6 +90,85 @@ def test_health_says_which_check_fails(tmp_path: Path) -> None:
         assert (await client.ask("GET", "/livez"))[0] == 200
 
     over_tls(tmp_path, story)
+
+
+def test_a_store_that_cannot_write_is_not_ready(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = tmp_path / "state.db"
+        server = Server(SqliteStore(path))
+        await server.start()
+        assert (await server.health.answer("readyz", {})).code == 200
+        path.rename(tmp_path / "moved.db")
+        assert (await server.health.answer("readyz", {})).code == 200, "known for a second"
+        later = Health(server.store, server.clock)
+        verdict = await later.answer("livez/store", {})
+        assert verdict.code == 500
+        assert "cannot be written" in verdict.text
+        path.write_bytes(b"")
+        verdict = await Health(server.store, server.clock).answer("livez/store", {})
+        assert "the file was replaced by another" in verdict.text
+        path.unlink()
+        (tmp_path / "moved.db").rename(path)
+        assert (await Health(server.store, server.clock).answer("livez/store", {})).code == 200
+        await server.stop()
+
+    asyncio.run(main())
+
+
+SECRETS_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def test_pods_are_given_the_token_of_their_account(tmp_path: Path) -> None:
+    async def story(client: Web) -> None:
+        init = {"name": "before", "image": "busybox"}
+        made = (await client.ask("POST", PODS, pod("p", initContainers=[init])))[2]
+        (volume,) = made["spec"]["volumes"]
+        assert re.fullmatch(r"kube-api-access-[a-z0-9]{5}", volume["name"])
+        sources = volume["projected"]["sources"]
+        assert sources[0] == {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}
+        assert sources[1]["configMap"]["name"] == "kube-root-ca.crt"
+        assert sources[2]["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == "metadata.namespace"
+        mount = {"name": volume["name"], "readOnly": True, "mountPath": SECRETS_PATH}
+        for container in made["spec"]["initContainers"] + made["spec"]["containers"]:
+            assert container["volumeMounts"] == [mount]
+
+        plain = (await client.ask("POST", PODS, pod("plain", automountServiceAccountToken=False)))[2]
+        assert "volumes" not in plain["spec"]
+        own = {
+            "name": "main",
+            "image": "busybox",
+            "volumeMounts": [{"name": "mine", "mountPath": SECRETS_PATH}],
+        }
+        mine = {"name": "mine", "emptyDir": {}}
+        made = (await client.ask("POST", PODS, pod("own", containers=[own], volumes=[mine])))[2]
+        assert [one["name"] for one in made["spec"]["volumes"]] == ["mine"]
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "shy"}}
+        accounts = "/api/v1/namespaces/default/serviceaccounts"
+        await client.ask("POST", accounts, {**account, "automountServiceAccountToken": False})
+        assert (
+            "volumes" not in (await client.ask("POST", PODS, pod("shy", serviceAccountName="shy")))[2]["spec"]
+        )
+        asked = pod("asked", serviceAccountName="shy", automountServiceAccountToken=True)
+        assert len((await client.ask("POST", PODS, asked))[2]["spec"]["volumes"]) == 1
+
+    over_tls(tmp_path, story, runs_pods=True)
+
+
+def test_every_namespace_has_the_certificate_of_the_authority(tmp_path: Path) -> None:
+    async def story(client: Web) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "new"}}
+        await client.ask("POST", "/api/v1/namespaces", namespace)
+        for name in ("default", "kube-system", "new"):
+            path = f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt"
+            found = (await client.ask("GET", path))[2]
+            assert found["data"]["ca.crt"].startswith("-----BEGIN CERTIFICATE-----")
+            merge = {"Content-Type": "application/merge-patch+json"}
+            await client.ask("PATCH", path, {"data": {"ca.crt": "forged"}}, merge)
+            assert (await client.ask("GET", path))[2]["data"] == found["data"]
+            await client.ask("DELETE", path)
+            assert (await client.ask("GET", path))[2]["data"] == found["data"]
+
+    over_tls(tmp_path, story, runs_pods=True)
 
 
 def test_what_pods_cannot_do_here_is_said_plainly(tmp_path: Path) -> None:

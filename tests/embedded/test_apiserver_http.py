@@ -52,11 +52,12 @@ class Web:
             return response.status, response.headers, orjson.loads(body) if "json" in kind else body
 
 
-def over_tls(tmp_path: Path, story: Callable[[Web], Awaitable[None]]) -> None:
-    """Tell a story against a listening server."""
+def over_tls(tmp_path: Path, story: Callable[[Web], Awaitable[None]], runs_pods: bool = False) -> None:
+    """Tell a story against a listening server, alone or as one that has nodes."""
 
     async def main() -> None:
         server = Server(None, Clock(), random.Random(1))
+        server.runs_pods = runs_pods
         await server.start()
         try:
             address = await server.serve(directory=tmp_path / "data")

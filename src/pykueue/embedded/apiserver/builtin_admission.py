@@ -10,7 +10,13 @@ from pykueue.embedded.admission.limit_range import check_claim, check_limits, de
 from pykueue.embedded.admission.priority import check_only_default, resolve_priority
 from pykueue.embedded.admission.quota import charge
 from pykueue.embedded.admission.runtime_class import apply_runtime_class
-from pykueue.embedded.admission.service_account import DEFAULT, use_service_account
+from pykueue.embedded.admission.service_account import (
+    DEFAULT,
+    ROOT_CA,
+    TOKEN_VOLUME,
+    mount_token,
+    use_service_account,
+)
 from pykueue.embedded.apiserver import metadata
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
@@ -22,19 +28,24 @@ _POD_STEPS = (default_limits, apply_runtime_class, resolve_priority, use_service
 
 
 class BuiltinAdmission:
-    """Asked by writes; also gives every namespace its default ServiceAccount."""
+    """Asked by writes; also gives every namespace its default account and the authority's certificate."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._quotas: Table = core.store.table("/resourcequotas")
+        #: The certificate of the authority the server is reached by, as PEM; empty while it does not listen.
+        self._authority = ""
         core.on_stored("/namespaces", self._namespace_stored)
         core.on_stored("/serviceaccounts", self._account_stored)
+        core.on_stored("/configmaps", self._certificate_stored)
 
     def admit(self, endpoint: Endpoint, obj: Object) -> Object:
         """The object as it goes to the webhooks. Raises ApiError (403)."""
         if endpoint.group == "" and endpoint.plural == "pods":
             for step in _POD_STEPS:
                 obj = step(obj, self._core)
+            if self._authority:  # without it nobody signs tokens, or could use them
+                obj = mount_token(obj, self._core, metadata.generated_name(TOKEN_VOLUME, self._core.rng))
         return obj
 
     def check(self, endpoint: Endpoint, obj: Object, operation: str) -> None:
@@ -70,6 +81,7 @@ class BuiltinAdmission:
     def _namespace_stored(self, _: Endpoint, new: Record | None, old: Record | None) -> None:
         if new is not None and old is None:
             self._give_account(new.key[1])
+            self._give_certificate(new.key[1])
 
     def _account_stored(self, _: Endpoint, new: Record | None, old: Record | None) -> None:
         if new is None and old is not None and old.key[1] == DEFAULT:
@@ -78,25 +90,51 @@ class BuiltinAdmission:
                 self._give_account(old.key[0])
 
     def _give_account(self, namespace: str) -> None:
-        core = self._core
-        storage = core.registry.storage("", "serviceaccounts")
-        if storage is None or storage.table.get((namespace, DEFAULT)) is not None:
+        storage = self._core.registry.storage("", "serviceaccounts")
+        if storage is not None and storage.table.get((namespace, DEFAULT)) is None:
+            self._put(storage, namespace, DEFAULT, {})
+
+    def _certificate_stored(self, _: Endpoint, new: Record | None, old: Record | None) -> None:
+        key = new.key if new is not None else old.key if old is not None else ("", "")
+        if key[1] == ROOT_CA and self._authority:
+            namespace = self._core.find("", "namespaces", "", key[0])
+            if namespace is not None and not namespace["metadata"].get("deletionTimestamp"):
+                self._give_certificate(key[0])
+
+    def _give_certificate(self, namespace: str) -> None:
+        """Put the ConfigMap with the authority's certificate right, if it is not."""
+        storage = self._core.registry.storage("", "configmaps")
+        if storage is None or not self._authority:
             return
-        account = {
-            "apiVersion": "v1",
-            "kind": "ServiceAccount",
-            "metadata": {
-                "name": DEFAULT,
+        data = {"ca.crt": self._authority}
+        current = storage.table.get((namespace, ROOT_CA))
+        if current is None or current.object.get("data") != data:
+            self._put(storage, namespace, ROOT_CA, {"data": data}, current)
+
+    def _put(
+        self, storage: Endpoint, namespace: str, name: str, content: Object, current: Record | None = None
+    ) -> None:
+        core = self._core
+        if current is not None:
+            obj = {**current.object, **content, "metadata": dict(current.object["metadata"])}
+        else:
+            meta = {
+                "name": name,
                 "namespace": namespace,
                 "uid": metadata.new_uid(core.rng),
                 "creationTimestamp": core.now_text(),
-            },
-        }
-        record = core.store.put(storage.table, (namespace, DEFAULT), account)
-        core.stored(storage, record, None)
+            }
+            obj = {"apiVersion": "v1", "kind": storage.kind.kind, "metadata": meta, **content}
+        core.stored(storage, core.store.put(storage.table, (namespace, name), obj), current)
+
+    def publish_authority(self, certificate: str) -> None:
+        """Have a certificate (PEM) in every namespace, and mount tokens into pods from now on."""
+        self._authority = certificate
+        self.complete()
 
     def complete(self) -> None:
         """Give what a store of an earlier version lacks: the accounts of its namespaces."""
         for namespace in list(self._core.all("", "namespaces")):
             if not namespace["metadata"].get("deletionTimestamp"):
                 self._give_account(namespace["metadata"]["name"])
+                self._give_certificate(namespace["metadata"]["name"])

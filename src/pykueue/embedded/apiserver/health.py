@@ -6,10 +6,14 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pykueue.clock import Clock
 from pykueue.embedded.store.memory import MemoryStore, StoreError
 
 #: Seconds a write may take to settle before the store counts as stuck.
 _STORE_TIME = 2.0
+
+#: Seconds a look at the store counts.
+_LOOK_AGE = 1.0
 
 ENDPOINTS = ("healthz", "livez", "readyz")
 
@@ -24,16 +28,27 @@ class Verdict(NamedTuple):
 class Health:
     """Runs the checks."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
+        self._clock = clock
+        #: What the last look at the store found, and until when that counts.
+        self._found, self._until = "", 0.0
         #: Set once everything stored is served, and no longer when the server stops.
         self.serving = False
 
     async def _store_fault(self) -> str:
-        """Why writes do not become durable, or nothing."""
+        """Why writes do not become durable, or nothing: the store is made to write, at most once a second."""
+        now = self._clock.time()
+        if now >= self._until:
+            self._found = await self._look()
+            self._until = now + _LOOK_AGE
+        return self._found
+
+    async def _look(self) -> str:
         try:
             async with asyncio.timeout(_STORE_TIME):
                 await self._store.settled(self._store.revision)
+                await self._store.prove()
         except StoreError as error:
             return str(error)
         except TimeoutError:

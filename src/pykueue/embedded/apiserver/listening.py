@@ -101,6 +101,7 @@ class Listener:
         authenticator = Authenticator(self._server.core, key, {token: ADMIN})
         self._server.use_authenticator(authenticator)
         await self._server.aggregation.identify(authority, self._directory)
+        self._server.publish_authority(authority.certificate.decode())
         self._front = HttpFront(self._server, authenticator)
         names = [
             "localhost",

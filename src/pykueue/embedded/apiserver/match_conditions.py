@@ -1,7 +1,7 @@
 """`matchConditions` of webhooks: CEL over the request that says whether a webhook is asked at all.
 
-The variables are `object`, `oldObject` and `request`. One condition that is false decides, whatever goes
-wrong with others; otherwise an error is a failure of the webhook, for its failure policy to judge.
+The variables are `object`, `oldObject`, `request` and `authorizer`. One condition that is false decides,
+whatever goes wrong with others; otherwise an error is a failure of the webhook, for its policy to judge.
 Source: reference/kubernetes-api-machinery.md, section 16.
 """
 
@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 
 from pykueue.embedded.apiserver.admission import WebhookFailedError
 from pykueue.embedded.apiserver.cel import Program, RuleError
+from pykueue.embedded.apiserver.cel_authorizer import Decide, authorizer, deciding
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.status import Cause, invalid, required
 
-_VARIABLES = ("object", "oldObject", "request")
+_VARIABLES = ("object", "oldObject", "request", "authorizer")
 
 
 def _program(expression: str) -> Program:
@@ -39,22 +40,28 @@ def check_conditions(path: str, conditions: Sequence[Object]) -> list[Cause]:
     return causes
 
 
-def match(conditions: Sequence[Object]) -> Callable[[Object], bool]:
+def match(conditions: Sequence[Object], decide: Decide) -> Callable[[Object], bool]:
     """A function that tells whether all conditions hold for an admission request.
 
-    It raises WebhookFailedError when that cannot be told.
+    `decide` answers what they ask the authorizer. It raises WebhookFailedError when that cannot be told.
     """
     programs = [(one["name"], _program(one["expression"])) for one in conditions]
 
     def matches(request: Object) -> bool:
-        values = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
+        values = {
+            "object": request["object"],
+            "oldObject": request["oldObject"],
+            "request": request,
+            "authorizer": authorizer(request),
+        }
         faults = []
-        for name, program in programs:
-            result, fault = program.run_over(values)
-            if result is False:
-                return False
-            if result is not True:
-                faults.append(f"{name}: {fault or 'the result is not a bool'}")
+        with deciding(decide):
+            for name, program in programs:
+                result, fault = program.run_over(values)
+                if result is False:
+                    return False
+                if result is not True:
+                    faults.append(f"{name}: {fault or 'the result is not a bool'}")
         if faults:
             raise WebhookFailedError(f"evaluating match conditions: {', '.join(faults)}")
         return True

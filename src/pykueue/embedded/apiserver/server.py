@@ -107,10 +107,12 @@ class Server:
         self.discovery = Discovery(self.core.registry, self.aggregation)
         self._own_discovery = Discovery(self.core.registry)
         self._reviews = Reviews(self.authorizer)
-        self.webhooks = Webhooks(self.core, self.services)
+        self.webhooks = Webhooks(self.core, self.services, self.authorizer.decide)
         self._authenticator: Authenticator | None = None
         self.metrics = Metrics(self.core.registry, self.store)
-        self.health = Health(self.store)
+        self.health = Health(self.store, self.clock)
+        #: Whether there are controllers and nodes beside the server. Alone it publishes nothing for pods.
+        self.runs_pods = False
         #: Where the logs of pods come from; whoever runs the pods sets it.
         self.log_source: LogSource = no_lines
         self._listeners: list[Listener] = []
@@ -152,6 +154,11 @@ class Server:
     def use_authenticator(self, authenticator: Authenticator) -> None:
         """Check and sign tokens with this one."""
         self._authenticator = self._reviews.authenticator = authenticator
+
+    def publish_authority(self, certificate: str) -> None:
+        """Tell pods, if any, how to reach the server: the authority's certificate (PEM), and tokens."""
+        if self.runs_pods:
+            self._builtin.publish_authority(certificate)
 
     async def stop(self) -> None:
         """End everything the server started and close the store."""

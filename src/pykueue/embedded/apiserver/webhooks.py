@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from pykueue.embedded.apiserver.admission import Webhook, WebhookFailedError
+from pykueue.embedded.apiserver.cel_authorizer import Decide
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.match_conditions import match
@@ -22,8 +23,9 @@ MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfig
 class Webhooks:
     """Keeps admission in step with the stored webhook configurations, and calls what they name."""
 
-    def __init__(self, core: Core, services: Services) -> None:
+    def __init__(self, core: Core, services: Services, decide: Decide) -> None:
         self._core = core
+        self._decide = decide
         self._services = services
         for plural in (MUTATING, VALIDATING):
             core.on_stored(f"{GROUP}/{plural}", lambda *_: self.load())
@@ -49,7 +51,9 @@ class Webhooks:
             side_effects=entry.get("sideEffects") not in ("None", "NoneOnDryRun"),
             exact=entry.get("matchPolicy") == "Exact",
             reinvoke=entry.get("reinvocationPolicy") == "IfNeeded",
-            conditions=match(entry["matchConditions"]) if entry.get("matchConditions") else None,
+            conditions=match(entry["matchConditions"], self._decide)
+            if entry.get("matchConditions")
+            else None,
         )
 
     def _reviewer(self, entry: Object) -> Callable[[Object], Awaitable[Object]]:

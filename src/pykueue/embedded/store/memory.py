@@ -201,6 +201,9 @@ class MemoryStore:
     async def settled(self, revision: int) -> None:
         """Wait until a revision can no longer be lost. Raises StoreError when it was lost."""
 
+    async def prove(self) -> None:
+        """Make sure that writes can be made durable now. Raises StoreError with what stands against it."""
+
     def _publish(self) -> None:
         pending, self._pending = self._pending, []
         self._deliver(pending)

@@ -111,6 +111,8 @@ class SqliteStore(MemoryStore):
         self._thread = ThreadPoolExecutor(1, "store")
         self._connection: sqlite3.Connection | None = None
         self._lock: IO[str] | None = None
+        #: Which file on the disk it is: one that is put in its place is another.
+        self._inode = 0
 
     # -- life
 
@@ -140,6 +142,7 @@ class SqliteStore(MemoryStore):
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         self._connection = connection
+        self._inode = self.path.stat().st_ino
         if not fresh:
             self._check(connection)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -206,6 +209,21 @@ class SqliteStore(MemoryStore):
         finally:
             source.close()
             target.close()
+
+    async def prove(self) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._prove)
+        except (sqlite3.Error, OSError, RuntimeError) as error:
+            raise StoreError(f"{self.path} cannot be written: {error}") from error
+
+    def _prove(self) -> None:
+        connection = self._connection
+        if connection is None:
+            raise OSError("the store is closed")
+        if os.stat(self.path).st_ino != self._inode:
+            raise OSError("the file was replaced by another")
+        # A commit that changes nothing that matters, but goes all the way to the disk.
+        connection.execute("UPDATE objects SET data = NULL WHERE resource = 0")
 
     # -- writes
 

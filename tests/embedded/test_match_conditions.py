@@ -1,0 +1,105 @@
+"""What conditions of webhooks may ask: the request, the objects, and whether somebody may do something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from apiserver_harness import CONFIG_MAPS, Api, config_map, with_server
+
+from pykueue.kube.errors import ApiError
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def configuration(expression: str) -> dict[str, Any]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
+    webhook = {
+        "name": "nobody-home.example.com",
+        "clientConfig": {"service": {"namespace": "default", "name": "nobody-home"}},
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "matchConditions": [{"name": "condition", "expression": expression}],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "nobody-home"},
+        "webhooks": [webhook],
+    }
+
+
+async def may_bypass(api: Api) -> None:
+    """The user `joe` may bypass ConfigMaps of `default`, and the ServiceAccount `robot` get /special."""
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "bypass"},
+        "rules": [
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "bypass"]},
+            {
+                "apiGroups": ["apps"],
+                "resources": ["deployments/scale"],
+                "verbs": ["patch"],
+                "resourceNames": ["d"],
+            },
+        ],
+    }
+    await api.create(f"{RBAC}/namespaces/default/roles", role)
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "bypass"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "bypass"},
+        "subjects": [{"kind": "User", "name": "joe", "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    await api.create(f"{RBAC}/namespaces/default/rolebindings", binding)
+    everywhere = {
+        **role,
+        "kind": "ClusterRole",
+        "rules": [{"nonResourceURLs": ["/special"], "verbs": ["get"]}],
+    }
+    await api.create(f"{RBAC}/clusterroles", everywhere)
+    account = {"kind": "ServiceAccount", "name": "robot", "namespace": "default"}
+    binding = {
+        **binding,
+        "kind": "ClusterRoleBinding",
+        "roleRef": {**binding["roleRef"], "kind": "ClusterRole"},
+        "subjects": [account],
+    }
+    await api.create(f"{RBAC}/clusterrolebindings", binding)
+
+
+@pytest.mark.parametrize(
+    ("expression", "asked"),
+    [
+        ("!authorizer.requestResource.check('bypass').allowed()", False),
+        ("!authorizer.requestResource.check('delete').allowed()", True),
+        ("authorizer.group('').resource('configmaps').namespace('other').check('bypass').allowed()", False),
+        ("authorizer.group('').resource('configmaps').namespace('default').check('bypass').allowed()", True),
+        (
+            "authorizer.group('apps').resource('deployments').subresource('scale').namespace('default').name('d')"
+            ".check('patch').allowed()",
+            True,
+        ),
+        ("authorizer.path('/special').check('get').allowed()", False),
+        ("authorizer.serviceAccount('default', 'robot').path('/special').check('get').allowed()", True),
+        ("authorizer.requestResource.check('bypass').reason().contains('RoleBinding')", True),
+        ("authorizer.requestResource.check('bypass').errored()", False),
+        ("authorizer.requestResource.check('bypass').error() == ''", True),
+    ],
+)
+def test_conditions_may_ask_who_may_do_what(expression: str, asked: bool) -> None:
+    async def story(api: Api) -> None:
+        await may_bypass(api)
+        await api.create(CONFIGURATIONS, configuration(expression))
+        joe = Api(api.server, api.clock, "joe", ())
+        if asked:
+            with pytest.raises(ApiError, match=r"failed calling webhook \"nobody-home.example.com\""):
+                await joe.create(CONFIG_MAPS, config_map("c"))
+        else:
+            await joe.create(CONFIG_MAPS, config_map("c"))
+
+    with_server(story)
