@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from manager_stack import Stack, job, story
+from pods_world import FLAVORED, PODS_ON, Pods, member, pod
 
 from pykueue.kube.resources import WORKLOADS
 
@@ -176,3 +177,21 @@ def test_a_follower_counts_nothing_but_tells_how_things_stand() -> None:
         assert "kueue_admitted_workloads_total{" not in text
 
     story(life)
+
+
+def test_how_long_a_gate_outlasts_admission_is_told_of_pods_and_groups() -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await pods.create(pod("single"), member("a", 2), member("b", 2))
+        await s.settle()
+        now = read(s.manager.metrics.text())
+        counts = {
+            is_group: now[
+                "kueue_pod_scheduling_gate_removal_seconds_count"
+                f'{{cluster_queue="cq",is_group="{is_group}",name="kueue.x-k8s.io/admission"}}'
+            ]
+            for is_group in ("true", "false")
+        }
+        assert counts == {"true": 2, "false": 1}
+
+    story(life, PODS_ON, FLAVORED)

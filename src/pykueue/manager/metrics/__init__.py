@@ -18,6 +18,7 @@ from pykueue.api.meta import LabelSelector
 from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.jobs.objects import labels_of
+from pykueue.jobs.pod import PlainPod
 from pykueue.manager.cluster import Cluster
 
 from .gauges import Gauges
@@ -49,6 +50,8 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self.observer.follow(cluster.workloads)
+        if PlainPod.name in cluster.jobs:
+            self.observer.follow_pods(cluster.jobs[PlainPod.name])
 
     def _role(self) -> str:
         return self.role

@@ -12,10 +12,12 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
+from pykueue.api.kueue import names
 from pykueue.api.meta import parse_time
 from pykueue.clock import Clock
 from pykueue.engine.decisions import Admit, Decision, Pend
 from pykueue.jobs.objects import get
+from pykueue.jobs.pod import group_name
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads import reading
@@ -130,6 +132,12 @@ class Observer:
                 buckets=CREATION_BUCKETS,
                 registry=self._registry,
             )
+        self._ungated = self._histogram(
+            "pod_scheduling_gate_removal_seconds",
+            "Admitted until a pod's gate was taken away.",
+            ("name", "cluster_queue", "is_group"),
+            "ClusterQueue",
+        )
         if not self._gates["LocalQueueMetrics"]:
             return
         self._local_counts = {
@@ -240,6 +248,30 @@ class Observer:
                 self.changed(old, new)
 
         workloads.on_event(hear)
+
+    def follow_pods(self, pods: Informer) -> None:
+        """Count how long the gates of this cache's pods outlast their admission."""
+
+        def hear(type_: str, old: Any, new: Any) -> None:
+            if old is None or new is None or self._role == "follower":
+                return
+            for gate in _gates(old) - _gates(new):
+                self._was_ungated(new, gate)
+
+        pods.on_event(hear)
+
+    def _was_ungated(self, pod: Mapping[str, Any], gate: str) -> None:
+        group = group_name(pod)
+        if group:
+            workload = self._cluster.workload((pod["metadata"].get("namespace") or "", group))
+        else:
+            workload = next(iter(self._cluster.workloads_of(pod)), None)
+        if workload is None or not reading.is_admitted(workload):
+            return
+        seconds = max(0.0, self._clock.time() - reading.since(workload, reading.ADMITTED))
+        queue = reading.cluster_queue(workload)
+        labels = (gate, queue, str(bool(group)).lower(), *self._of_queue(queue))
+        self._ungated.labels(*labels).observe(seconds)
 
     def _was_created(self, workload: Mapping[str, Any]) -> None:
         """A Workload came; how long its job had been there tells where the job was never changed since."""
@@ -368,6 +400,12 @@ _TIMES: dict[str, tuple[str, tuple[float, ...]]] = {
     "admitted_until_ready_wait_time": ("Admitted until all pods were ready.", BUCKETS_14),
     "execution_time": ("Admitted in all until finished.", BUCKETS_16),
 }
+
+
+def _gates(pod: Mapping[str, Any]) -> set[str]:
+    """Those of its scheduling gates that the manager takes away."""
+    gates = {str(gate.get("name")) for gate in get(pod, "spec", "schedulingGates") or ()}
+    return gates & {names.ADMISSION_GATE, names.TOPOLOGY_GATE}
 
 
 def _priority_class(workload: Mapping[str, Any]) -> str:
