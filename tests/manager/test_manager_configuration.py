@@ -114,7 +114,22 @@ def test_a_literal_choice_of_two_values_is_refused_naming_them() -> None:
         ),
         ("integrations: {frameworks: [pod, pod]}", 'integrations.frameworks[1]: "pod" is listed twice'),
         ("featureGates: {PartialAdmision: true}", "featureGates.PartialAdmision: unknown feature gate"),
+        ("featureGates: {PartialAdmision: true}", "did you mean PartialAdmission?"),
         ("featureGates: {partialadmission: true}", "did you mean PartialAdmission?"),
+        ("featureGates: {Zzz: true}", "unknown feature gate; accepted: AdmissionFairSharing, "),
+        ("metrics: {bindAddress: abc}", 'metrics.bindAddress: "abc" is not accepted; accepted: host:port'),
+        ("health: {healthProbeBindAddress: ':99999'}", 'health.healthProbeBindAddress: ":99999"'),
+        ("pprofBindAddress: '6060'", 'pprofBindAddress: "6060" is not accepted'),
+        ("leaderElection: {leaseDuration: 5s}", "leaderElection: accepted: retryPeriod below renewDeadline"),
+        ("controller: {cacheSyncTimeout: 0s}", "accepted: a duration above 0s"),
+        (
+            "multiKueue: {externalFrameworks: [{name: x}]}",
+            'multiKueue.externalFrameworks[0].name: "x" is not accepted; accepted: kind.version.group',
+        ),
+        (
+            "multiKueue: {externalFrameworks: [{name: a.v1.b.c}, {name: a.v1.b.c}]}",
+            'multiKueue.externalFrameworks[1].name: "a.v1.b.c" is listed twice',
+        ),
         ("featureGates: {TLSOptions: false}", "featureGates.TLSOptions: is locked to true"),
         (
             "featureGates: {FlavorFungibility: false}",
@@ -138,6 +153,27 @@ def test_a_literal_choice_of_two_values_is_refused_naming_them() -> None:
 )
 def test_a_mistake_is_named_with_path_value_and_what_is_accepted(body: str, expected: str) -> None:
     assert expected in "\n".join(errors(body))
+
+
+def test_one_mistake_in_a_list_is_one_error() -> None:
+    (found,) = errors("fairSharing: {preemptionStrategies: [LessThanInitialShare, Other]}")
+    assert found.startswith('fairSharing.preemptionStrategies[1]: "Other" is not accepted')
+
+
+def test_items_of_lists_have_the_fields_of_their_version_only() -> None:
+    label = "metrics: {customLabels: [{name: a, sourceKind: Cohort}]}"
+    assert errors(label, V1BETA1) == [
+        "metrics.customLabels[0].sourceKind: unknown field in config.kueue.x-k8s.io/v1beta1; "
+        "use config.kueue.x-k8s.io/v1beta2"
+    ]
+    assert read(label).metrics.custom_labels[0].source_kind == "Cohort"
+
+
+def test_the_namespace_is_that_of_the_pod_unless_the_file_names_one() -> None:
+    assert parse(V1BETA2, namespace="jobs").namespace == "jobs"
+    assert parse(V1BETA2 + "namespace: ''\n", namespace="jobs").namespace == "jobs"
+    assert parse(V1BETA2 + "namespace: mine\n", namespace="jobs").namespace == "mine"
+    assert parse(V1BETA2 + "namespace: ''\n").namespace == "kueue-system"
 
 
 def test_all_mistakes_of_a_file_are_reported_at_once() -> None:

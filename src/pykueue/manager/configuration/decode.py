@@ -124,7 +124,8 @@ def _value(hint: Any, value: Any, problems: list[Problem], path: str) -> Any:
         if not isinstance(value, list):
             return _wrong(value, "a list", problems, path)
         items = [_value(typing.get_args(hint)[0], v, problems, f"{path}[{i}]") for i, v in enumerate(value)]
-        return tuple(item for item in items if item is not _WRONG)
+        # Half a list would be judged as if it were the whole.
+        return _WRONG if _WRONG in items else tuple(items)
     if origin is dict:
         raw = next((e.what for e in extras if isinstance(e, Raw)), None)
         if not isinstance(value, Mapping):

@@ -7,6 +7,7 @@ behaviour as it was.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
 
 def _names(text: str) -> list[str]:
@@ -117,11 +118,12 @@ def problems(chosen: Mapping[str, bool]) -> list[tuple[str, str]]:
 
 
 def _similar(name: str) -> str:
-    folded = name.casefold()
-    for known in DEFAULTS:
-        if known.casefold() == folded:
-            return f"; did you mean {known}?"
-    return ""
+    """What may have been meant: gates of a like name, else all there are."""
+    folded = {known.casefold(): known for known in (*DEFAULTS, *_GROUPS)}
+    close = get_close_matches(name.casefold(), folded, n=3, cutoff=0.75)
+    if close:
+        return f"; did you mean {' or '.join(folded[found] for found in close)}?"
+    return f"; accepted: {', '.join(sorted((*DEFAULTS, *_GROUPS)))}"
 
 
 def parse_flag(text: str) -> dict[str, bool]:

@@ -80,7 +80,7 @@ def parse(
         raise ConfigurationError(source, problems)
     if version == OLD:
         document = _from_v1beta1(document, problems)
-    if namespace and not document.get("namespace"):
+    if document.get("namespace") in (None, ""):
         document["namespace"] = namespace
     if feature_gates:
         if document.get("featureGates"):
@@ -143,6 +143,12 @@ _NEW_FIELDS = (
     ("resources", "quotaCheckStrategy"),
     ("visibilityServer",),
 )
+#: The same of the items of lists.
+_NEW_LIST_FIELDS = (
+    ("metrics", "customLabels", "sourceKind"),
+    ("metrics", "customLabels", "trackedValues"),
+    ("resources", "deviceClassMappings", "sources"),
+)
 
 
 def _from_v1beta1(document: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
@@ -151,6 +157,11 @@ def _from_v1beta1(document: dict[str, Any], problems: list[Problem]) -> dict[str
     for path in _NEW_FIELDS:
         if _present(document, path):
             problems.append(Problem(".".join(path), f"unknown field in {OLD}; use {CURRENT}"))
+    for *section, field in _NEW_LIST_FIELDS:
+        for index, item in enumerate(_at(document, section)):
+            if isinstance(item, Mapping) and field in item:
+XX
+                problems.append(Problem(path, f"unknown field in {OLD}; use {CURRENT}"))
     document.pop("queueVisibility", None)
     if isinstance(document.get("integrations"), Mapping):
         document["integrations"] = {k: v for k, v in document["integrations"].items() if k != "podOptions"}
@@ -187,6 +198,13 @@ def _enable(section: dict[str, Any], path: str, problems: list[Problem]) -> bool
         problems.append(Problem(f"{path}.enable", f"{shown(value)} is not accepted; accepted: true or false"))
         return False
     return value
+
+
+def _at(document: Any, path: list[str]) -> list[Any]:
+    """The list at a path; empty where there is none."""
+    for key in path:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document if isinstance(document, list) else []
 
 
 def _present(document: Any, path: tuple[str, ...]) -> bool:

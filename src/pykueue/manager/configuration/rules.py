@@ -14,7 +14,7 @@ from pykueue.api.meta import LabelSelector, Selector, SelectorError
 from . import gates
 from .decode import Problem, shown
 from .tls import TLS_CIPHERS, TLS_CURVES
-from .types import Configuration, FairSharing, Metrics, Tls
+from .types import Configuration, FairSharing, LeaderElection, Metrics, Tls
 
 #: Job kinds that can be named in integrations.frameworks (reference/kueue-integrations.md 9.1).
 FRAMEWORKS = (
@@ -51,6 +51,8 @@ def broken_rules(configuration: Configuration) -> Iterable[Problem]:
     """Every rule that a configuration breaks."""
     for name, message in gates.problems(configuration.feature_gates):
         yield Problem(f"featureGates.{name}", message)
+    yield from _address_rules(configuration)
+    yield from _election_rules(configuration.leader_election)
     yield from _integration_rules(configuration)
     yield from _selector_rules(configuration)
     if configuration.fair_sharing:
@@ -67,6 +69,26 @@ def broken_rules(configuration: Configuration) -> Iterable[Problem]:
             )
     if configuration.tls:
         yield from _tls_rules(configuration.tls)
+
+
+def _address_rules(configuration: Configuration) -> Iterable[Problem]:
+    for path, address in (
+        ("metrics.bindAddress", configuration.metrics.bind_address),
+        ("health.healthProbeBindAddress", configuration.health.health_probe_bind_address),
+        ("pprofBindAddress", configuration.pprof_bind_address),
+    ):
+        _, colon, port = address.rpartition(":")
+        valid = colon and port.isascii() and port.isdigit() and int(port) <= 65535
+        if address not in ("", "0") and not valid:
+            yield Problem(
+                path, f'{shown(address)} is not accepted; accepted: host:port, :port, or "0" for off'
+            )
+
+
+def _election_rules(election: LeaderElection) -> Iterable[Problem]:
+    retry, deadline, lease = election.retry_period, election.renew_deadline, election.lease_duration
+    if election.leader_elect and not 0 < retry < deadline < lease:
+        yield Problem("leaderElection", "accepted: retryPeriod below renewDeadline below leaseDuration")
 
 
 def _tls_rules(tls: Tls) -> Iterable[Problem]:
@@ -108,6 +130,13 @@ def _integration_rules(configuration: Configuration) -> Iterable[Problem]:
         for name, count in Counter(provider.name for provider in providers or ()).items():
             if count > 1:
                 yield Problem(f"multiKueue.clusterProfile.{names_of}", f"{shown(name)} is listed twice")
+    external = [framework.name for framework in multi.external_frameworks]
+    for index, name in enumerate(external):
+        path = f"multiKueue.externalFrameworks[{index}].name"
+        if not re.fullmatch(r"[A-Za-z]+\.[a-z0-9]+\.[a-z0-9.-]+", name):
+            yield Problem(path, f"{shown(name)} is not accepted; accepted: kind.version.group")
+        elif name in external[:index]:
+            yield Problem(path, f"{shown(name)} is listed twice")
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", multi.origin):
         yield Problem("multiKueue.origin", f"{shown(multi.origin)} is not accepted; accepted: a label value")
     incremental = "kueue.x-k8s.io/multikueue-dispatcher-incremental"

@@ -68,7 +68,7 @@ class Health:
 @dataclass(frozen=True)
 class Controller:
     group_kind_concurrency: dict[str, Annotated[int, Bounds(1, None)]] = field(default_factory=dict)
-    cache_sync_timeout: Seconds = 120.0
+    cache_sync_timeout: Annotated[float, Duration(above=0.0)] = 120.0
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,8 @@ class Serving:
     async def _open_plain(self) -> None:
         health = self._configuration.health
         probes = {
-            f"/{health.liveness_endpoint_name}": _live,
-            f"/{health.readiness_endpoint_name}": self._ready,
+            f"/{health.liveness_endpoint_name.strip('/')}": _live,
+            f"/{health.readiness_endpoint_name.strip('/')}": self._ready,
         }
         await self._open("health", health.health_probe_bind_address, probes)
         await self._open("profiling", self._configuration.pprof_bind_address, profiling_handlers())
