@@ -160,8 +160,8 @@ def _from_v1beta1(document: dict[str, Any], problems: list[Problem]) -> dict[str
     for *section, field in _NEW_LIST_FIELDS:
         for index, item in enumerate(_at(document, section)):
             if isinstance(item, Mapping) and field in item:
-XX
-                problems.append(Problem(path, f"unknown field in {OLD}; use {CURRENT}"))
+                where = f"{'.'.join(section)}[{index}].{field}"
+                problems.append(Problem(where, f"unknown field in {OLD}; use {CURRENT}"))
     document.pop("queueVisibility", None)
     if isinstance(document.get("integrations"), Mapping):
         document["integrations"] = {k: v for k, v in document["integrations"].items() if k != "podOptions"}
