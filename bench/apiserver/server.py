@@ -1,4 +1,4 @@
-"""The server under test: `pykueue up --only apiserver` in a process of its own."""
+"""The server under test: `pykueue up`, by default its API server alone, in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -20,11 +21,16 @@ class ServerProcess:
     With `profile` it runs under cProfile, which slows it, and leaves its statistics in that file.
     """
 
-    def __init__(self, in_memory: bool = False, profile: Path | None = None) -> None:
+    def __init__(
+        self,
+        in_memory: bool = False,
+        profile: Path | None = None,
+        options: Sequence[str] = ("--only", "apiserver"),
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="pykueue-bench-")
         folder = Path(self._folder.name)
         watched = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
-        command = [sys.executable, *watched, "-m", "pykueue.cli.main", "up", "--only", "apiserver"]
+        command = [sys.executable, *watched, "-m", "pykueue.cli.main", "up", *options]
         command += ["--port", "0", "--data-dir", str(folder), *(["--in-memory"] if in_memory else [])]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None

@@ -23,7 +23,12 @@ def parse_time(text: str) -> float:
 
 def format_time(seconds: float) -> str:
     """RFC 3339 in UTC with whole seconds (the fraction is cut off), as metadata and conditions carry it."""
-    whole = _EPOCH + timedelta(seconds=seconds // 1)
+    return _format_second(seconds // 1)
+
+
+@lru_cache(maxsize=1024)
+def _format_second(second: float) -> str:
+    whole = _EPOCH + timedelta(seconds=second)
     return f"{whole:%Y-%m-%dT%H:%M:%S}Z" if whole.year >= 1000 else f"{whole.isoformat()[:19]}Z"
 
 

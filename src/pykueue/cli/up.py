@@ -19,6 +19,7 @@ from pykueue.cluster import FRAMEWORKS, PARTS, Cluster
 from pykueue.embedded.apiserver.certificates import KeyFileError
 from pykueue.embedded.apiserver.listening import Address
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.controllers.manager import CLUSTER_PACE, Pace
 from pykueue.embedded.nodes.pool import NodePool, PoolError, load_pools
 from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.embedded.store.sqlite import SqliteStore, lock
@@ -49,6 +50,13 @@ def parse_parts(_context: click.Context, _option: click.Parameter, value: str | 
     if unknown or not parts:
         raise click.BadParameter(f"{value!r}: accepted are {', '.join(PARTS)}, separated by commas")
     return parts
+
+
+def pace_of(qps: float) -> Pace | None:
+    """The Job controller's pace at that many requests per second; as on a cluster but for that number."""
+    if not qps:
+        return None
+    return CLUSTER_PACE._replace(qps=qps, burst=max(1, round(qps * CLUSTER_PACE.burst / CLUSTER_PACE.qps)))
 
 
 @contextlib.asynccontextmanager
@@ -90,6 +98,7 @@ async def run(
     pools: list[NodePool],
     configuration: Configuration,
     parts: tuple[str, ...],
+    pace: Pace | None,
 ) -> None:
     """Bring the parts up, say how to reach them, and work until told to stop."""
     kubeconfig = folder / "kubeconfig"
@@ -103,6 +112,7 @@ async def run(
             parts=parts,
             transport_for=None if remote is None else lambda _user: remote,
             pods_folder=folder / PODS,
+            pace=pace,
         )
         await cluster.start()
         try:
@@ -146,6 +156,14 @@ async def run(
     help="The manager's configuration file (config.kueue.x-k8s.io).",
 )
 @click.option("--only", "parts", metavar="PARTS", callback=parse_parts, help=f"Some of {','.join(PARTS)}.")
+@click.option(
+    "--kube-api-qps",
+    "qps",
+    type=click.FloatRange(min=0.0),
+    default=CLUSTER_PACE.qps,
+    show_default=True,
+    help="Requests per second of the Job controller, all Jobs together; 0: as many as it can.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log what it does.")
 def up(
     folder: Path,
@@ -154,6 +172,7 @@ def up(
     nodes: Path | None,
     config: Path | None,
     parts: tuple[str, ...],
+    qps: float,
     verbose: bool,
 ) -> None:
     """Run the embedded cluster, whole or in parts."""
@@ -168,7 +187,7 @@ def up(
             else contextlib.nullcontext(SqliteStore(folder / STATE)) as store
         ):
             collect_less_often()
-            uvloop.run(run(folder, store, port, pools, configuration, parts))
+            uvloop.run(run(folder, store, port, pools, configuration, parts, pace_of(qps)))
     except (
         ConfigurationError,
         ConfigError,
