@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from bench.end_to_end.wire import Wire
 from bench.engine import objects, shapes
 from bench.engine.harness import Arrival, Shape
 
@@ -26,7 +27,6 @@ from pykueue.clock import Clock
 from pykueue.jobs.objects import get, merge_patch
 from pykueue.kube.client import Client
 from pykueue.kube.config import load as connect
-from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.kube.resources import (
     CLUSTER_QUEUES,
@@ -37,7 +37,7 @@ from pykueue.kube.resources import (
     RESOURCE_FLAVORS,
     WORKLOADS,
 )
-from pykueue.kube.transport import Request
+from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.workloads import reading, transitions
 
 SHAPES = {"baseline": shapes.baseline, "large": shapes.large}
@@ -86,8 +86,8 @@ class Figures:
 class Load:
     """One run of a shape against the server behind `client`."""
 
-    def __init__(self, client: Client, shape: Shape) -> None:
-        self._client, self._shape = client, shape
+    def __init__(self, client: Client, wire: Wire, shape: Shape) -> None:
+        self._client, self._wire, self._shape = client, wire, shape
         self._lives: dict[str, Life] = {}
         self._work: asyncio.Queue[tuple[str, Arrival | None]] = asyncio.Queue()
         self._workloads = Informer(client, WORKLOADS, objects.NAMESPACE)
@@ -219,7 +219,9 @@ class Load:
         manifest["metadata"] = {"name": arrival.name, "namespace": objects.NAMESPACE}
         life = self._lives[arrival.name] = Life(arrival, time.perf_counter())
         self.figures.own_writes += 1
-        await self._client.create(WORKLOADS, manifest)
+        status = await self._wire.send("POST", WORKLOADS.path(objects.NAMESPACE), manifest)
+        if status != 201:
+            raise RuntimeError(f"the creation of {arrival.name} was answered with {status}")
         due = self._started + arrival.at / 1000
         self.figures.behind = max(self.figures.behind, life.created - due)
 
@@ -232,26 +234,27 @@ class Load:
                 return
             patch = merge_patch(seen, transitions.finished(seen, "Succeeded", "Played", time.time()))
             patch.setdefault("metadata", {})["resourceVersion"] = seen["metadata"]["resourceVersion"]
-            try:
-                await self._client.patch(WORKLOADS, name, objects.NAMESPACE, patch, subresource="status")
-            except ApiError as error:
-                if not error.conflict:
-                    raise
-                # The newer version is on its way.
-                await asyncio.sleep(0.01)
-            else:
+            path = WORKLOADS.path(objects.NAMESPACE, name, "status")
+            status = await self._wire.send("PATCH", path, patch, MERGE_PATCH)
+            if status == 200:
                 self.figures.own_writes += 1
                 return
+            if status != 409:
+                raise RuntimeError(f"the finish of {name} was answered with {status}")
+            # The newer version is on its way.
+            await asyncio.sleep(0.01)
 
 
 async def play(kubeconfig: Path, name: str, scale: float) -> Figures:
     """One run against the server of a kubeconfig."""
-    transport = await connect(kubeconfig)
+    transport, wire = await connect(kubeconfig), Wire(kubeconfig)
     try:
-        load = Load(Client(transport, clock=Clock()), SHAPES[name](scale))
+        await wire.open(WORKERS)
+        load = Load(Client(transport, clock=Clock()), wire, SHAPES[name](scale))
         await load.set_up()
         return await load.run()
     finally:
+        wire.close()
         await transport.close()
 
 
