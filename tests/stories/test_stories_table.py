@@ -61,4 +61,5 @@ def test_no_scenario_is_missing() -> None:
     wanted |= {f"K{number + 1}" for number in range(len(commands))}
     corners = (REFERENCE.parent / "kueue-semantics.md").read_text().partition("\n### Lifecycle\n")[2]
     wanted |= {f"L{number}" for number in re.findall(r"^\| (\d+) \|", corners, re.MULTILINE)}
-    assert wanted == set(rows())
+    # The rows on nodes are ours: that section has none of its own.
+    assert wanted == {row for row in rows() if not row.startswith("N")}
