@@ -31,6 +31,7 @@ check: $(READY)
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python -m pykueue.api.crds --check
 	@$(BIN)/python -m pykueue.embedded.jobset --check
+	@$(BIN)/python -m pykueue.manager.install --check
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -59,6 +59,7 @@ def written(documents: Iterable[Any]) -> str:
 )
 @click.option("--cert-manager", is_flag=True, help="Certificates by cert-manager, not by the manager.")
 @click.option("--no-network-policy", is_flag=True, help="Without limits on who may connect to the manager.")
+@click.option("--service-monitor", is_flag=True, help="With a ServiceMonitor for the Prometheus operator.")
 def manifests(
     namespace: str | None,
     config: Path | None,
@@ -66,6 +67,7 @@ def manifests(
     replicas: int,
     cert_manager: bool,
     no_network_policy: bool,
+    service_monitor: bool,
 ) -> None:
     """Print what is installed on a cluster.
 
@@ -79,6 +81,7 @@ def manifests(
             replicas=replicas,
             cert_manager=cert_manager,
             network_policy=not no_network_policy,
+            service_monitor=service_monitor,
         )
     except (ConfigurationError, OptionsError, OSError) as error:
         raise click.ClickException(str(error)) from None

@@ -1,10 +1,10 @@
-"""Keeps a generated data file true to the types it is made from."""
+"""Keeps generated files true to what they are made from."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,25 @@ import msgspec
 
 
 def keep(program: str, path: Path, generate: Callable[[], Any]) -> int:
-    """`python -m PROGRAM --write` or `--check`: 0 when the file is, or now is, what the types say."""
-    description = "Writes the data file anew, or fails when it is not what the types say."
+    """`python -m PROGRAM --write` or `--check` for one file of JSON; see `keep_files`."""
+    fresh = msgspec.json.format(msgspec.json.encode(generate(), order="deterministic"), indent=1) + b"\n"
+    return keep_files(program, {path: fresh})
+
+
+def keep_files(program: str, files: Mapping[Path, bytes]) -> int:
+    """`python -m PROGRAM --write` or `--check`: 0 when the files are, or now are, as they should be."""
+    description = "Writes the generated files anew, or fails when they are not as they should be."
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--check", action="store_true", help="fail when the file is stale")
-    action.add_argument("--write", action="store_true", help="write the file")
+    action.add_argument("--check", action="store_true", help="fail when a file is stale")
+    action.add_argument("--write", action="store_true", help="write the files")
     arguments = parser.parse_args()
-    fresh = msgspec.json.format(msgspec.json.encode(generate(), order="deterministic"), indent=1) + b"\n"
+    stale = [path for path, fresh in files.items() if not path.exists() or path.read_bytes() != fresh]
     if arguments.write:
-        path.write_bytes(fresh)
-    elif not path.exists() or path.read_bytes() != fresh:
+        for path in stale:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(files[path])
+        return 0
+    for path in stale:
         print(f"{path} is stale: run python -m {program} --write", file=sys.stderr)
-        return 1
-    return 0
+    return 1 if stale else 0

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from pykueue.jobs.objects import Object
 from pykueue.manager.install_names import (
+    CA_CERTIFICATE,
+    METRICS_PATH,
     METRICS_PORT_NAME,
     METRICS_SERVICE_PORT,
     SERVICE_PORT,
@@ -62,6 +64,38 @@ def network_policy(options: Options) -> Iterable[Object]:
                 "podSelector": {"matchLabels": selector(options)},
                 "policyTypes": ["Ingress"],
                 "ingress": [{"ports": [{"port": port, "protocol": "TCP"} for port in ports]}],
+            },
+        },
+    )
+
+
+def service_monitor(options: Options) -> Iterable[Object]:
+    """How the Prometheus operator finds the metrics: over TLS, with the token of a reader."""
+    if not options.service_monitor:
+        return
+    names = options.names
+    yield labelled(
+        options,
+        {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "ServiceMonitor",
+            "metadata": {"name": f"{names.metrics_service}-monitor", "namespace": names.namespace},
+            "spec": {
+                "endpoints": [
+                    {
+                        "port": "https",
+                        "path": METRICS_PATH,
+                        "scheme": "https",
+                        "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+                        "tlsConfig": {
+                            "ca": {"secret": {"name": names.webhook_secret, "key": CA_CERTIFICATE}},
+                            "serverName": f"{names.metrics_service}.{names.namespace}.svc",
+                        },
+                    }
+                ],
+                "selector": {
+                    "matchLabels": {**selector(options), "app.kubernetes.io/component": "metrics-service"}
+                },
             },
         },
     )

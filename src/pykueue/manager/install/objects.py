@@ -7,7 +7,7 @@ from pykueue.jobs.objects import Object
 from .admission import definitions, webhook_configurations
 from .base import labelled
 from .certmanager import certificates, injected
-from .network import api_services, network_policy, services
+from .network import api_services, network_policy, service_monitor, services
 from .options import Options
 from .process import configured, running
 from .roles import manager_roles, roles_for_people
@@ -36,6 +36,7 @@ def manifests(options: Options) -> list[Object]:
         *services(options),
         *running(options),
         *network_policy(options),
+        *service_monitor(options),
         *webhook_configurations(options),
         *api_services(options),
     ]

@@ -39,6 +39,8 @@ class Options:
     #: Certificates come from cert-manager instead of the manager itself.
     cert_manager: bool = False
     network_policy: bool = True
+    #: A ServiceMonitor for the Prometheus operator.
+    service_monitor: bool = False
 
     @property
     def names(self) -> InstallNames:
@@ -53,6 +55,7 @@ def options(
     replicas: int = REPLICAS,
     cert_manager: bool = False,
     network_policy: bool = True,
+    service_monitor: bool = False,
 ) -> Options:
     """The choices, checked. The file is kept as it is where nothing in it has to change.
 
@@ -75,7 +78,7 @@ def options(
     if changes:
         text = _changed(text, changes)
         configuration = parse(text, source)
-    return Options(configuration, text, image, replicas, cert_manager, network_policy)
+    return Options(configuration, text, image, replicas, cert_manager, network_policy, service_monitor)
 
 
 def shipped_configuration() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from pykueue.jobs.objects import Object
 from pykueue.manager.install_names import (
@@ -23,6 +23,11 @@ from .options import Options
 GRACE = 10
 
 
+#: What a manager of some 100 000 workloads needs.
+RESOURCES: Final = {
+    "requests": {"cpu": "500m", "memory": "512Mi"},
+    "limits": {"cpu": "2", "memory": "1Gi"},
+}
 #: Annotation of the pods that changes with the configuration, so that applying another replaces them.
 CHECKSUM = "pykueue.io/configuration"
 
@@ -142,10 +147,7 @@ def _pod(options: Options) -> Object:
                 "ports": _ports(options),
                 "livenessProbe": _probe(health.liveness_endpoint_name, 15, 20),
                 "readinessProbe": _probe(health.readiness_endpoint_name, 5, 10),
-                "resources": {
-                    "requests": {"cpu": "500m", "memory": "512Mi"},
-                    "limits": {"cpu": "2", "memory": "1Gi"},
-                },
+                "resources": RESOURCES,
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
                     "readOnlyRootFilesystem": True,

@@ -102,7 +102,7 @@ def manager_rules(options: Options) -> list[Rule]:
     """All that the manager may do anywhere in the cluster."""
     frameworks = options.configuration.integrations.frameworks
     rules = [*_READ_ONLY, *_KEPT]
-    rules += dict.fromkeys(rule for name in frameworks for rule in _OF_JOBS.get(name, ()))
+    rules += dict.fromkeys(rule for name, own in _OF_JOBS.items() if name in frameworks for rule in own)
     if options.configuration.internal_cert_management.enable:
         rules += _certificate_rules(options)
     return rules

@@ -1,0 +1,384 @@
+"""The Helm chart, generated: what `manifests` gives, with holes for values and conditions around options.
+
+The objects are rendered with marks in place of what an installer chooses; the marks become Helm's
+expressions. They are rendered several times with one option changed each, and what is not there every time
+is put under the condition of that option.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import yaml
+
+from pykueue.jobs.objects import Object
+from pykueue.manager.configuration import parse
+from pykueue.manager.configuration.types import (
+    Health,
+    InternalCertManagement,
+    LeaderElection,
+    Metrics,
+    VisibilityServer,
+    Webhook,
+)
+from pykueue.manager.manager import QUEUED
+
+from .objects import manifests
+from .options import IMAGE, REPLICAS, Options, shipped_configuration
+from .process import CHECKSUM, RESOURCES
+from .variants import Part, Tags, merged
+
+#: Oldest Kubernetes that knows every field of the kinds (selectableFields).
+_KUBERNETES = ">=1.30.0-0"
+
+# Marks. Numbers are ports, of which there are none beyond 65535 but one of which must be valid.
+_NAMESPACE = "mark-namespace"
+_LEASE_NAMESPACE = "mark-lease-namespace"
+_REPLICAS = 64999
+
+
+def _config(path: str, default: str) -> str:
+    """The expression for a field of the configuration."""
+    keys = " ".join(f'"{key}"' for key in path.split("."))
+    return f"(dig {keys} {default} (fromYaml .Values.config))"
+
+
+def _port(path: str, default: str) -> str:
+    """The expression for the port of an address in the configuration."""
+    return f'{_config(path, json.dumps(default))} | splitList ":" | last'
+
+
+#: Marks that are whole values or parts of one -> the expressions that take their place.
+_HOLES: dict[str, str] = {
+    _LEASE_NAMESPACE: f"{_config('leaderElection.resourceNamespace', '.Release.Namespace')}",
+    _NAMESPACE: ".Release.Namespace",
+    "mark-image": 'printf "%s:%v" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)',
+    "/mark-cert-dir": _config("webhook.certDir", f'"{Webhook().cert_dir}"'),
+    "mark-livez": _config("health.livenessEndpointName", f'"{Health().liveness_endpoint_name}"'),
+    "mark-readyz": _config("health.readinessEndpointName", f'"{Health().readiness_endpoint_name}"'),
+    "mark-lease": _config("leaderElection.resourceName", f'"{LeaderElection().resource_name}"'),
+    "mark-checksum": 'include "pykueue.config" . | sha256sum',
+}
+#: Numbers -> the expressions that take their place, without quotes.
+_NUMBERS: dict[int, str] = {
+    _REPLICAS: ".Values.replicas",
+    64001: _config("webhook.port", str(Webhook().port)),
+    64002: _port("metrics.bindAddress", Metrics().bind_address),
+    64003: _config("visibilityServer.bindPort", str(VisibilityServer().bind_port)),
+    64004: _port("health.healthProbeBindAddress", Health().health_probe_bind_address),
+}
+#: Marks that are all of a key's value -> the expression; the key is left out where it is empty.
+_BLOCKS: dict[str, str] = {
+    "mark-resources": ".Values.resources",
+    "mark-node-selector": ".Values.nodeSelector",
+    "mark-tolerations": ".Values.tolerations",
+    "mark-pull-secrets": ".Values.imagePullSecrets",
+}
+_TEXTS: dict[str, str] = {
+    "mark-priority-class": ".Values.priorityClassName",
+    "mark-pull-policy": ".Values.image.pullPolicy",
+}
+
+# Renderings: the usual one, and one for each option changed.
+_USUAL, _CERT_MANAGER, _ONE, _CLOSED = "usual", "cert-manager", "one replica", "no network policy"
+_UNSEEN, _UNSCRAPED = "no visibility", "no service monitor"
+
+#: What is missing with that option -> the condition under which it is there.
+_MISSING: dict[str, str] = {
+    _CERT_MANAGER: "not .Values.certManager.enabled",
+    _ONE: "gt (int .Values.replicas) 1",
+    _CLOSED: ".Values.networkPolicy.enabled",
+    _UNSEEN: _config("featureGates.VisibilityOnDemand", "true"),
+    _UNSCRAPED: ".Values.metrics.serviceMonitor.enabled",
+}
+
+
+def _marked() -> Options:
+    configuration = replace(
+        parse(shipped_configuration()),
+        namespace=_NAMESPACE,
+        webhook=Webhook(port=64001, cert_dir="/mark-cert-dir"),
+        metrics=Metrics(bind_address=":64002"),
+        visibility_server=VisibilityServer(bind_port=64003),
+        health=Health(":64004", readiness_endpoint_name="mark-readyz", liveness_endpoint_name="mark-livez"),
+        leader_election=LeaderElection(resource_name="mark-lease", resource_namespace=_LEASE_NAMESPACE),
+    )
+    return Options(configuration, "mark-config", "mark-image", _REPLICAS, service_monitor=True)
+
+
+def _renderings() -> dict[str, list[Object]]:
+    usual = _marked()
+    configuration = usual.configuration
+
+    def with_configuration(**changes: Any) -> Options:
+        return replace(usual, configuration=replace(configuration, **changes))
+
+    chosen = {
+        _USUAL: usual,
+        _CERT_MANAGER: replace(
+            with_configuration(internal_cert_management=InternalCertManagement(enable=False)),
+            cert_manager=True,
+        ),
+        _ONE: replace(usual, replicas=1),
+        _CLOSED: replace(usual, network_policy=False),
+        _UNSCRAPED: replace(usual, service_monitor=False),
+        _UNSEEN: with_configuration(feature_gates={"VisibilityOnDemand": False}),
+    }
+    for name in QUEUED:
+        chosen[name] = with_configuration(
+            integrations=replace(configuration.integrations, frameworks=(name,))
+        )
+    return {tag: [_with_blocks(obj) for obj in manifests(one)] for tag, one in chosen.items()}
+
+
+def _with_blocks(obj: Object) -> Object:
+    """The Deployment with marks where an installer may add to it."""
+    if obj["kind"] != "Deployment":
+        return obj
+    template = obj["spec"]["template"]
+    pod = template["spec"]
+    containers = [
+        {**one, "imagePullPolicy": "mark-pull-policy", "resources": "mark-resources"}
+        for one in pod["containers"]
+    ]
+    pod = {
+        **pod,
+        "containers": containers,
+        "nodeSelector": "mark-node-selector",
+        "tolerations": "mark-tolerations",
+        "imagePullSecrets": "mark-pull-secrets",
+        "priorityClassName": "mark-priority-class",
+    }
+    annotations = {**template["metadata"]["annotations"], CHECKSUM: "mark-checksum"}
+    template = {"metadata": {**template["metadata"], "annotations": annotations}, "spec": pod}
+    return {**obj, "spec": {**obj["spec"], "template": template}}
+
+
+@cache
+def files() -> dict[str, str]:
+    """The chart's files by path."""
+    found = {"Chart.yaml": _chart(), "values.yaml": _values(), ".helmignore": "*.swp\n"}
+    found["templates/_helpers.tpl"] = _HELPERS
+    found["templates/NOTES.txt"] = _NOTES
+    tree = merged(_renderings())
+    texts: dict[str, list[str]] = {}
+    for part in tree.value:
+        kind = part.value["kind"].value
+        if kind == "Namespace":
+            continue  # Helm makes it: --create-namespace
+        texts.setdefault(_FILES.get(kind, "manager"), []).append(_document(part, tree.tags))
+    for name, documents in texts.items():
+        found[f"templates/{name}.yaml"] = _HEAD + "".join(documents)
+    return found
+
+
+#: Kind -> the file it is in; all others are in one about the manager.
+_FILES = {
+    "CustomResourceDefinition": "definitions",
+    "ClusterRole": "roles",
+    "ClusterRoleBinding": "roles",
+    "Role": "roles",
+    "RoleBinding": "roles",
+    "MutatingWebhookConfiguration": "webhooks",
+    "ValidatingWebhookConfiguration": "webhooks",
+    "Issuer": "certificates",
+    "Certificate": "certificates",
+    "Service": "network",
+    "NetworkPolicy": "network",
+    "APIService": "network",
+    "ServiceMonitor": "network",
+}
+
+_HEAD = "{{- /* Generated: python -m pykueue.manager.install --write */}}\n"
+
+
+def _chart() -> str:
+    release = version("pykueue")
+    return yaml.safe_dump(
+        {
+            "apiVersion": "v2",
+            "name": "pykueue",
+            "description": "Job queueing for Kubernetes that speaks Kueue's API",
+            "type": "application",
+            "version": release,
+            "appVersion": release,
+            "kubeVersion": _KUBERNETES,
+        },
+        sort_keys=False,
+    )
+
+
+def _values() -> str:
+    repository = IMAGE.partition(":")[0]
+    indented = "".join(f"  {line}\n" for line in shipped_configuration().splitlines())
+    resources = "".join(f"  {line}\n" for line in yaml.safe_dump(RESOURCES, sort_keys=False).splitlines())
+    return f"""\
+# Generated: python -m pykueue.manager.install --write
+image:
+  repository: {repository}
+  # The chart's appVersion where it is empty.
+  tag: ""
+  pullPolicy: IfNotPresent
+imagePullSecrets: []
+
+# Managers; one of them decides, all of them answer.
+replicas: {REPLICAS}
+
+# The configuration file (config.kueue.x-k8s.io). The namespace is the release's.
+config: |
+{indented}
+# Certificates by cert-manager instead of the manager itself.
+certManager:
+  enabled: false
+
+networkPolicy:
+  enabled: true
+
+metrics:
+  # A ServiceMonitor for the Prometheus operator.
+  serviceMonitor:
+    enabled: false
+
+resources:
+{resources}
+nodeSelector: {{}}
+tolerations: []
+priorityClassName: ""
+"""
+
+
+_HELPERS = """\
+{{- /* The configuration as the manager gets it. */}}
+{{- define "pykueue.config" -}}
+{{- $config := fromYaml .Values.config -}}
+{{- if hasKey $config "Error" }}{{ fail (printf "config is not YAML: %s" $config.Error) }}{{ end -}}
+{{- $namespace := .Release.Namespace -}}
+{{- if ne (dig "namespace" $namespace $config) $namespace -}}
+{{- fail (printf "config says namespace: %s, the release is in %s" $config.namespace $namespace) -}}
+{{- end -}}
+{{- range $key := list "webhookServiceName" "webhookSecretName" -}}
+{{- if dig "internalCertManagement" $key "" $config -}}
+{{- fail (printf "this chart has its own name for internalCertManagement.%s" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- $internal := dict "enable" (not .Values.certManager.enabled) -}}
+{{- $given := dict "namespace" $namespace "internalCertManagement" $internal -}}
+{{- mergeOverwrite $config $given | toYaml -}}
+{{- end -}}
+
+{{- /* The job kinds that are queued, as JSON. */}}
+{{- define "pykueue.frameworks" -}}
+{{- dig "integrations" "frameworks" (list) (fromYaml .Values.config) | default (list "batch/job") | toJson -}}
+{{- end -}}
+"""
+
+_NOTES = """\
+The manager is starting. Wait for it:
+
+  kubectl -n {{ .Release.Namespace }} rollout status deployment/kueue-controller-manager
+
+Queues are next: ResourceFlavor, ClusterQueue and LocalQueue, as for Kueue.
+"""
+
+
+# Text
+
+
+def _document(part: Part, whole: Tags) -> str:
+    text = "".join(_mapping(part.value, "", part.tags))
+    condition = _condition(part.tags, whole)
+    body = _filled(f"---\n{text}")
+    return body if not condition else f"{{{{- if {condition} }}}}\n{body}{{{{- end }}}}\n"
+
+
+def _condition(tags: Tags, within: Tags) -> str:
+    """Under which choices something is there that is in these renderings of those its surroundings are in."""
+    if _USUAL not in tags:  # the one option that adds
+        return ".Values.certManager.enabled" if _USUAL in within else ""
+    conditions = [condition for tag, condition in _MISSING.items() if tag in within - tags]
+    queued = [name for name in QUEUED if name in tags]
+    if any(name in within - tags for name in QUEUED):
+        has = [f'(has "{name}" (include "pykueue.frameworks" . | fromJsonArray))' for name in queued]
+        conditions.append(f"or {' '.join(has)}" if len(has) > 1 else has[0])
+    if len(conditions) > 1:
+        return "and " + " ".join(f"({one})" for one in conditions)
+    return conditions[0] if conditions else ""
+
+
+def _lines(part: Part, within: Tags, lines: Iterable[str]) -> Iterator[str]:
+    condition = _condition(part.tags, within)
+    if condition:
+        yield f"{{{{- if {condition} }}}}\n"
+    yield from lines
+    if condition:
+        yield "{{- end }}\n"
+
+
+def _mapping(entries: dict[str, Part], indent: str, tags: Tags) -> Iterator[str]:
+    for key, part in entries.items():
+        yield from _lines(part, tags, _entry(key, part, indent))
+
+
+def _entry(key: str, part: Part, indent: str) -> Iterator[str]:
+    value = part.value
+    name = _scalar(key)
+    inner = len(indent) + 2
+    if value == "mark-config":
+        yield f'{indent}{name}: |\n{indent}  {{{{- include "pykueue.config" . | nindent {inner} }}}}\n'
+    elif isinstance(value, str) and value in _BLOCKS:
+        yield f"{indent}{{{{- with {_BLOCKS[value]} }}}}\n"
+        yield f"{indent}{name}:\n{indent}  {{{{- toYaml . | nindent {inner} }}}}\n"
+        yield f"{indent}{{{{- end }}}}\n"
+    elif isinstance(value, str) and value in _TEXTS:
+        yield f"{indent}{{{{- with {_TEXTS[value]} }}}}\n"
+        yield f"{indent}{name}: {{{{ . | quote }}}}\n"
+        yield f"{indent}{{{{- end }}}}\n"
+    elif isinstance(value, dict) and value:
+        yield f"{indent}{name}:\n"
+        yield from _mapping(value, indent + "  ", part.tags)
+    elif isinstance(value, list) and value:
+        yield f"{indent}{name}:\n"
+        for item in value:
+            yield from _lines(item, part.tags, _item(item, indent))
+    else:
+        yield f"{indent}{name}: {_scalar(value)}\n"
+
+
+def _item(part: Part, indent: str) -> Iterator[str]:
+    """An item of a list; a mapping's first line stands beside the dash."""
+    value = part.value
+    if not isinstance(value, dict) or not value:
+        yield f"{indent}- {_scalar(value)}\n"
+        return
+    lines = list(_mapping(value, indent + "  ", part.tags))
+    if lines[0].startswith("{{"):
+        yield f"{indent}-\n"  # the first key is optional
+        yield from lines
+    else:
+        yield f"{indent}- {lines[0][len(indent) + 2 :]}"
+        yield from lines[1:]
+
+
+def _scalar(value: Any) -> str:
+    """One value on one line, safe from Helm: braces of ours only come afterwards."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, allow_unicode=True)
+    text = text.removesuffix("\n").removesuffix("\n...")
+    return text.replace("{{", '{{ "{{" }}')
+
+
+_WHOLE = re.compile(rf"(?<=[ ])({'|'.join(map(re.escape, _HOLES))})$", re.MULTILINE)
+_WITHIN = re.compile("|".join(map(re.escape, _HOLES)))
+_NUMBER = re.compile(rf"(?<=: )({'|'.join(map(str, _NUMBERS))})$", re.MULTILINE)
+
+
+def _filled(text: str) -> str:
+    """Marks become expressions: quoted where they are the whole value, for a name may look like a number."""
+    text = _WHOLE.sub(lambda match: f"{{{{ {_HOLES[match[1]]} | quote }}}}", text)
+    text = _WITHIN.sub(lambda match: f"{{{{ {_HOLES[match[0]]} }}}}", text)
+    return _NUMBER.sub(lambda match: f"{{{{ {_NUMBERS[int(match[1])]} }}}}", text)
