@@ -172,8 +172,7 @@ class Agent:
             try:
                 with Netlink() as netlink:
                     netlink.set_up(loopback := socket.if_nametoindex("lo"))
-                    self._bridge = netlink.add_bridge(BRIDGE)
-                    netlink.add_address(self._bridge, gateway, prefix)
+                    self._bridge = netlink.add_bridge(BRIDGE, gateway, prefix)
                     netlink.add_local_route(services, services_prefix, loopback)
             except OSError as error:
                 network = f"network links: {error.strerror or error}"
@@ -195,7 +194,7 @@ class Agent:
         try:
             self._links += 1
             with Netlink() as netlink, inside:
-                netlink.add_pair(f"pod{self._links}", self._bridge, "eth0", namespace)
+                netlink.add_pair(f"pod{self._links}", self._bridge, "eth0", namespace, address)
                 linux.setns(namespace, linux.CLONE_NEWNET)
                 try:
                     for name in ("lo", "eth0"):

@@ -14,7 +14,7 @@ _NLMSG_ERROR = 2
 _REQUEST, _ACK, _CREATE, _EXCL = 0x1, 0x4, 0x400, 0x200
 _RTM_NEWLINK, _RTM_NEWADDR, _RTM_NEWROUTE = 16, 20, 24
 _IFF_UP = 0x1
-_IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 3, 10, 18, 28
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 10, 18, 28
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
@@ -30,6 +30,15 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 def _name(text: str) -> bytes:
     return _attribute(_IFLA_IFNAME, text.encode() + b"\0")
+
+
+def _hardware(address: str) -> bytes:
+    """A hardware address that follows from the IPv4 address.
+
+    Who remembers it remembers rightly: a bridge without one of its own takes that of one of its links, and
+    another one whenever links come and go; and an address that is given again is found where it is now.
+    """
+    return _attribute(_IFLA_ADDRESS, b"\x02\x42" + socket.inet_aton(address))
 
 
 def _link(index: int = 0, flags: int = 0) -> bytes:
@@ -55,17 +64,22 @@ class Netlink:
     ) -> None:
         self._socket.close()
 
-    def add_bridge(self, name: str) -> int:
-        """A bridge that is up; its index."""
+    def add_bridge(self, name: str, address: str, prefix: int) -> int:
+        """A bridge that is up and has an IPv4 address; its index."""
         info = _attribute(_IFLA_LINKINFO, _attribute(_INFO_KIND, b"bridge"))
-        self._send(_RTM_NEWLINK, _CREATE | _EXCL, _link() + _name(name) + info)
+        self._send(_RTM_NEWLINK, _CREATE | _EXCL, _link() + _name(name) + _hardware(address) + info)
         index = socket.if_nametoindex(name)
         self.set_up(index)
+        self.add_address(index, address, prefix)
         return index
 
-    def add_pair(self, name: str, master: int, peer: str, namespace: int) -> None:
-        """A link that is up on a bridge, and its other end in another network namespace."""
-        other = _link() + _name(peer) + _attribute(_IFLA_NET_NS_FD, struct.pack("I", namespace))
+    def add_pair(self, name: str, master: int, peer: str, namespace: int, address: str) -> None:
+        """A link that is up on a bridge, and its other end in another network namespace.
+
+        `address` is the IPv4 address that end is going to have.
+        """
+        other = _link() + _name(peer) + _hardware(address)
+        other += _attribute(_IFLA_NET_NS_FD, struct.pack("I", namespace))
         data = _attribute(_INFO_DATA, _attribute(_VETH_PEER, other))
         info = _attribute(_IFLA_LINKINFO, _attribute(_INFO_KIND, b"veth") + data)
         bridged = _attribute(_IFLA_MASTER, struct.pack("i", master))
