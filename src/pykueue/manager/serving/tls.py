@@ -19,8 +19,12 @@ from pykueue.manager.configuration import TLS_CIPHERS, TLS_CURVES, Tls
 class ServingTls:
     """The context to serve with. It can be used once `ready` is set, by any number of servers."""
 
-    def __init__(self, options: Tls | None) -> None:
+    def __init__(self, options: Tls | None, asks_clients: bool = False) -> None:
         self._options = options or Tls()
+        self._asks_clients = asks_clients
+        self._clients = ""
+        self._pair: tuple[bytes, bytes] | None = None
+        self._followers: list[ServingTls] = []
         self.ready = asyncio.Event()
         self.context = self._new()
         # A context whose certificate is replaced keeps the old one beside the new when their keys are of
@@ -30,11 +34,44 @@ class ServingTls:
 
     def use(self, certificate: bytes, key: bytes) -> None:
         """Serve with this certificate from now on, PEM. Raises ssl.SSLError where the two do not fit."""
+        before, self._pair = self._pair, (certificate, key)
+        try:
+            self._renew()
+        except ssl.SSLError:
+            self._pair = before
+            raise
+        self.ready.set()
+        for follower in self._followers:
+            follower.use(certificate, key)
+
+    def asking_clients(self) -> ServingTls:
+        """Another one, always with the same certificate, that asks clients to show theirs.
+
+        They may stay without; one that is shown must be signed by an authority of `trust_clients`.
+        """
+        follower = ServingTls(self._options, asks_clients=True)
+        self._followers.append(follower)
+        if self._pair is not None:
+            follower.use(*self._pair)
+        return follower
+
+    def trust_clients(self, authorities: str) -> None:
+        """Believe client certificates signed by these from now on, PEM. Raises ssl.SSLError."""
+        before, self._clients = self._clients, authorities
+        try:
+            self._renew()
+        except ssl.SSLError:
+            self._clients = before
+            raise
+
+    def _renew(self) -> None:
+        if self._pair is None:
+            return
+        certificate, key = self._pair
         fresh = self._new()
         with _as_file(certificate + b"\n" + key) as path:
             fresh.load_cert_chain(path)
         self._current = fresh
-        self.ready.set()
 
     def _choose(self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str, _own: ssl.SSLContext) -> None:
         connection.context = self._current
@@ -50,6 +87,10 @@ class ServingTls:
         if ciphers:
             context.set_ciphers(":".join(ciphers))
         _prefer(context, options.curve_preferences)
+        if self._asks_clients:
+            context.verify_mode = ssl.CERT_OPTIONAL
+        if self._clients:
+            context.load_verify_locations(cadata=self._clients)
         return context
 
 
