@@ -7,6 +7,7 @@ import pytest
 from pykueue.embedded.podscheduler.cluster import Cluster
 from pykueue.embedded.podscheduler.placer import Placed, Placer, placed_at, sample_size
 from pykueue.embedded.podscheduler.podinfo import PodReader
+from pykueue.embedded.podscheduler.services import Services
 
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -417,3 +418,20 @@ def test_room_made_for_one_pod_is_not_taken_by_a_lesser_one():
     assert books.place(pod(cpu="1", priority=20)) == "n1"
     books.placer.forget(urgent.uid)
     assert books.place(pod(cpu="1", priority=0)) == "n1"
+
+
+def test_the_services_of_a_pod_are_those_whose_whole_selector_it_has():
+    services = Services()
+    services.put("default", "web", {"app": "web", "tier": "front"})
+    services.put("default", "all", {"tier": "front"})
+    services.put("other", "web", {"app": "web"})
+    services.put("default", "headless", None)
+    assert services.labels_of("default", {"app": "web", "tier": "front", "x": "y"}) == {
+        "app": "web",
+        "tier": "front",
+    }
+    assert services.labels_of("default", {"app": "web"}) == {}
+    services.put("default", "web", {"app": "shop"})
+    services.put("default", "all", None)
+    assert services.labels_of("default", {"app": "web", "tier": "front"}) == {}
+    assert services.labels_of("default", {"app": "shop"}) == {"app": "shop"}

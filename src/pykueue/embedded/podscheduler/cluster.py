@@ -20,6 +20,11 @@ Labels = Mapping[str, str]
 
 #: Pods of a term per node.
 NodeCounts = dict[str, int]
+#: Which pods are counted: those that all terms mean, and whether only living ones.
+_Question = tuple[tuple[PodTerm, ...], bool]
+#: Counts that are kept up to date.
+REMEMBERED_COUNTS = 256
+_NOTHING: dict[_Question, NodeCounts] = {}
 
 
 class NodeInfo:
@@ -94,7 +99,9 @@ class Cluster:
         self.attracting: dict[tuple[int, PodTerm], NodeCounts] = {}
         self.budgets = Budgets()
         self._infos: dict[str, NodeInfo] = {}
-        self._counts: dict[tuple[tuple[PodTerm, ...], bool], NodeCounts] = {}
+        self._counts: dict[_Question, NodeCounts] = {}
+        #: The same by a label that the pods meant must have; None for questions without one.
+        self._counts_by_label: dict[tuple[str, str] | None, dict[_Question, NodeCounts]] = {}
         self._log: list[int] = []
         self._log_start = 0
         #: Nodes with PreferNoSchedule taints.
@@ -189,9 +196,11 @@ class Cluster:
 
     def _relate(self, pod: PodInfo, sign: int) -> bool:
         new_term = False
-        for (terms, living), counts in self._counts.items():
-            if not (living and pod.terminating) and self.selected(terms, pod):
-                _count(counts, pod.node, sign)
+        if self._counts:
+            for label in (None, *pod.labels.items()):
+                for (terms, living), counts in self._counts_by_label.get(label, _NOTHING).items():
+                    if not (living and pod.terminating) and self.selected(terms, pod):
+                        _count(counts, pod.node, sign)
         if pod.related is None:
             return False
         for term in pod.relations.anti_affinity:
@@ -217,10 +226,19 @@ class Cluster:
             for pod in self.pods.values():
                 if not (living and pod.terminating) and self.selected(terms, pod):
                     _count(found, pod.node, 1)
-            if len(self._counts) >= 256:
-                del self._counts[next(iter(self._counts))]
+            if len(self._counts) >= REMEMBERED_COUNTS:
+                self._forget_counts(next(iter(self._counts)))
+            self._counts_by_label.setdefault(_demanded(terms), {})[key] = found
         self._counts[key] = found
         return found
+
+    def _forget_counts(self, key: _Question) -> None:
+        del self._counts[key]
+        label = _demanded(key[0])
+        alike = self._counts_by_label[label]
+        del alike[key]
+        if not alike:
+            del self._counts_by_label[label]
 
     def set_namespace(self, name: str, labels: Labels | None) -> None:
         """A namespace's labels changed, or it went (None)."""
@@ -230,13 +248,14 @@ class Cluster:
             self.namespaces[name] = labels
         # Which pods the terms mean may have changed: count anew when asked.
         self._counts.clear()
+        self._counts_by_label.clear()
 
     def domains(self, counts: NodeCounts, topology_key: str) -> dict[str, int]:
         """Counts per node summed up over the domains of a topology key; nodes without it do not count."""
         found: dict[str, int] = {}
         for name, count in counts.items():
             info = self._infos.get(name)
-            value = info.labels.get(topology_key) if info is not None else None
+            value = info.labels.get(topology_key) if info is not None and info.present else None
             if value is not None:
                 found[value] = found.get(value, 0) + count
         return found
@@ -260,6 +279,15 @@ class Cluster:
         if position < self._log_start:
             return None
         return self._log[position - self._log_start :]
+
+
+def _demanded(terms: tuple[PodTerm, ...]) -> tuple[str, str] | None:
+    """A label that every pod the terms mean has."""
+    for term in terms:
+        for rule in term.selector.requirements if term.selector is not None else ():
+            if rule.operator == "In" and len(rule.values) == 1:
+                return rule.key, rule.values[0]
+    return None
 
 
 def _count(counts: NodeCounts, node: str, sign: int) -> None:

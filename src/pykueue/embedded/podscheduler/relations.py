@@ -6,7 +6,7 @@ affinity and of topology spread constraints.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import log
 from typing import NamedTuple
 
@@ -120,6 +120,15 @@ def _eligible(pod: PodInfo, node: NodeInfo, spread: Spread, keys: Iterable[str])
     )
 
 
+def _all_eligible(pod: PodInfo, spread: Spread, keys: Sequence[str]) -> bool:
+    """Whether every node with the constraint's label takes part, whatever else it is like."""
+    return (
+        not spread.honor_taints
+        and not (spread.honor_affinity and pod.shape.choice is not None)
+        and all(key == spread.term.topology_key for key in keys)
+    )
+
+
 def company_scores(cluster: Cluster, pod: PodInfo, nodes: list[NodeInfo]) -> list[int] | None:
     """Weighted scores for wished-for and unwanted company; None when no node differs from another."""
     weights: dict[str, dict[str, int]] = {}
@@ -162,21 +171,26 @@ def spread_scores(
     for spread in spreads:
         key = spread.term.topology_key
         counts = cluster.counts(spread.term, living=True)
+        values = [node.labels.get(key) for node in nodes]
         if key == HOSTNAME:
             per_node = [counts.get(node.name, 0) for node in nodes]
             size = sum(counted)
         else:
-            domains: dict[str, int] = {}
-            for node in cluster.nodes:
-                if key in node.labels and _eligible(pod, node, spread, () if by_default else keys):
-                    value = node.labels[key]
-                    domains[value] = domains.get(value, 0) + counts.get(node.name, 0)
-            per_node = [domains.get(node.labels.get(key, ""), 0) for node in nodes]
-            size = len({node.labels[key] for node in nodes if key in node.labels})
+            if _all_eligible(pod, spread, () if by_default else keys):
+                domains = cluster.domains(counts, key)
+            else:
+                domains = {}
+                for node in cluster.nodes:
+                    if key in node.labels and _eligible(pod, node, spread, () if by_default else keys):
+                        value = node.labels[key]
+                        domains[value] = domains.get(value, 0) + counts.get(node.name, 0)
+            per_node = [0 if value is None else domains.get(value, 0) for value in values]
+            size = len({*values} - {None})
         weight = log(size + 2)
-        for place, node in enumerate(nodes):
-            if counted[place] and key in node.labels:
-                raw[place] += per_node[place] * weight + (spread.max_skew - 1)
+        raw = [
+            so_far + count * weight + (spread.max_skew - 1) if here and value is not None else so_far
+            for so_far, count, value, here in zip(raw, per_node, values, counted, strict=True)
+        ]
     rounded = [round(one) for one in raw]
     seen = [one for one, counts_here in zip(rounded, counted, strict=True) if counts_here]
     low, high = min(seen, default=0), max(seen, default=0)

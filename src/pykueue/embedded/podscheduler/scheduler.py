@@ -27,6 +27,7 @@ from pykueue.embedded.podscheduler.podgroups import Membership, PodGroups
 from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, is_terminal
 from pykueue.embedded.podscheduler.queue import Queue
 from pykueue.embedded.podscheduler.reports import Reports
+from pykueue.embedded.podscheduler.services import Services
 from pykueue.embedded.podscheduler.terms import Spread, default_spread
 from pykueue.kube.client import Client, Object
 from pykueue.kube.errors import ApiError
@@ -67,8 +68,7 @@ class PodScheduler:
         self._gangs = Gangs()
         self._queue: Queue[PodInfo | Gang, Likeness] = Queue()
         self._reader = PodReader()
-        #: Selectors of the services of each namespace, by service name.
-        self._services: dict[str, dict[str, dict[str, str]]] = {}
+        self._services = Services()
         #: Nodes that may have become able to take more since the queue was last asked.
         self._improved: set[str] = set()
         #: Whether pods came to nodes, and whether pods went, since then.
@@ -151,15 +151,8 @@ class PodScheduler:
     def _on_service(self, old: Object | None, new: Object | None) -> None:
         service = new or old
         assert service is not None
-        metadata = service["metadata"]
-        selectors = self._services.setdefault(metadata["namespace"], {})
         selector = (new.get("spec") or {}).get("selector") if new is not None else None
-        if selector:
-            selectors[metadata["name"]] = selector
-        else:
-            selectors.pop(metadata["name"], None)
-            if not selectors:
-                del self._services[metadata["namespace"]]
+        self._services.put(service["metadata"]["namespace"], service["metadata"]["name"], selector)
 
     def _on_pod(self, old: Object | None, new: Object | None) -> None:
         if new is None or is_terminal(new):
@@ -480,13 +473,7 @@ class PodScheduler:
 
     def _default_spread(self, pod: PodInfo) -> tuple[Spread, ...]:
         """Pods of services are spread a little although nobody asked."""
-        services = self._services.get(pod.namespace)
-        if not services:
-            return ()
-        wanted: dict[str, str] = {}
-        for labels in services.values():
-            if all(pod.labels.get(key) == value for key, value in labels.items()):
-                wanted.update(labels)
+        wanted = self._services.labels_of(pod.namespace, pod.labels)
         if not wanted:
             return ()
         selector = Selector([Requirement(key, "In", (value,)) for key, value in sorted(wanted.items())])
