@@ -361,3 +361,37 @@ def test_what_was_noted_as_gone_does_not_come_back_with_an_older_event() -> None
             assert informer.get("a", "x") == again
 
     run_virtual(main)
+
+
+def test_packed_objects_read_as_any_other() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+        api.put(CONFIG_MAPS, "y", "a", data={"v": "done"})
+        informer = maps(api, clock, pack=lambda obj: bool(obj["data"]["v"] == "done"))
+        informer.add_index("v", lambda obj: [obj["data"]["v"]])
+        story = story_of(informer)
+        async with running(informer):
+            await informer.synced()
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "done"})
+            await clock.sleep(1)
+            assert [obj["metadata"]["name"] for obj in informer.by_index("v", "done")] == ["y", "x"]
+            assert informer.get("a", "x")["data"] == {"v": "done"}
+            assert len(informer.list()) == 2
+            assert story_of(informer) == [
+                ("ADDED", "x=done"),
+                ("ADDED", "y=done"),
+            ]
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "2"})
+            api.remove(CONFIG_MAPS, "y", "a")
+            await clock.sleep(1)
+            assert informer.by_index("v", "done") == []
+        assert story == [
+            ("ADDED", "x=1"),
+            ("ADDED", "y=done"),
+            ("MODIFIED", "x=done"),
+            ("MODIFIED", "x=2"),
+            ("DELETED", "y=done"),
+        ]
+
+    run_virtual(main)

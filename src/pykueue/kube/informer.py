@@ -14,6 +14,8 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
+import orjson
+
 from pykueue.clock import Clock
 from pykueue.kube.client import Client, Object
 from pykueue.kube.errors import ApiError
@@ -48,7 +50,12 @@ log = logging.getLogger(__name__)
 class _Entry(NamedTuple):
     uid: str
     version: str
-    object: Any
+    #: The object, or the text it is packed into.
+    kept: Any
+
+    @property
+    def object(self) -> Any:
+        return orjson.loads(self.kept) if type(self.kept) is bytes else self.kept
 
 
 class _Index(NamedTuple):
@@ -65,6 +72,9 @@ class Informer:
     first list comes as a watch, so that it is never in memory as a whole; servers that cannot do that are
     asked for a plain list. An `optional` resource that the server does not serve has no objects: the cache is
     synced with nothing in it, and looks again from time to time.
+
+    Objects for which `pack` is true are kept as text and made anew each time they are read: a fifth of the
+    memory, for those that hardly anybody reads again.
     """
 
     def __init__(
@@ -77,6 +87,7 @@ class Informer:
         *,
         clock: Clock | None = None,
         transform: Callable[[Object], Any] | None = None,
+        pack: Callable[[Object], bool] | None = None,
         stream: bool = False,
         optional: bool = False,
     ) -> None:
@@ -87,6 +98,7 @@ class Informer:
         self._field_selector = field_selector
         self._clock = clock or Clock()
         self._transform = transform
+        self._pack = pack
         self._stream = stream
         self._optional = optional
         self._entries: dict[Key, _Entry] = {}
@@ -314,25 +326,24 @@ class Informer:
             # Deleted and created again while nobody looked: two objects, and handlers must hear of both.
             self._delete(key, known)
             known = None
-        self._entries[key] = entry
+        self._entries[key] = self._packed(entry)
+        old, new = None if known is None else known.object, entry.object
         for index in self._indexes.values():
             if known is not None:
-                _index_move(index, key, known.object, entry.object)
+                _index_move(index, key, old, new)
             else:
-                _index_add(index, key, entry.object)
-        if known is None:
-            self._tell(ADDED, None, entry.object)
-        else:
-            self._tell(MODIFIED, known.object, entry.object)
+                _index_add(index, key, new)
+        self._tell(ADDED if known is None else MODIFIED, old, new)
 
     def _delete(self, key: Key, last: _Entry | None) -> None:
         known = self._entries.pop(key, None)
         if known is None:
             return
+        before = known.object
         for index in self._indexes.values():
-            for index_key in index.key_function(known.object):
+            for index_key in index.key_function(before):
                 _index_remove(index, key, index_key)
-        self._tell(DELETED, (last or known).object, None)
+        self._tell(DELETED, before if last is None else last.object, None)
 
     def _tell(self, type_: str, old: Any, new: Any) -> None:
         for handler in self._handlers:
@@ -341,6 +352,12 @@ class Informer:
             except Exception:
                 # The cache and the other handlers go on: one's fault must not cost them this event.
                 log.exception("an event handler failed on %s", type_)
+
+    def _packed(self, entry: _Entry) -> _Entry:
+        """The entry as it is kept."""
+        if self._pack is None or not self._pack(entry.kept):
+            return entry
+        return entry._replace(kept=orjson.dumps(entry.kept))
 
     def _entries_of(self, objects: Iterable[Object]) -> dict[Key, _Entry]:
         entries = ((_key(obj), self._entry(obj)) for obj in objects)
@@ -416,9 +433,10 @@ class InformerFactory:
         field_selector: str | None = None,
         *,
         transform: Callable[[Object], Any] | None = None,
+        pack: Callable[[Object], bool] | None = None,
         optional: bool = False,
     ) -> Informer:
-        """The shared cache of this selection and transformation; `optional` as the first to ask says."""
+        """The shared cache of this selection; `pack` and `optional` as the first to ask says."""
         identity = (resource, namespace, label_selector, field_selector, transform)
         informer = self._informers.get(identity)
         if informer is None:
@@ -430,6 +448,7 @@ class InformerFactory:
                 field_selector,
                 clock=self._clock,
                 transform=transform,
+                pack=pack,
                 stream=self._stream,
                 optional=optional,
             )

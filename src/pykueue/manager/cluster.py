@@ -39,6 +39,9 @@ from .workloads import reading
 
 TOPOLOGIES = Resource("kueue.x-k8s.io", "v1beta2", "topologies", "Topology", False)
 
+#: The label that the API server gives to every namespace.
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+
 #: Namespace and name.
 Key = tuple[str, str]
 
@@ -58,7 +61,8 @@ class Cluster:
         self.configuration = configuration
         self.factory = InformerFactory(client, clock=clock)
         informer = self.factory.informer
-        self.workloads = informer(WORKLOADS)
+        # Most Workloads of an old cluster are finished ones, which are read when they change and hardly else.
+        self.workloads = informer(WORKLOADS, pack=reading.is_finished)
         self.local_queues = informer(LOCAL_QUEUES)
         self.cluster_queues = informer(CLUSTER_QUEUES)
         self.cohorts = informer(COHORTS)
@@ -162,6 +166,14 @@ class Cluster:
         """Whether jobs of this namespace are managed (managedJobsNamespaceSelector)."""
         labels = self.namespace_labels(namespace)
         return labels is not None and self._selector.matches(labels)
+
+    def takes_namespace(self, namespace: str) -> bool:
+        """The same for an object that is just being created, in a namespace that may not be known yet.
+
+        Such a namespace has the label of its name at least.
+        """
+        labels = self.namespace_labels(namespace)
+        return self._selector.matches({NAMESPACE_NAME_LABEL: namespace} if labels is None else labels)
 
     def has_default_queue(self, namespace: str) -> bool:
         """Whether jobs of the namespace that name no queue go to the LocalQueue `default`."""
