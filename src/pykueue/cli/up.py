@@ -28,6 +28,7 @@ from pykueue.kube.config import load as connect
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
+from pykueue.web.visibility.embedded import serve as serve_visibility
 
 #: Where the cluster's state is kept unless told otherwise.
 DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
@@ -116,6 +117,8 @@ async def run(
         )
         await cluster.start()
         try:
+            if cluster.server is not None and cluster.manager is not None:
+                await serve_visibility(cluster.server, cluster.manager)
             async with until_stopped(cluster.run()) as wait:
                 await wait(cluster.synced())
                 if cluster.server is not None:

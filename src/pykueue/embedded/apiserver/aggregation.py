@@ -1,16 +1,18 @@
 """API aggregation: groups that another server answers for, registered by APIService objects.
 
 Requests to them are passed on with the user's identity in X-Remote-* headers, behind this server's own client
-certificate. What this server serves itself it never passes on.
+certificate. What this server serves itself it never passes on; neither groups that an extension in this
+process answers for.
 Source: reference/kubernetes-api-machinery.md, section 18.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import hashlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import aiohttp
@@ -52,6 +54,22 @@ _VERBS = {
 GroupVersion = tuple[str, str]
 
 
+class Extension(Protocol):
+    """What answers for a group in this process, in place of another server."""
+
+    def resources(self, version: str) -> list[Object]:
+        """The resources of a version, in APIResourceList form."""
+        ...
+
+    def openapi(self, version: str) -> Object:
+        """The OpenAPI v3 document of a version."""
+        ...
+
+    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Object:
+        """The answer to a request that its user may make. Raises ApiError."""
+        ...
+
+
 class Aggregation:
     """Knows which groups are passed on, whether they answer, and passes requests on."""
 
@@ -62,6 +80,7 @@ class Aggregation:
         self._services = services
         self._spawn = spawn
         self._session: aiohttp.ClientSession | None = None
+        self._extensions: dict[GroupVersion, Extension] = {}
         self._registered: dict[GroupVersion, Object] = {}
         #: The resources each answered with last, None while it does not answer.
         self._resources: dict[GroupVersion, list[Object] | None] = {}
@@ -110,6 +129,45 @@ class Aggregation:
         """Give back connections."""
         if self._session is not None:
             await self._session.close()
+
+    # -- in this process
+
+    async def extend(self, group: str, versions: Sequence[str], extension: Extension) -> None:
+        """Let an extension answer for a group, and show that by APIService objects, as on a cluster."""
+        for place, version in enumerate(versions):
+            self._extensions[group, version] = extension
+            self._show(group, version, 100 - place)
+        self._core.registry.changes += 1
+        await self._core.store.settled(self._core.store.revision)
+
+    def _show(self, group: str, version: str, priority: int) -> None:
+        core, name = self._core, f"{version}.{group}"
+        storage = core.registry.storage(GROUP, PLURAL)
+        if storage is None or storage.table.get(("", name)) is not None:
+            return
+        service = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": "APIService",
+            "metadata": {
+                "name": name,
+                "uid": new_uid(core.rng),
+                "creationTimestamp": core.now_text(),
+            },
+            "spec": {
+                "group": group,
+                "version": version,
+                "groupPriorityMinimum": 100,
+                "versionPriority": priority,
+            },
+        }
+        core.stored(storage, core.store.put(storage.table, ("", name), service), None)
+
+    def extension(self, path: str) -> Extension | None:
+        """The extension that answers for a path below /apis/GROUP/VERSION/."""
+        parts = path.split("/", 4)
+        if len(parts) < 5 or parts[1] != "apis" or not parts[4]:
+            return None
+        return self._extensions.get((parts[2], parts[3]))
 
     # -- registrations
 
@@ -232,21 +290,40 @@ class Aggregation:
     # -- what discovery says
 
     def group_versions(self) -> list[GroupVersion]:
-        """What is passed on, but for what this server serves itself."""
+        """What extensions answer for or is passed on, but for what this server serves itself."""
         own = {(one.group, one.version) for one in self._core.registry}
-        return [key for key in self._registered if key not in own]
+        return [key for key in {**self._extensions, **self._registered} if key not in own]
 
     def resources(self, group: str, version: str) -> list[Object] | None:
         """The resources in APIResourceList form; None when the server does not answer."""
-        return self._resources.get((group, version))
+        extension = self._extensions.get((group, version))
+        return self._resources.get((group, version)) if extension is None else extension.resources(version)
+
+    def own_document(self, group: str, version: str) -> Object | None:
+        """The OpenAPI v3 document of a group that an extension answers for."""
+        extension = self._extensions.get((group, version))
+        return None if extension is None else extension.openapi(version)
+
+    def _passed_on(self) -> list[GroupVersion]:
+        return [key for key in self.group_versions() if key not in self._extensions]
 
     def openapi(self) -> dict[str, str]:
         """OpenAPI v3 documents of the aggregated servers that have one: path in the index, and place."""
         return {
             f"apis/{group}/{version}": self._described[group, version]
-            for group, version in self.group_versions()
+            for group, version in self._passed_on()
             if self._described.get((group, version))
         }
+
+    def own_openapi(self) -> dict[str, str]:
+        """The same of the groups that extensions answer for."""
+        found = {}
+        for group, version in self._extensions:
+            path = f"apis/{group}/{version}"
+            content = orjson.dumps(self.own_document(group, version), option=orjson.OPT_SORT_KEYS)
+            mark = hashlib.sha256(content).hexdigest()[:32].upper()
+            found[path] = f"/openapi/v3/{path}?hash={mark}"
+        return found
 
     async def openapi_v2(self, accept: str) -> list[bytes]:
         """The OpenAPI v2 documents of the aggregated servers that answer, each as it came."""
@@ -255,7 +332,7 @@ class Aggregation:
         if kept is not None and kept[0] == changes and now < kept[1] + _OPENAPI_AGE:
             return kept[2]
         servers: dict[tuple[str, int], Object] = {}
-        for key in self.group_versions():
+        for key in self._passed_on():
             if self._resources.get(key) is not None:
                 service = self._registered[key]
                 servers.setdefault(self._services.address(_spec(service)["service"]), service)
@@ -280,7 +357,7 @@ class Aggregation:
         if len(parts) < 4 or parts[1] != "apis" or (parts[2], parts[3]) not in self._registered:
             return None
         key = (parts[2], parts[3])
-        return self._registered[key] if key in self.group_versions() else None
+        return self._registered[key] if key in self._passed_on() else None
 
     def request(
         self, method: str, target: str, service: Object, user: User, headers: Mapping[str, str], body: bytes

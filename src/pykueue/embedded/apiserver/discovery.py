@@ -108,6 +108,8 @@ class Discovery:
         def make() -> Object | None:
             endpoints = self._registry.of_version(group, version)
             resources = [entry for endpoint in endpoints for entry in _legacy_entries(endpoint)]
+            if not resources and self._aggregation is not None:
+                resources = self._aggregation.resources(group, version) or []
             if not resources:
                 return None
             return {
@@ -174,7 +176,8 @@ class Discovery:
                     mark = self._fingerprint(group, version)
                     paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={mark}"}
             if self._aggregation is not None:
-                for path, place in self._aggregation.openapi().items():
+                places = {**self._aggregation.openapi(), **self._aggregation.own_openapi()}
+                for path, place in places.items():
                     paths[path] = {"serverRelativeURL": place}
             return {"paths": paths}
 
@@ -192,7 +195,7 @@ class Discovery:
             return None
         endpoints = list(self._registry.of_version(group, version))
         if not endpoints:
-            return None
+            return None if self._aggregation is None else self._aggregation.own_document(group, version)
         mark = self._fingerprint(group, version)
         kept = self._openapi.get((group, version))
         if kept is None or kept[0] != mark:

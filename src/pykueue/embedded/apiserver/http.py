@@ -171,6 +171,11 @@ class HttpFront:
             self._refuse_upgrade(request)
         target = resolve(self._server.core.registry, path)
         if target is None:
+            if self._server.aggregation.extension(path) is not None:
+                query = dict(parse_qsl(raw_query, keep_blank_values=True))
+                document = await self._server.extended(request.method, path, query, user)
+                connection.answer(200, _JSON, orjson.dumps(document))
+                return
             service = self._server.aggregation.find(path)
             if service is not None:
                 await self._pass_on(request, connection, path, user, service)

@@ -40,6 +40,10 @@ class InProcessTransport:
     async def call(self, request: Request) -> Any:
         call = self._call(request)
         if call is None:
+            if self._server.aggregation.extension(request.path) is not None:
+                return await self._server.extended(
+                    request.method, request.path, request.query or {}, self._user
+                )
             return self._server.document(request.path)
         answer = await self._server.handle(call)
         if isinstance(answer, Listing):

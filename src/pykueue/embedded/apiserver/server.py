@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pykueue.embedded.admission.priority import GROUP as PRIORITY_GROUP
 from pykueue.embedded.admission.priority import PLURAL as PRIORITY_PLURAL
 from pykueue.embedded.admission.priority import system_classes
 from pykueue.embedded.apiserver.aggregated_roles import AggregatedRoles
-from pykueue.embedded.apiserver.aggregation import Aggregation
+from pykueue.embedded.apiserver.aggregation import Aggregation, access_of
 from pykueue.embedded.apiserver.authentication import Authenticator
 from pykueue.embedded.apiserver.builtin_admission import BuiltinAdmission
 from pykueue.embedded.apiserver.call import Answer, Call, Target, User, delete_options, write_options
@@ -245,6 +245,16 @@ class Server:
         if found is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         return found
+
+    async def extended(self, method: str, path: str, query: Mapping[str, str], user: User) -> Any:
+        """The answer of the extension that a path belongs to, as the user may have it. Raises ApiError."""
+        extension = self.aggregation.extension(path)
+        access = access_of(method, path, False)
+        if extension is None or access is None:
+            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        if not self.authorizer.decide(user, access).allowed:
+            raise forbidden(user, access, access.name)
+        return await extension.answer(method, path, query)
 
     async def handle(self, call: Call) -> Answer | Listing:
         """Carry out one request (anything but a watch)."""

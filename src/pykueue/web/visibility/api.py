@@ -1,0 +1,107 @@
+"""Paths of the visibility API and what is answered at each, whoever serves them.
+
+Source: reference/kueue-api.md, section 7; reference/kubernetes-api-machinery.md, section 18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykueue.kube.errors import ApiError
+from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
+
+from .openapi import document
+from .summaries import DEFAULT_LIMIT, MOST, Summaries
+
+Object = dict[str, Any]
+
+#: Preferred first.
+VERSIONS = ("v1beta2", "v1beta1")
+SUBRESOURCE = "pendingworkloads"
+KIND = "PendingWorkloadsSummary"
+
+
+def resources(version: str) -> list[Object]:
+    """The resources of a version as discovery lists them. The queues themselves cannot be read here."""
+    found: list[Object] = []
+    for plural, kind, namespaced in (
+        ("clusterqueues", "ClusterQueue", False),
+        ("localqueues", "LocalQueue", True),
+    ):
+        own = {
+            "name": plural,
+            "singularName": plural[:-1],
+            "namespaced": namespaced,
+            "kind": kind,
+            "verbs": [],
+        }
+        below = {
+            "name": f"{plural}/{SUBRESOURCE}",
+            "singularName": "",
+            "namespaced": namespaced,
+            "kind": KIND,
+            "verbs": ["get"],
+        }
+        found += [own, below]
+    return found
+
+
+def group_versions() -> Object:
+    """The group as discovery shows it."""
+    described = [{"groupVersion": f"{GROUP}/{version}", "version": version} for version in VERSIONS]
+    return {"name": GROUP, "versions": described, "preferredVersion": described[0]}
+
+
+class VisibilityApi:
+    """Answers requests of one version. Raises ApiError with the refusal."""
+
+    def __init__(self, summaries: Summaries) -> None:
+        self._summaries = summaries
+
+    def resources(self, version: str) -> list[Object]:
+        """What discovery lists."""
+        return resources(version)
+
+    def openapi(self, version: str) -> Object:
+        """The OpenAPI v3 document."""
+        return document(version)
+
+    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Object:
+        """The answer at a path below /apis/GROUP/VERSION."""
+        parts = path.strip("/").split("/")
+        version = parts[2]
+        namespace = ""
+        match parts[3:]:
+            case ["clusterqueues", name, "pendingworkloads"]:
+                kind = "clusterqueue"
+            case ["namespaces", namespace, "localqueues", name, "pendingworkloads"]:
+                kind = "localqueue"
+            case _:
+                raise ApiError(404, "NotFound", "the server could not find the requested resource")
+        if method != "GET":
+            raise ApiError(
+                405, "MethodNotAllowed", "the server does not allow this method on the requested resource"
+            )
+        offset, limit = _number(query, "offset"), _number(query, "limit")
+        limit = min(limit or DEFAULT_LIMIT, MOST)
+        summaries = self._summaries
+        if not summaries.ready:
+            raise ApiError(503, "ServiceUnavailable", "the cluster has not been read yet", None, 1)
+        if kind == "clusterqueue":
+            items = summaries.of_cluster_queue(name, offset, limit)
+        else:
+            items = summaries.of_local_queue(namespace, name, offset, limit)
+        if items is None:
+            details = {"name": name, "group": GROUP, "kind": kind}
+            raise ApiError(404, "NotFound", f'{kind}.{GROUP} "{name}" not found', details)
+        return {"kind": KIND, "apiVersion": f"{GROUP}/{version}", "metadata": {}, "items": items}
+
+
+def _number(query: Mapping[str, str], field: str) -> int:
+    """A query's number, 0 where there is none or a negative one."""
+    text = query.get(field, "")
+    try:
+        return max(0, int(text or "0"))
+    except ValueError:
+        raise ApiError(400, "BadRequest", f"{field}: {text!r} is not a whole number") from None

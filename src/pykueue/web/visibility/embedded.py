@@ -1,0 +1,19 @@
+"""The visibility API on the embedded API server, in process: no port, no certificate, its RBAC."""
+
+from __future__ import annotations
+
+from pykueue.embedded.apiserver.server import Server
+from pykueue.manager.install_names import VISIBILITY_GROUP
+from pykueue.manager.manager import Manager
+
+from .api import VERSIONS, VisibilityApi
+from .summaries import Summaries
+
+#: The feature gate that switches the API on.
+GATE = "VisibilityOnDemand"
+
+
+async def serve(server: Server, manager: Manager) -> None:
+    """Have the server answer for the group with what the manager knows, unless its gate is off."""
+    if manager.configuration.gates[GATE]:
+        await server.aggregation.extend(VISIBILITY_GROUP, VERSIONS, VisibilityApi(Summaries(manager)))

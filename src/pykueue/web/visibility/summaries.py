@@ -1,0 +1,82 @@
+"""What waits in a queue, from what the manager knows: the engine's order, the objects' names.
+
+Source: reference/kueue-api.md, section 7.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from pykueue.jobs.objects import get
+from pykueue.manager.manager import Manager
+
+Object = dict[str, Any]
+
+#: Items of one answer where the request names no number, and at most.
+DEFAULT_LIMIT, MOST = 1000, 100_000
+
+_SHOWN = ("name", "namespace", "ownerReferences", "creationTimestamp")
+
+
+class Summaries:
+    """The pending workloads of queues. Items are those of a PendingWorkloadsSummary."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._cluster = manager.cluster
+        self._engine = manager.engine
+
+    @property
+    def ready(self) -> bool:
+        """Whether the cluster has been read: before, nothing could be said."""
+        return self._cluster.has_synced
+
+    def of_cluster_queue(self, name: str, offset: int, limit: int) -> list[Object] | None:
+        """What waits in a ClusterQueue, from position `offset` on; None when there is no such queue."""
+        if self._engine.cluster_queue(name) is None:
+            return None
+        return _part(self._items(name), offset, limit)
+
+    def of_local_queue(self, namespace: str, name: str, offset: int, limit: int) -> list[Object] | None:
+        """What waits in a LocalQueue; None when there is none, or it is stopped: it queues nothing then."""
+        queue = self._cluster.local_queues.get(namespace, name)
+        if queue is None or (get(queue, "spec", "stopPolicy") or "None") != "None":
+            return None
+        if self._engine.local_queue(namespace, name) is None:
+            return None
+        items = self._items(get(queue, "spec", "clusterQueue") or "")
+        own = (
+            item
+            for item in items
+            if item["localQueueName"] == name and item["metadata"]["namespace"] == namespace
+        )
+        return _part(own, offset, limit)
+
+    def _items(self, cluster_queue: str) -> Iterator[Object]:
+        before: Counter[tuple[str, str]] = Counter()
+        for position, key in enumerate(self._engine.pending(cluster_queue)):
+            namespace, _, name = key.partition("/")
+            workload = self._cluster.workloads.get(namespace, name)
+            if workload is None:
+                continue  # it went a moment ago: what is behind it moves up when the engine knows
+            spec, meta = workload.get("spec") or {}, workload["metadata"]
+            local = spec.get("queueName") or ""
+            yield {
+                "metadata": {field: meta[field] for field in _SHOWN if field in meta},
+                "priority": spec.get("priority") or 0,
+                "localQueueName": local,
+                "positionInClusterQueue": position,
+                "positionInLocalQueue": before[namespace, local],
+            }
+            before[namespace, local] += 1
+
+
+def _part(items: Iterator[Object], offset: int, limit: int) -> list[Object]:
+    part: list[Object] = []
+    for index, item in enumerate(items):
+        if index >= offset + limit:
+            break
+        if index >= offset:
+            part.append(item)
+    return part

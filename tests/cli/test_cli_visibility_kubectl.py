@@ -1,0 +1,57 @@
+"""Real kubectl and the visibility API of `pykueue up`: raw requests, discovery, and who may look."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from conftest import EXAMPLE, Kubectl, Up
+
+pytestmark = pytest.mark.kubectl
+
+BASE = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+
+
+@pytest.fixture(scope="module")
+def kubectl(start_up: Callable[..., Up], kubectl_for: Callable[[Up], Kubectl]) -> Kubectl:
+    found = kubectl_for(start_up("--in-memory"))
+    found("create", "-f", str(EXAMPLE / "queues.yaml"))
+    return found
+
+
+def test_those_who_wait_can_be_read(kubectl: Kubectl) -> None:
+    (queue,) = json.loads(kubectl("get", "localqueues", "-o", "json"))["items"]
+    name = queue["spec"]["clusterQueue"]
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1000000"}}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "huge", "labels": {"kueue.x-k8s.io/queue-name": queue["metadata"]["name"]}},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+    kubectl("create", "-f", "-", stdin=json.dumps(job))
+    kubectl("wait", "--for=jsonpath={.status.conditions[0].type}=QuotaReserved", "workload", "--all")
+    (item,) = json.loads(kubectl("get", "--raw", f"{BASE}/clusterqueues/{name}/pendingworkloads"))["items"]
+    assert item["metadata"]["ownerReferences"][0]["name"] == "huge"
+    assert (item["positionInClusterQueue"], item["positionInLocalQueue"]) == (0, 0)
+    path = f"{BASE}/namespaces/default/localqueues/{queue['metadata']['name']}/pendingworkloads?limit=5"
+    assert json.loads(kubectl("get", "--raw", path))["items"] == [item]
+
+
+def test_the_names_of_queues_still_mean_the_queues(kubectl: Kubectl) -> None:
+    assert kubectl("get", "clusterqueues", "-o", "name").startswith("clusterqueue.kueue.x-k8s.io/")
+    assert "visibility.kueue.x-k8s.io/v1beta2" in kubectl("api-versions")
+    listed = kubectl("get", "apiservices", "v1beta1.visibility.kueue.x-k8s.io")
+    assert "Local" in listed
+    assert "True" in listed
+
+
+def test_only_those_who_may_can_look(kubectl: Kubectl) -> None:
+    path = f"{BASE}/clusterqueues/none/pendingworkloads"
+    code, _, error = kubectl.run("get", "--raw", path, "--as=nobody")
+    assert code == 1
+    assert "Forbidden" in error
+    code, _, error = kubectl.run("get", "--raw", path)
+    assert code == 1
+    assert "NotFound" in error

@@ -1,0 +1,166 @@
+"""A cluster in virtual time with one queue, and short ways to fill it and to look at who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pykueue.api.yaml import load_documents
+from pykueue.clock import Clock, run_virtual
+from pykueue.cluster import Cluster
+from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import MERGE_PATCH, Request
+from pykueue.manager.configuration import load
+from pykueue.web.visibility.embedded import serve
+
+Object = dict[str, Any]
+
+GROUP = "visibility.kueue.x-k8s.io"
+KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+WORKLOADS = f"{KUEUE}/namespaces/default/workloads"
+
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  queueingStrategy: BestEffortFIFO
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 1}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: left, namespace: default}
+spec: {clusterQueue: cq}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: right, namespace: default}
+spec: {clusterQueue: cq}
+"""
+
+
+def workload(name: str, queue: str = "left", priority: int | None = None, cpu: str = "1") -> Object:
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec: Object = {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": template}]}
+    if priority is not None:
+        spec["priority"] = priority
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "default", "labels": {"of": name}},
+        "spec": spec,
+    }
+
+
+class World:
+    """A running cluster, asked as one user."""
+
+    def __init__(
+        self, cluster: Cluster, clock: Clock, user: str = "system:admin", groups: Any = None
+    ) -> None:
+        assert cluster.server is not None
+        self.cluster, self.clock, self.server = cluster, clock, cluster.server
+        self._transport = self.server.transport(user, ("system:masters",) if groups is None else groups)
+
+    def as_user(self, name: str) -> World:
+        return World(self.cluster, self.clock, name, ())
+
+    async def request(self, method: str, path: str, body: Any = None, kind: str = "", **query: str) -> Any:
+        content = {"content_type": kind} if kind else {}
+        return await self._transport.call(Request(method, path, query, body, **content))
+
+    async def get(self, path: str, **query: str) -> Any:
+        return await self.request("GET", path, **query)
+
+    async def submit(self, obj: Object) -> None:
+        await self.request("POST", WORKLOADS, obj)
+
+    async def pause(self, seconds: float = 2.0) -> None:
+        await self.clock.sleep(seconds)
+
+    async def waiting(self, version: str = "v1beta2", queue: str = "cq", **query: str) -> list[Object]:
+        found = await self.get(f"/apis/{GROUP}/{version}/clusterqueues/{queue}/pendingworkloads", **query)
+        assert found["kind"] == "PendingWorkloadsSummary"
+        assert found["apiVersion"] == f"{GROUP}/{version}"
+        items: list[Object] = found["items"]
+        return items
+
+    async def waiting_locally(self, queue: str, version: str = "v1beta2", **query: str) -> list[Object]:
+        path = f"/apis/{GROUP}/{version}/namespaces/default/localqueues/{queue}/pendingworkloads"
+        items: list[Object] = (await self.get(path, **query))["items"]
+        return items
+
+    async def admitted(self) -> list[str]:
+        """Names of unfinished workloads that hold quota."""
+        items = (await self.get(WORKLOADS))["items"]
+        return [
+            one["metadata"]["name"]
+            for one in items
+            if (one.get("status") or {}).get("admission") and "Finished" not in _true(one)
+        ]
+
+    async def finish(self, name: str) -> None:
+        path = f"{WORKLOADS}/{name}"
+        old = (await self.get(path))["status"]["conditions"]
+        done = {
+            "type": "Finished",
+            "status": "True",
+            "reason": "Succeeded",
+            "message": "done",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        body = {"status": {"conditions": [*old, done]}}
+        await self.request("PATCH", f"{path}/status", body, MERGE_PATCH)
+
+    async def refused(self, asked: Awaitable[Any]) -> ApiError:
+        try:
+            answer = await asked
+        except ApiError as error:
+            return error
+        raise AssertionError(f"was answered: {answer}")
+
+
+def _true(obj: Object) -> set[str]:
+    return {one["type"] for one in obj["status"].get("conditions") or () if one["status"] == "True"}
+
+
+def in_world(
+    story: Callable[[World], Awaitable[None]], queues: str = QUEUES, gates: dict[str, bool] | None = None
+) -> None:
+    """Tell a story in a fresh cluster, in virtual time."""
+
+    async def main(clock: Clock) -> None:
+        settings = load(None, gates)
+        parts = ("apiserver", "manager")
+        cluster = Cluster(clock=clock, rng=random.Random(1), configuration=settings, parts=parts)
+        await cluster.start()
+        assert cluster.server is not None
+        assert cluster.manager is not None
+        await serve(cluster.server, cluster.manager)
+        work = asyncio.get_running_loop().create_task(cluster.run())
+        try:
+            await cluster.synced()
+            world = World(cluster, clock)
+            for obj in load_documents(queues, "queues"):
+                place = (
+                    f"/namespaces/{obj['metadata']['namespace']}" if "namespace" in obj["metadata"] else ""
+                )
+                await world.request("POST", f"{KUEUE}{place}/{obj['kind'].lower()}s", obj)
+            await world.pause()
+            await story(world)
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            await cluster.stop()
+
+    run_virtual(main)
