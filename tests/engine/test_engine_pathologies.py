@@ -200,3 +200,21 @@ def test_a_victim_does_not_take_its_place_back_before_the_one_it_made_room_for()
     gone = play(made, 30)
     assert gone == ["victim"]
     assert made.holding() == {"hog", "owed"}
+
+
+def test_pod_sets_that_hide_each_others_flavors_come_to_rest_and_go_on_when_there_is_room() -> None:
+    """x fits f1 and y fits f1, but not both; f2 is full. Each try of one hides the other's flavor."""
+    made = World(Options())
+    for name in ("f1", "f2"):
+        made.flavor(name)
+    made.queue("q", {"f1": {"cpu": "4"}, "f2": {"cpu": "4"}})
+    for name in ("first", "second"):
+        made.workload(name, "q", 4)
+    made.stable()
+    made.finish("first")
+    made.workload("w", "q", pods={"x": 2, "y": 3})
+    made.stable()
+    assert made.where("w") == "active"
+    made.finish("second")
+    made.stable()
+    assert made.holding() == {"w"}

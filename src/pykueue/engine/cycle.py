@@ -228,13 +228,20 @@ class TreeCycle:
         record = entry.record
         if not self.state.scan_memory:
             return
-        scan = found.assignment.scan or NO_SCAN
-        if scan != record.scan and record.scanned_at != self.state.changes:
+        scan, changes = found.assignment.scan or NO_SCAN, self.state.changes
+        before = record.scan
+        self._set_scan(record, scan)
+        if record.scanned_at == changes:
+            return
+        tried = record.tried if record.tried_at == changes else ()
+        again = scan in tried
+        if scan != before and not again:
             # The next evaluation begins elsewhere; but once all flavors were tried, something has to change.
             self.progress = True
-        self._set_scan(record, scan)
-        if not scan:
-            record.scanned_at = self.state.changes
+        # Pod sets that hide each other's flavors in turn never come to the last ones.
+        if not scan or again:
+            record.scanned_at = changes
+        record.tried, record.tried_at = (*tried, scan), changes
 
     def _set_scan(self, record: Record, scan: Mapping[tuple[int, str], int]) -> None:
         """Remembers which flavors were tried, in this cycle and under the present quotas."""

@@ -72,6 +72,8 @@ class Record:
         "shape",
         "superseded",
         "timestamp",
+        "tried",
+        "tried_at",
         "uid",
         "usage",
     )
@@ -108,6 +110,9 @@ class Record:
         self.scan_generation = 0
         #: `State.changes` when the last flavor was tried without success.
         self.scanned_at = -1
+        #: What `scan` was in turn while `State.changes` was `tried_at`.
+        self.tried: tuple[Mapping[tuple[int, str], int], ...] = ()
+        self.tried_at = -1
         #: Key of the workload it was preempted for last.
         self.preempted_for = ""
         #: Why it waits, in the words of the last decision.
