@@ -83,13 +83,14 @@ class Cluster:
         if self.server is not None:
             self.server.runs_pods = "kube" in parts
         if "kube" in parts:
+            runtimes = {"simulated", *(pool.runtime for pool in self._pools)}
             self._components += [
                 Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng), pace=pace),
                 PodScheduler(self.transport("system:kube-scheduler"), clock, _fork(rng)),
                 SimulatedNodes(self.transport("system:nodes"), clock, _fork(rng)),
-                NodePools(self.transport("system:nodes"), clock),
+                NodePools(self.transport("system:nodes"), clock, runtimes),
             ]
-            if any(pool.runtime == "process" for pool in self._pools):
+            if "process" in runtimes:
                 if pods_folder is None:
                     raise ValueError("pools of the runtime `process` need a pods_folder")
                 nodes = ProcessNodes(self.transport("system:nodes"), clock, _fork(rng), pods_folder)

@@ -143,6 +143,19 @@ def test_a_declaration_that_cannot_be_used_changes_nothing_and_says_why():
     play(story, pools="pools: []", parts=ALL)
 
 
+def test_a_pool_whose_pods_nobody_here_would_run_is_refused():
+    async def story(stage):
+        await stage.declare_pools(pools(2))
+        await stage.until(5)
+        await edit(stage, "count: 2", "count: 2\n  runtime: process")
+        await stage.until(10)
+        ((reason, message),) = await stage.events("node-pools")
+        assert reason == "InvalidNodePools"
+        assert "pool n: runtime process must be in the file" in message
+
+    play(story, pools="pools: []", parts=ALL)
+
+
 def test_a_node_that_somebody_deletes_stays_away_unless_its_pool_replaces_it():
     async def story(stage):
         await stage.declare_pools(

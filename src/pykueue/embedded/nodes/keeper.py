@@ -39,7 +39,9 @@ from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer, InformerFactory
 from pykueue.kube.resources import LEASES, NODES
 
-NODE_NETWORK = "172.16.0.0/12"
+#: Where nodes have their addresses; each keeper of a cluster needs a network of its own.
+SIMULATED_NETWORK = "172.16.0.0/13"
+PROCESS_NETWORK = "172.24.0.0/13"
 WORKERS = 4
 #: Seconds before the node goes by which its pods are to have been told of as ended.
 _LAST_REPORT = 1.0
@@ -68,7 +70,7 @@ class NodeKeeper:
     """Keeps the nodes for which `owned` says so; run by `run`.
 
     `changed` is told the name of a node whose state has changed, or is known for the first time.
-    `lease_duration` is in seconds.
+    `network` is where the nodes get addresses that have none, `lease_duration` is in seconds.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class NodeKeeper:
         changed: Callable[[str], None],
         recorder: EventRecorder | None = None,
         *,
+        network: str = SIMULATED_NETWORK,
         lease_duration: int = LEASE_DURATION,
     ) -> None:
         self._client = client
@@ -90,7 +93,7 @@ class NodeKeeper:
         self._lease_duration = lease_duration
         self._nodes: Informer = informers.informer(NODES)
         self._leases: Informer = informers.informer(LEASES, LEASE_NAMESPACE)
-        self._addresses = Addresses(NODE_NETWORK)
+        self._addresses = Addresses(network)
         self._states: dict[str, NodeState] = {}
         #: What the annotations of a node said when they were last read.
         self._said: dict[str, tuple[Object, Outages]] = {}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -71,9 +72,12 @@ async def declare(transport: Transport, clock: Clock, pools: list[NodePool]) -> 
 
 
 class NodePools:
-    """Keeps the declared nodes; run by `run`."""
+    """Keeps the declared nodes; run by `run`. `runtimes` are those that have somebody to run their pods."""
 
-    def __init__(self, transport: Transport, clock: Clock) -> None:
+    def __init__(
+        self, transport: Transport, clock: Clock, runtimes: Collection[str] = ("simulated",)
+    ) -> None:
+        self._runtimes = runtimes
         self._transport = transport
         self._clock = clock
         self._client = Client(transport, clock=clock)
@@ -103,12 +107,21 @@ class NodePools:
         if old is not None and (old.get("data") or {}).get(FIELD, "") == text:
             return
         try:
-            self._pools = {pool.name: pool for pool in parse_pools(text, FIELD)}
+            self._pools = {pool.name: self._checked(pool) for pool in parse_pools(text, FIELD)}
         except PoolError as error:
             self._recorder.event(new, WARNING, "InvalidNodePools", f"{error}; the pools stay as they are")
             log.warning("ConfigMap %s/%s: %s", NAMESPACE, NAME, error)
             return
         self._work.queue.add(_ALL)
+
+    def _checked(self, pool: NodePool) -> NodePool:
+        """The pool. PoolError when nobody here would run its pods."""
+        if pool.runtime not in self._runtimes:
+            raise PoolError(
+                f"{FIELD}: pool {pool.name}: runtime {pool.runtime} must be in the file with which"
+                " the cluster is started (pykueue up --nodes)"
+            )
+        return pool
 
     def _on_node(self, type_: str, old: Object | None, new: Object | None) -> None:
         node = new or old

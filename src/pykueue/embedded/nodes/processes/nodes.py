@@ -18,7 +18,7 @@ from typing import Any
 
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.addresses import Addresses
-from pykueue.embedded.nodes.keeper import NodeKeeper
+from pykueue.embedded.nodes.keeper import PROCESS_NETWORK, NodeKeeper
 from pykueue.embedded.nodes.processes.environment import Sources
 from pykueue.embedded.nodes.processes.host import GATEWAY, POD_NETWORK, SERVICE_NETWORK, Host
 from pykueue.embedded.nodes.processes.link import Abilities, AgentError, Link
@@ -62,7 +62,13 @@ class ProcessNodes:
         self._proxy: Proxy | None = None
         self._abilities: asyncio.Future[Abilities] = asyncio.get_running_loop().create_future()
         self.keeper = NodeKeeper(
-            self._client, self._informers, clock, runs_processes, self._wake_pods, self._recorder
+            self._client,
+            self._informers,
+            clock,
+            runs_processes,
+            self._wake_pods,
+            self._recorder,
+            network=PROCESS_NETWORK,
         )
         self._pods.on_event(self._on_pod)
         self._nodes.on_event(self._on_node)
