@@ -138,6 +138,7 @@ def test_a_node_that_is_heard_of_again_is_as_before_and_ends_the_pods_it_should_
         assert condition(await stage.pod("stays"), "Ready")[0] == "True"
         cancelled = ("TaintManagerEviction", "Cancelling deletion of Pod default/stays")
         assert cancelled in await stage.events("stays")
+        assert ("NodeReady", "Node n-0 status is now: NodeReady") in await stage.events("n-0")
         await stage.until(500)
         await annotate(stage, "n-1", fail=None)
         await stage.until(502)

@@ -117,6 +117,33 @@ def test_a_budget_holds_up_the_shrinking_and_growing_again_ends_it():
     play(story, pools="pools: []", parts=ALL)
 
 
+def test_what_a_pool_no_longer_says_is_taken_away_and_what_others_said_stays():
+    def labelled(labels, life=""):
+        said = f"labels: {{{labels}}}{life}"
+        return f"pools: [{{name: n, count: 1, allocatable: {{cpu: 1}}, {said}}}]"
+
+    async def seen(stage):
+        meta = (await stage.client.get(NODES, "n-0"))["metadata"]
+        return meta["labels"].get("a"), meta["labels"].get("b"), set(meta["annotations"])
+
+    async def story(stage):
+        await stage.declare_pools(labelled("a: x, b: y", ", life: {reclaimEvery: 300d, failEvery: 300d}"))
+        mine = {"sim.pykueue.io/run-time": "5s"}
+        change = {"metadata": {"labels": {"b": "mine"}, "annotations": mine}}
+        await stage.client.patch(NODES, "n-0", None, change)
+        await stage.until(5)
+        await edit(stage, "    reclaimEvery: 300d\n", "")
+        await stage.until(10)
+        expected = {"sim.pykueue.io/run-time", "sim.pykueue.io/fail-every"}
+        assert await seen(stage) == ("x", "y", expected)
+        await stage.client.patch(NODES, "n-0", None, {"metadata": {"labels": {"b": "mine"}}})
+        await stage.kill("pools")
+        await stage.declare_pools(labelled("c: z"))
+        assert await seen(stage) == (None, "mine", {"sim.pykueue.io/run-time"})
+
+    play(story, pools="pools: []", parts=ALL)
+
+
 def test_a_pool_that_is_no_longer_declared_goes_and_nodes_of_nobody_stay():
     async def story(stage):
         await stage.declare_pools(pools(1, more=", {name: other, count: 2, allocatable: {cpu: 1}}"))

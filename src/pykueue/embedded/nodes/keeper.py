@@ -28,7 +28,9 @@ from pykueue.embedded.nodes.registration import (
     LAST_LEASE_DURATION,
     LEASE_DURATION,
     LEASE_NAMESPACE,
+    has_condition,
     internal_address,
+    is_ready,
     register,
     renew,
 )
@@ -192,8 +194,12 @@ class NodeKeeper:
         except BaseException:
             self._addresses.release(taken)
             raise
-        if written is not None:
-            self._nodes.note(written)
+        if written is None:
+            return
+        self._nodes.note(written)
+        if has_condition(node, "Ready") and is_ready(node) != is_ready(written):
+            name, now_is = node["metadata"]["name"], "NodeReady" if is_ready(written) else "NodeNotReady"
+            self._tell(node, NORMAL, now_is, f"Node {name} status is now: {now_is}")
 
     # Being taken back
 

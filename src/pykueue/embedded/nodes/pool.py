@@ -42,6 +42,7 @@ from pykueue.embedded.nodes.outages import as_annotations as outage_annotations
 from pykueue.embedded.nodes.outages import read_fields as read_outages
 from pykueue.embedded.nodes.registration import RUNTIME
 from pykueue.kube.client import Client, Object
+from pykueue.kube.errors import ApiError
 from pykueue.kube.resources import NODES
 from pykueue.kube.transport import Transport
 
@@ -321,20 +322,27 @@ def _check(pool: NodePool, path: str) -> str:
     return ""
 
 
-async def ensure_nodes(transport: Transport, clock: Clock, pools: Iterable[NodePool]) -> None:
+async def ensure_nodes(
+    transport: Transport, clock: Clock, pools: Iterable[NodePool], before: Iterable[NodePool] = ()
+) -> None:
     """Create the nodes of the pools; bring those that exist to what the pools say.
 
-    Labels, annotations and nodes that no pool speaks of stay as they are. Raises ApiError, ConnectionError.
+    What the pools said `before` and no longer say is taken away. Other labels, annotations and nodes that no
+    pool speaks of stay as they are. Raises ApiError, ConnectionError.
     """
     client = Client(transport, clock=clock)
     existing = {node["metadata"]["name"]: node for node in (await client.list(NODES)).items}
-    waiting = [node for pool in pools for node in pool.nodes()]
+    known = {pool.name: pool for pool in before}
+    waiting = [(pool, number) for pool in pools for number in range(pool.count)]
     waiting.reverse()
 
     async def write() -> None:
         while waiting:
-            node = waiting.pop()
-            await _ensure(client, node, existing.get(node["metadata"]["name"]))
+            pool, number = waiting.pop()
+            node, name = pool.node(number), f"{pool.name}-{number}"
+            old = known.get(pool.name)
+            said = old.node(number) if old is not None and number < old.count else {}
+            await _ensure(client, node, existing.get(name), said)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(_WRITERS):
@@ -346,26 +354,21 @@ def _is_of_life(taint: Object) -> bool:
     return (taint.get("key") or "").startswith((DOMAIN, "node.kubernetes.io/"))
 
 
-async def _ensure(client: Client, node: Object, stored: Object | None) -> None:
+async def _ensure(client: Client, node: Object, stored: Object | None, before: Object) -> None:
+    """Create the node or bring it to what is wanted, `before` being what was wanted of it until now."""
     if stored is None:
         await client.create(NODES, node)
         return
-    metadata, status = node["metadata"], stored.get("status") or {}
-    change: dict[str, Any] = {}
-    for field in ("labels", "annotations"):
-        new = {
-            key: value
-            for key, value in metadata[field].items()
-            if (stored["metadata"].get(field) or {}).get(key) != value
-        }
-        if new:
-            change.setdefault("metadata", {})[field] = new
-    shown = (stored.get("spec") or {}).get("taints") or []
-    taints = [*(node["spec"].get("taints") or ()), *(one for one in shown if _is_of_life(one))]
-    if shown != taints:
-        change["spec"] = {"taints": taints}
-    if change:
-        await client.patch(NODES, metadata["name"], None, change)
+    name = node["metadata"]["name"]
+    while change := _change(node, stored, before):
+        change.setdefault("metadata", {})["resourceVersion"] = stored["metadata"]["resourceVersion"]
+        try:
+            stored = await client.patch(NODES, name, None, change)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+            stored = await client.get(NODES, name)
+    status = stored.get("status") or {}
     amounts = {field: node["status"][field] for field in ("capacity", "allocatable")}
     if any(status.get(field) != wanted for field, wanted in amounts.items()):
         gone = {
@@ -373,4 +376,24 @@ async def _ensure(client: Client, node: Object, stored: Object | None) -> None:
             for field, wanted in amounts.items()
         }
         patch = {"status": {field: {**gone[field], **wanted} for field, wanted in amounts.items()}}
-        await client.patch(NODES, metadata["name"], None, patch, subresource="status")
+        await client.patch(NODES, name, None, patch, subresource="status")
+
+
+def _change(node: Object, stored: Object, before: Object) -> Object:
+    """The patch of a node's metadata and taints; empty when there is nothing to change."""
+    change: Object = {}
+    for field in ("labels", "annotations"):
+        wanted, shown = node["metadata"][field], stored["metadata"].get(field) or {}
+        dropped = {
+            key: None
+            for key, value in (before.get("metadata") or {}).get(field, {}).items()
+            if key not in wanted and shown.get(key) == value
+        }
+        new = {key: value for key, value in wanted.items() if shown.get(key) != value}
+        if new or dropped:
+            change.setdefault("metadata", {})[field] = {**dropped, **new}
+    shown = (stored.get("spec") or {}).get("taints") or []
+    taints = [*(node["spec"].get("taints") or ()), *(one for one in shown if _is_of_life(one))]
+    if shown != taints:
+        change["spec"] = {"taints": taints}
+    return change

@@ -51,6 +51,11 @@ def internal_address(node: Object) -> str:
     return ""
 
 
+def has_condition(node: Object, kind: str) -> bool:
+    """Whether the node's status says anything of that condition."""
+    return any(one.get("type") == kind for one in (node.get("status") or {}).get("conditions") or ())
+
+
 def is_ready(node: Object) -> bool:
     """Whether the node's condition Ready is True."""
     conditions = (node.get("status") or {}).get("conditions") or ()

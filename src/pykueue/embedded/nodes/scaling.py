@@ -60,15 +60,26 @@ async def declare(transport: Transport, clock: Clock, pools: list[NodePool]) -> 
     client = Client(transport, clock=clock)
     data = {FIELD: declaration(pools)}
     try:
-        await client.patch(CONFIG_MAPS, NAME, NAMESPACE, {"data": data})
+        found = await client.get(CONFIG_MAPS, NAME, NAMESPACE)
     except ApiError as error:
         if not error.not_found:
             raise
+        await ensure_nodes(transport, clock, pools)
         names = {"name": NAME, "namespace": NAMESPACE}
         await client.create(
             CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": names, "data": data}
         )
-    await ensure_nodes(transport, clock, pools)
+        return
+    await ensure_nodes(transport, clock, pools, _read((found.get("data") or {}).get(FIELD, "")))
+    await client.patch(CONFIG_MAPS, NAME, NAMESPACE, {"data": data})
+
+
+def _read(text: str) -> list[NodePool]:
+    """The pools of a declaration, none where it cannot be used."""
+    try:
+        return parse_pools(text, FIELD)
+    except PoolError:
+        return []
 
 
 class NodePools:
@@ -87,6 +98,8 @@ class NodePools:
         self._recorder = EventRecorder(self._client, clock, "node-pools")
         #: The pools by name; None while nothing is declared.
         self._pools: dict[str, NodePool] | None = None
+        #: The pools whose nodes were last seen to.
+        self._before: list[NodePool] = []
         self._work: Controller[str] = Controller(
             "node pools", self._sync, clock=clock, workers=WORKERS, wait_for=(self._informers.synced,)
         )
@@ -153,7 +166,9 @@ class NodePools:
         if self._pools is None:
             return None
         if name == _ALL:
-            await ensure_nodes(self._transport, self._clock, self._pools.values())
+            pools = list(self._pools.values())
+            await ensure_nodes(self._transport, self._clock, pools, self._before)
+            self._before = pools
             for node in self._nodes.list():
                 if self._is_surplus(node) or _is_removed(node):
                     self._work.queue.add(node["metadata"]["name"])

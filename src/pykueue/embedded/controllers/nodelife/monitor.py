@@ -102,6 +102,8 @@ class NodeMonitor:
         if new is None:
             self._heard.pop(name, None)
             repaced = self._zones.remove(name)
+            text = f"Node {name} event: Removing Node {name} from Controller"
+            self._events.event(old, NORMAL, "RemovingNode", text)
         else:
             ready = _ready(new)
             repaced = self._zones.put(name, _zone(new), ready == "True" if ready else None)
