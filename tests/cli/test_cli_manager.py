@@ -106,6 +106,17 @@ def test_replicas_serve_lead_hand_over_and_tell_no_secret(
     assert "PRIVATE KEY" not in text
 
 
+def test_a_second_signal_ends_it_at_once(
+    start_up: Callable[..., Up], managers: Callable[..., ManagerProcess]
+) -> None:
+    up = start_up("--only", "apiserver", "--in-memory")
+    found = managers(up)
+    found.until("leads by lease")
+    found.process.send_signal(signal.SIGTERM)
+    found.until("stopping")
+    assert found.stop() == 1
+
+
 def test_a_manager_that_cannot_reach_its_cluster_says_so_and_goes_on_trying(
     tmp_path: Path, start_up: Callable[..., Up], managers: Callable[..., ManagerProcess]
 ) -> None:
