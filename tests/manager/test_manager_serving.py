@@ -194,9 +194,10 @@ def test_bodies_wait_for_room_and_give_it_back() -> None:
         inside: list[str] = []
 
         async def take(name: str, size: int, go: asyncio.Event) -> None:
-            async with bodies.room(size):
-                inside.append(name)
-                await go.wait()
+            await bodies.take(size)
+            inside.append(name)
+            await go.wait()
+            bodies.give_back(size)
 
         first, second = asyncio.Event(), asyncio.Event()
         a = asyncio.create_task(take("a", 8, first))
@@ -213,10 +214,29 @@ def test_bodies_wait_for_room_and_give_it_back() -> None:
         second.set()
         await asyncio.gather(b, d)
         assert inside == ["a", "b", "d"]
-        async with bodies.room(10):
-            pass
+        await bodies.take(10)
 
     asyncio.run(main())
+
+
+def test_who_announces_much_and_sends_nothing_keeps_nobody_out() -> None:
+    async def test(r: Running) -> None:
+        await r.replica.manager.synced()
+        port, head = r.replica.serving.ports["webhooks"], f"POST {MUTATE} HTTP/1.1\r\nHost: x\r\n"
+        idle = []
+        for _ in range(2 * reviews.ALL_BODIES // reviews.REVIEW_LIMIT):
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=await r.trust(), server_hostname=HOST
+            )
+            size = reviews.REVIEW_LIMIT
+            writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n".encode())
+            await writer.drain()
+            idle.append(writer)
+        assert (await r.post(MUTATE, json=REVIEW))[0] == 200
+        for writer in idle:
+            writer.close()
+
+    with_replica(test)
 
 
 class Held:

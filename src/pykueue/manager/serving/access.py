@@ -1,4 +1,4 @@
-"""Who may read metrics: whom the API server knows by their token and lets get the path.
+"""Who may read what is served: whom the API server knows by their token and lets do what they ask for.
 
 The answers are kept for a while, as everybody does who delegates this, so that a scrape every few seconds
 does not cost two requests each time. Source: reference/kueue-api.md 6.
@@ -51,8 +51,10 @@ class _Answers(Generic[V]):
 class Access:
     """Asks the API server who somebody is and what they may do."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, allowed: float = ALLOWED_TIME, denied: float = DENIED_TIME) -> None:
+        """Verdicts are believed for `allowed` and `denied` seconds."""
         self._client = client
+        self._times = (denied, allowed)
         self._users: _Answers[dict[str, Any]] = _Answers()
         self._verdicts: _Answers[bool] = _Answers()
 
@@ -61,10 +63,12 @@ class Access:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             try:
-                user = await self._user(_token(request))
+                user = await self.user_of(request)
                 if user is None:
                     return refusal(401, "Unauthorized")
-                if not await self._may_get(user, request.path):
+                if not await self.lets(
+                    user, {"nonResourceAttributes": {"path": request.path, "verb": "get"}}
+                ):
                     name = user.get("username")
                     return refusal(403, f'forbidden: User "{name}" cannot get path "{request.path}"')
             except (ApiError, ConnectionError, TimeoutError) as error:
@@ -73,7 +77,12 @@ class Access:
 
         return handle
 
-    async def _user(self, token: str | None) -> dict[str, Any] | None:
+    async def user_of(self, request: web.Request) -> dict[str, Any] | None:
+        """Whose token a request carries, as a TokenReview tells it; None when nobody's.
+
+        Raises what the client raises.
+        """
+        token = _token(request)
         if not token or len(token) > TOKEN_LIMIT:
             return None
         question = hashlib.sha256(token.encode()).digest()
@@ -91,9 +100,14 @@ class Access:
             self._users.keep(question, known, KNOWN_TIME)
         return known
 
-    async def _may_get(self, user: dict[str, Any], path: str) -> bool:
+    async def lets(self, user: dict[str, Any], attributes: dict[str, Any]) -> bool:
+        """Whether a user may do something: the attributes of a SubjectAccessReview.
+
+        Raises what the client raises.
+        """
         groups = user.get("groups") or []
-        question = (user.get("username"), user.get("uid"), tuple(groups), str(user.get("extra")), path)
+        who = (user.get("username"), user.get("uid"), tuple(groups), str(user.get("extra")))
+        question = (*who, str(attributes))
         verdict = self._verdicts.get(question)
         if verdict is None:
             spec = {
@@ -101,12 +115,12 @@ class Access:
                 "uid": user.get("uid") or "",
                 "groups": groups,
                 "extra": user.get("extra") or {},
-                "nonResourceAttributes": {"path": path, "verb": "get"},
+                **attributes,
             }
             review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
             status = (await self._client.create(SUBJECT_ACCESS_REVIEWS, review)).get("status") or {}
             verdict = bool(status.get("allowed")) and not status.get("denied")
-            self._verdicts.keep(question, verdict, ALLOWED_TIME if verdict else DENIED_TIME)
+            self._verdicts.keep(question, verdict, self._times[verdict])
         return verdict
 
 

@@ -20,6 +20,8 @@ HANDSHAKE_TIME, HEAD_TIME = 10.0, 10.0
 KEEP_ALIVE = 120.0
 #: Connections that wait to be accepted, and that are open at once; more are closed as they come.
 BACKLOG, CONNECTIONS = 128, 512
+#: Bytes that are read ahead of what is asked for, per connection.
+READ_BUFFER = 64 * 1024
 #: Seconds that requests under way have to end when the server is closed.
 CLOSING_TIME = 2.0
 
@@ -38,6 +40,7 @@ class Listener:
             shutdown_timeout=CLOSING_TIME,
             handler_cancellation=True,
             auto_decompress=False,
+            read_bufsize=READ_BUFFER,
         )
         self._server: asyncio.Server | None = None
         #: What cuts off connections that have not sent a request yet, by the identity of their protocol.

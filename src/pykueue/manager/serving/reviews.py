@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -39,45 +38,74 @@ REVIEW_TIME = 10.0
 #: Seconds that must be left of that for the answer to be on its way.
 ANSWER_TIME = 1.0
 
+#: A code and a text.
 Refused = tuple[int, str]
+Answer = Callable[[web.Request, Object], Awaitable[Object | Refused]]
 
 
 class Bodies:
-    """Bounds what all request bodies take together; first come, first served."""
+    """Bounds what all request bodies take together; first come, first served.
+
+    Room is taken as bytes arrive, not as they are announced: a client that announces much and sends little
+    keeps nobody out.
+    """
 
     def __init__(self, limit: int = ALL_BODIES) -> None:
         self._free = limit
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    @asynccontextmanager
-    async def room(self, size: int) -> AsyncIterator[None]:
-        """Room for `size` bytes, which must not exceed the limit, while the body runs."""
-        if self._waiting or size > self._free:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            entry = (size, turn)
-            self._waiting.append(entry)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    self._give_back(size)
-                else:
-                    self._waiting.remove(entry)
-                    self._give_back(0)
-                raise
-        else:
+    async def take(self, size: int) -> None:
+        """Wait for room for so many bytes; they are to be given back."""
+        if not self._waiting and size <= self._free:
             self._free -= size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (size, turn)
+        self._waiting.append(entry)
         try:
-            yield
-        finally:
-            self._give_back(size)
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(entry)
+                self.give_back(0)
+            else:
+                self.give_back(size)
+            raise
 
-    def _give_back(self, size: int) -> None:
+    def give_back(self, size: int) -> None:
+        """So many bytes are free again."""
         self._free += size
         while self._waiting and self._waiting[0][0] <= self._free:
             wanted, turn = self._waiting.popleft()
             self._free -= wanted
             turn.set_result(None)
+
+
+class _Body:
+    """One request's body as it comes."""
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self.data = bytearray()
+
+    def __enter__(self) -> _Body:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._bodies.give_back(len(self.data))
+
+    async def read(self, request: web.Request, limit: int) -> Refused | None:
+        """Take it in; why not, where it is not taken."""
+        try:
+            async with asyncio.timeout(BODY_TIME):
+                async for chunk in request.content.iter_any():
+                    if len(self.data) + len(chunk) > limit:
+                        return 413, f"the body is larger than {limit} bytes"
+                    await self._bodies.take(len(chunk))
+                    self.data += chunk
+        except TimeoutError:
+            return 408, f"the body did not come within {BODY_TIME:g} s"
+        return None
 
 
 class Reviews:
@@ -113,7 +141,7 @@ class Reviews:
         self,
         kind: str,
         limit: int,
-        answer: Callable[[web.Request, Object], Awaitable[Object | Refused]],
+        answer: Answer,
     ) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             if request.content_type != "application/json" or "Content-Encoding" in request.headers:
@@ -121,27 +149,31 @@ class Reviews:
             size = request.content_length
             if size is not None and size > limit:
                 return refusal(413, f"the body has {size} bytes; accepted: at most {limit}")
-            async with self._bodies.room(limit if size is None else size):
-                data = await _read(request, limit)
-                if isinstance(data, tuple):
-                    return refusal(*data)
-                try:
-                    body = orjson.loads(data)
-                except orjson.JSONDecodeError as error:
-                    return refusal(400, f"the body is not JSON: {error}")
-                if problem := _malformed(body, kind):
-                    return refusal(400, f"not a {kind}: {problem}")
-                with tracing(requestID=body["request"]["uid"]):
-                    try:
-                        found = await answer(request, body)
-                    except (KeyError, TypeError, AttributeError, ValueError, DecodeError) as error:
-                        log.info("%s: the object cannot be read: %r", request.path, error)
-                        return refusal(400, f"the object cannot be read: {type(error).__name__}: {error}")
+            with _Body(self._bodies) as received:
+                problem = await received.read(request, limit)
+                if problem is not None:
+                    return refusal(*problem)
+                found = await self._answered(request, received.data, kind, answer)
             if isinstance(found, tuple):
                 return refusal(*found)
             return web.Response(body=orjson.dumps(found), content_type="application/json")
 
         return handle
+
+    async def _answered(self, request: web.Request, data: bytearray, kind: str, answer: Answer) -> Any:
+        """The answer to a body, or why there is none."""
+        try:
+            body = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            return 400, f"the body is not JSON: {error}"
+        if malformed := _malformed(body, kind):
+            return 400, f"not a {kind}: {malformed}"
+        with tracing(requestID=body["request"]["uid"]):
+            try:
+                return await answer(request, body)
+            except (KeyError, TypeError, AttributeError, ValueError, DecodeError) as error:
+                log.info("%s: the object cannot be read: %r", request.path, error)
+                return 400, f"the object cannot be read: {type(error).__name__}: {error}"
 
     async def _convert(self, request: web.Request, body: Object) -> Object | Refused:
         """ConversionReview v1: every object in the version asked for, or why not."""
@@ -157,20 +189,6 @@ class Reviews:
             response["convertedObjects"] = []
             response["result"] = {"status": "Failure", "message": str(error)}
         return {"apiVersion": body["apiVersion"], "kind": body["kind"], "response": response}
-
-
-async def _read(request: web.Request, limit: int) -> bytes | Refused:
-    """The body, or why it is not taken."""
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_TIME):
-            async for chunk in request.content.iter_any():
-                data += chunk
-                if len(data) > limit:
-                    return 413, f"the body is larger than {limit} bytes"
-    except TimeoutError:
-        return 408, f"the body did not come within {BODY_TIME:g} s"
-    return bytes(data)
 
 
 def _malformed(body: Any, kind: str) -> str | None:
