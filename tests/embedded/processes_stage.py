@@ -94,18 +94,35 @@ class Stage:
             while not true():
                 await self.clock.sleep(0.01)
 
+    async def eventually_logged(self, name, text):
+        """Wait until a pod's container has written this."""
+        running = await self.until(
+            name, lambda found: found and state(found) and state(found)[0] == "running"
+        )
+        seen = b""
+        async with asyncio.timeout(PATIENCE):
+            async for part in self.server.log_source(running, "main", {"follow": "true"}):
+                seen += part
+                if text.encode() in seen:
+                    return
+
+    async def release(self, name):
+        """Take away the finalizers that kept a pod to be looked at."""
+        await self.client.patch(PODS, name, "default", {"metadata": {"finalizers": None}})
+
     async def events(self, name):
         """(reason, message) of the events of one object."""
         found = (await self.client.list(EVENTS)).items
         return [(one["reason"], one["message"]) for one in found if one["involvedObject"]["name"] == name]
 
-    async def said(self, name, reason):
-        """The message of an event, as soon as it is there."""
+    async def said(self, name, reason, text=""):
+        """The message of an event that has this text in it, as soon as it is there."""
         async with asyncio.timeout(PATIENCE):
             async for type_, event in self.client.watch(EVENTS, resource_version="0"):
                 if type_ == "BOOKMARK":
                     continue
-                if event["involvedObject"]["name"] == name and event["reason"] == reason:
+                about = (event["involvedObject"]["name"], event["reason"])
+                if about == (name, reason) and text in event["message"]:
                     return event["message"]
         raise AssertionError
 
@@ -147,10 +164,13 @@ def pod(name, *command, policy="Never", containers=None, labels=None, **spec):
     """A pod manifest with its resource; keywords `c_x` are fields of its container."""
     own = {key[2:]: spec.pop(key) for key in list(spec) if key.startswith("c_")}
     main = {"name": "main", "image": "nothing", "command": list(command), **own}
+    metadata = {"name": name, "namespace": "default", "labels": labels or {}}
+    if "finalizers" in spec:
+        metadata["finalizers"] = spec.pop("finalizers")
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": labels or {}},
+        "metadata": metadata,
         "spec": {
             "restartPolicy": policy,
             "terminationGracePeriodSeconds": 1,

@@ -39,7 +39,7 @@ from pykueue.kube.events import NORMAL, WARNING
 Object = dict[str, Any]
 
 #: Seconds before something that could not be set up is tried again.
-RETRY = 2.0
+RETRY = 1.0
 #: Exit code of a program that could not be executed.
 NOT_EXECUTED = 128
 _LOST = "The container was running when the program that ran it ended, and ended with it"
