@@ -17,10 +17,12 @@ from pykueue.embedded.controllers import Controllers
 from pykueue.embedded.controllers.manager import CLUSTER_PACE, Pace
 from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
 from pykueue.embedded.jobset.definition import definition as jobset_definition
+from pykueue.embedded.kinds.scheduling import GATE as NATIVE_GROUPS
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool
 from pykueue.embedded.nodes.processes import ProcessLogs, ProcessNodes
 from pykueue.embedded.nodes.scaling import NodePools, declare
+from pykueue.embedded.podgroups.admission import webhooks as pod_group_webhooks
 from pykueue.embedded.podgroups.definitions import DEFAULT_QUEUE, VOLCANO_QUEUES
 from pykueue.embedded.podgroups.definitions import definitions as pod_group_definitions
 from pykueue.embedded.podscheduler import PodScheduler
@@ -38,6 +40,9 @@ PARTS = ("apiserver", "kube", "manager")
 #: The job kinds that are queued where the manager's configuration names none: all that such a cluster runs.
 FRAMEWORKS = QUEUED
 
+#: The feature gates of Kubernetes that can be opened.
+FEATURE_GATES = (NATIVE_GROUPS,)
+
 #: Gives a transport to the API server that speaks as the named user.
 TransportFor = Callable[[str], Transport]
 
@@ -54,6 +59,7 @@ class Cluster:
     With the part `apiserver` the other parts reach it in process; without it `transport_for` says how they
     reach the one that runs elsewhere. `pods_folder` is where pods that run as processes have their files;
     without it there is no place for a pool that wants them. `pace` is the Job controller's; None lifts it.
+    `feature_gates` are those of Kubernetes that are to be open (`FEATURE_GATES`).
     """
 
     def __init__(
@@ -68,8 +74,10 @@ class Cluster:
         transport_for: TransportFor | None = None,
         pods_folder: Path | None = None,
         pace: Pace | None = CLUSTER_PACE,
+        feature_gates: Collection[str] = (),
     ) -> None:
-        self.server = Server(store, clock, rng) if "apiserver" in parts else None
+        self.server = Server(store, clock, rng, feature_gates=feature_gates) if "apiserver" in parts else None
+        self._feature_gates = feature_gates
         self.transport: TransportFor = transport_for or self._in_process
         self._pools = list(pools)
         self._clock = clock
@@ -86,7 +94,12 @@ class Cluster:
             runtimes = {"simulated", *(pool.runtime for pool in self._pools)}
             self._components += [
                 Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng), pace=pace),
-                PodScheduler(self.transport("system:kube-scheduler"), clock, _fork(rng)),
+                PodScheduler(
+                    self.transport("system:kube-scheduler"),
+                    clock,
+                    _fork(rng),
+                    native_groups=NATIVE_GROUPS in feature_gates,
+                ),
                 SimulatedNodes(self.transport("system:nodes"), clock, _fork(rng)),
                 NodePools(self.transport("system:nodes"), clock, runtimes),
             ]
@@ -109,6 +122,9 @@ class Cluster:
             await self.server.install_crds(crds())
             for webhook in jobset_webhooks(self.server):
                 self.server.admission.register(webhook)
+            if NATIVE_GROUPS in self._feature_gates:
+                for webhook in pod_group_webhooks(self.server):
+                    self.server.admission.register(webhook)
             for rule in self.manager.webhooks() if self.manager is not None else ():
                 self.server.admission.register(
                     Webhook(

@@ -48,6 +48,17 @@ def kubectl(
     return kubectl_for(start_up("--nodes", str(nodes), "--kube-api-qps", "0"))
 
 
+@pytest.fixture(scope="module")
+def native(
+    start_up: Callable[..., Up],
+    kubectl_for: Callable[[Up], Kubectl],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Kubectl:
+    nodes = tmp_path_factory.mktemp("nodes") / "nodes.yaml"
+    nodes.write_text(NODES)
+    return kubectl_for(start_up("--nodes", str(nodes), "--feature-gates", "GenericWorkload=true"))
+
+
 def apply(kubectl: Kubectl, folder: Path, text: str) -> None:
     manifest = folder / "manifest.yaml"
     manifest.write_text(text)
@@ -86,6 +97,53 @@ def test_pods_name_a_group_of_coscheduling_by_label(kubectl: Kubectl, tmp_path: 
     apply(kubectl, tmp_path, GROUP + "---" + text)
     kubectl("wait", "--for=condition=Complete", "job/small", "--timeout=60s")
     kubectl("wait", "--for=jsonpath={.status.phase}=Finished", "podgroups.scheduling.x-k8s.io/small")
+
+
+NATIVE = """
+apiVersion: scheduling.k8s.io/v1alpha2
+kind: Workload
+metadata: {name: training}
+spec:
+  podGroupTemplates:
+  - {name: workers, schedulingPolicy: {gang: {minCount: 2}}}
+---
+apiVersion: scheduling.k8s.io/v1alpha2
+kind: PodGroup
+metadata: {name: training-workers}
+spec:
+  podGroupTemplateRef: {workload: {workloadName: training, podGroupTemplateName: workers}}
+  schedulingPolicy: {gang: {minCount: 2}}
+"""
+MEMBER = """
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, annotations: {{sim.pykueue.io/run-time: 100ms}}}}
+spec:
+  restartPolicy: Never
+  schedulingGroup: {{podGroupName: training-workers}}
+  containers: [{{name: main, image: i, resources: {{requests: {{cpu: 1}}}}}}]
+"""
+
+
+def test_the_groups_of_kubernetes_itself_are_served_when_asked_for(native: Kubectl, tmp_path: Path) -> None:
+    apply(native, tmp_path, NATIVE)
+    apply(native, tmp_path, MEMBER.format(name="one"))
+    apply(native, tmp_path, MEMBER.format(name="two"))
+    group = "podgroups.scheduling.k8s.io/training-workers"
+    native("wait", "--for=condition=PodGroupScheduled", group, "--timeout=60s")
+    native("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/one", "pod/two", "--timeout=60s")
+    header, row = native("get", "podgroups.scheduling.k8s.io").splitlines()
+    assert header.split() == ["NAME", "POLICY", "MIN-COUNT", "SCHEDULED", "AGE"]
+    assert row.split()[:4] == ["training-workers", "Gang", "2", "True"]
+    assert "workloads.scheduling.k8s.io" in native(
+        "api-resources", "-o", "name", "--api-group=scheduling.k8s.io"
+    )
+    native("delete", group)
+
+
+def test_by_default_nothing_else_than_queued_work_is_called_workloads(kubectl: Kubectl) -> None:
+    names = kubectl("api-resources", "-o", "name").split()
+    assert [name for name in names if name.startswith("workloads.")] == ["workloads.kueue.x-k8s.io"]
 
 
 def test_there_is_a_queue_that_groups_are_in_by_default(kubectl: Kubectl) -> None:

@@ -23,9 +23,10 @@ ONE_NODE = "pools: [{name: n, allocatable: {cpu: 4, memory: 8Gi, pods: 110}, sim
 
 
 class Stage:
-    def __init__(self, clock, wrap=None, **nodes):
+    def __init__(self, clock, wrap=None, feature_gates=(), **nodes):
         self.clock = clock
-        self.server = Server(MemoryStore(), clock, random.Random(1))
+        self.server = Server(MemoryStore(), clock, random.Random(1), feature_gates=feature_gates)
+        self.native_groups = bool(feature_gates)
         self.wrap = wrap or (lambda transport: transport)
         self.nodes_options = nodes
         self.client = None
@@ -50,7 +51,7 @@ class Stage:
             elif name == "controllers":
                 component = Controllers(self.transport(), self.clock, rng, pace=None)
             else:
-                component = PodScheduler(self.transport(), self.clock, rng)
+                component = PodScheduler(self.transport(), self.clock, rng, native_groups=self.native_groups)
         self.tasks[name] = asyncio.create_task(component.run())
 
     async def kill(self, *names):

@@ -15,7 +15,7 @@ import uvloop
 from pykueue.api.yaml import YamlError
 from pykueue.cli.process import collect_less_often, log_to_stderr, until_stopped
 from pykueue.clock import Clock
-from pykueue.cluster import FRAMEWORKS, PARTS, Cluster
+from pykueue.cluster import FEATURE_GATES, FRAMEWORKS, PARTS, Cluster
 from pykueue.embedded.apiserver.certificates import KeyFileError
 from pykueue.embedded.apiserver.listening import Address
 from pykueue.embedded.apiserver.server import Server
@@ -51,6 +51,19 @@ def parse_parts(_context: click.Context, _option: click.Parameter, value: str | 
     if unknown or not parts:
         raise click.BadParameter(f"{value!r}: accepted are {', '.join(PARTS)}, separated by commas")
     return parts
+
+
+def parse_gates(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """The feature gates that `--feature-gates` opens: `Name=true`, separated by commas."""
+    found = []
+    for part in filter(None, (value or "").split(",")):
+        name, _, said = (one.strip() for one in part.partition("="))
+        if name not in FEATURE_GATES or said not in ("true", "false"):
+            known = ", ".join(f"{gate}=true" for gate in FEATURE_GATES)
+            raise click.BadParameter(f"{part!r}: accepted are {known}, and the same with false")
+        if said == "true":
+            found.append(name)
+    return tuple(found)
 
 
 def pace_of(qps: float) -> Pace | None:
@@ -100,6 +113,7 @@ async def run(
     configuration: Configuration,
     parts: tuple[str, ...],
     pace: Pace | None,
+    gates: tuple[str, ...],
 ) -> None:
     """Bring the parts up, say how to reach them, and work until told to stop."""
     kubeconfig = folder / "kubeconfig"
@@ -114,6 +128,7 @@ async def run(
             transport_for=None if remote is None else lambda _user: remote,
             pods_folder=folder / PODS,
             pace=pace,
+            feature_gates=gates,
         )
         await cluster.start()
         try:
@@ -167,6 +182,13 @@ async def run(
     show_default=True,
     help="Requests per second of the Job controller, all Jobs together; 0: as many as it can.",
 )
+@click.option(
+    "--feature-gates",
+    "gates",
+    metavar="GATES",
+    callback=parse_gates,
+    help=f"Alpha features of Kubernetes to serve: {', '.join(f'{gate}=true' for gate in FEATURE_GATES)}.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log what it does.")
 def up(
     folder: Path,
@@ -176,6 +198,7 @@ def up(
     config: Path | None,
     parts: tuple[str, ...],
     qps: float,
+    gates: tuple[str, ...],
     verbose: bool,
 ) -> None:
     """Run the embedded cluster, whole or in parts."""
@@ -190,7 +213,7 @@ def up(
             else contextlib.nullcontext(SqliteStore(folder / STATE)) as store
         ):
             collect_less_often()
-            uvloop.run(run(folder, store, port, pools, configuration, parts, pace_of(qps)))
+            uvloop.run(run(folder, store, port, pools, configuration, parts, pace_of(qps), gates))
     except (
         ConfigurationError,
         ConfigError,

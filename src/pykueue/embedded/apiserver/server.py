@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,14 +79,17 @@ SYSTEM = User("system:apiserver", ("system:masters", "system:authenticated"))
 
 
 class Server:
-    """An API server over one store."""
+    """An API server over one store. `feature_gates` are the open ones of alpha kinds."""
 
     def __init__(
         self,
         store: MemoryStore | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        *,
+        feature_gates: Collection[str] = (),
     ) -> None:
+        self._feature_gates = feature_gates
         self.store = store or MemoryStore()
         self.clock = clock or Clock()
         self.core = Core(self.store, Registry(), self.clock, rng or random.Random())
@@ -189,7 +192,7 @@ class Server:
     def _add_builtin_kinds(self) -> None:
         registry = self.core.registry
         stored: dict[type[Kind], Endpoint] = {}
-        for kind in builtin_kinds():
+        for kind in builtin_kinds(self._feature_gates):
             table = self.store.table(f"{kind.group}/{kind.plural}")
             schema = partial(builtin_schema, kind.group, kind.version, kind.kind)
             stored[type(kind)] = Endpoint(kind, schema, table)

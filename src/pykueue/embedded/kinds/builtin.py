@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from pykueue.embedded.kinds import (
     pod,
     policy,
     reviews,
+    scheduling,
 )
 from pykueue.embedded.kinds.base import Kind, Object
 
@@ -36,6 +37,8 @@ _MODULES: tuple[ModuleType, ...] = (
     reviews,
     crd,
 )
+#: Modules whose kinds are served only when a feature gate is open, by the gate.
+_GATED: dict[str, tuple[ModuleType, ...]] = {scheduling.GATE: (scheduling,)}
 
 
 class View(NamedTuple):
@@ -64,12 +67,13 @@ VIEWS = (
 )
 
 
-def builtin_kinds() -> list[Kind]:
-    """One instance of every stored kind that the modules of this room define."""
+def builtin_kinds(feature_gates: Collection[str] = ()) -> list[Kind]:
+    """One instance of every stored kind that the modules of this room define, as far as its gate is open."""
+    gated = [module for gate in feature_gates for module in _GATED.get(gate, ())]
     views = {view.kind for view in VIEWS}
     return [
         found()
-        for module in _MODULES
+        for module in (*_MODULES, *gated)
         for found in vars(module).values()
         if isinstance(found, type)
         and issubclass(found, Kind)

@@ -15,6 +15,8 @@ Object = dict[str, Any]
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", True)
 VOLCANO_QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", False)
 COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", True)
+NATIVE_POD_GROUPS = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
+NATIVE_WORKLOADS = Resource("scheduling.k8s.io", "v1alpha2", "workloads", "Workload", True)
 
 _STRING: Object = {"type": "string"}
 _COUNT: Object = {"type": "integer", "format": "int32", "minimum": 0}

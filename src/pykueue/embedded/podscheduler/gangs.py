@@ -138,6 +138,11 @@ class Gang:
         return sum(self.counts[state] for state in _READY)
 
     @property
+    def in_use(self) -> bool:
+        """Whether there are members that have not ended."""
+        return len(self.members) > self.counts[SUCCEEDED] + self.counts[FAILED]
+
+    @property
     def lacking(self) -> int:
         """How many members must still find a place before the minimum is met."""
         if self.terms is None:

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 from pykueue.api.quantity import QuantityError
 from pykueue.clock import Clock
+from pykueue.embedded.kinds.scheduling import PROTECTION
 from pykueue.embedded.podgroups.definitions import VOLCANO_QUEUES
 from pykueue.embedded.podscheduler.cluster import Cluster
 from pykueue.embedded.podscheduler.gangs import Gang, Gangs, GroupKey
 from pykueue.embedded.podscheduler.modes import GangMode
 from pykueue.embedded.podscheduler.modes.contract import controller_of
 from pykueue.embedded.podscheduler.modes.coscheduling import Coscheduling
+from pykueue.embedded.podscheduler.modes.native import Native
 from pykueue.embedded.podscheduler.modes.volcano import Volcano
 from pykueue.embedded.podscheduler.reports import Reports
 from pykueue.kube.client import Client
@@ -67,6 +69,8 @@ class PodGroups:
         reports: Reports,
         on_change: Callable[[Gang], None],
         on_queue_change: Callable[[], None],
+        *,
+        native: bool = False,
     ) -> None:
         self._client = client
         self._informers = informers
@@ -77,9 +81,10 @@ class PodGroups:
         self._on_change = on_change
         self._on_queue_change = on_queue_change
         self._volcano = Volcano(gangs, cluster)
-        self.modes: dict[str, GangMode] = {
-            mode.resource.group: mode for mode in (self._volcano, Coscheduling(cluster))
-        }
+        modes: list[GangMode] = [self._volcano, Coscheduling(cluster)]
+        if native:
+            modes.append(Native())
+        self.modes = {mode.resource.group: mode for mode in modes}
         self._work: WorkQueue[GroupKey] = WorkQueue(clock)
         self._classes: dict[str, int] = {}
         for name, mode in self.modes.items():
@@ -128,6 +133,8 @@ class PodGroups:
             gang.class_priority = self._classes.get(terms.priority_class)
             if before != terms:
                 self._on_change(gang)
+            if metadata.get("deletionTimestamp") is not None:
+                self.touch(gang)
 
         return handle
 
@@ -179,6 +186,7 @@ class PodGroups:
         if gang is None:
             return
         mode = self.modes[key.mode]
+        await self._unprotect(gang, mode)
         if gang.object is None or gang.terms is None:
             if not await self._make(gang, mode):
                 self._tell_held(gang)
@@ -198,6 +206,20 @@ class PodGroups:
                 raise
         # What this changes is looked at in turn; the members hear of it when nothing changes any more.
         self._work.add_after(key, SESSION)
+
+    async def _unprotect(self, gang: Gang, mode: GangMode) -> None:
+        """Let a PodGroup that is being deleted go when nobody uses it any more."""
+        metadata = gang.object["metadata"] if gang.object is not None else {}
+        finalizers = metadata.get("finalizers") or []
+        if metadata.get("deletionTimestamp") is None or PROTECTION not in finalizers or gang.in_use:
+            return
+        rest = [one for one in finalizers if one != PROTECTION]
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": rest}}
+        try:
+            await self._client.patch(mode.resource, gang.key.name, gang.key.namespace, patch)
+        except ApiError as error:
+            if not error.not_found:
+                raise
 
     def _tell_held(self, gang: Gang) -> None:
         """Tell the members of a group that cannot be tried why they wait."""

@@ -47,7 +47,10 @@ log = logging.getLogger(__name__)
 
 
 class PodScheduler:
-    """Places the pods whose `schedulerName` is one of `names`, until cancelled."""
+    """Places the pods whose `schedulerName` is one of `names`, until cancelled.
+
+    With `native_groups` the PodGroups of Kubernetes itself are heeded too, which are not served by default.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class PodScheduler:
         rng: random.Random,
         *,
         names: Iterable[str] = SCHEDULERS,
+        native_groups: bool = False,
     ) -> None:
         self._names = frozenset(names)
         self._clock = clock
@@ -98,6 +102,7 @@ class PodScheduler:
             self._reports,
             self._on_group,
             self._on_group_queue,
+            native=native_groups,
         )
 
     async def run(self) -> None:
