@@ -68,12 +68,11 @@ def isolate() -> Isolation:
         linux.unshare(linux.CLONE_NEWPID)
     except OSError:
         # Nobody special here; in a user namespace of one's own one is.
-        try:
-            linux.become_root()
-        except OSError as error:
-            why = f"user namespaces: {error.strerror or error}"
-        else:
-            why = _enter(linux.CLONE_NEWPID, "process namespaces")
+        why = linux.why_not_root()
+        if why:
+            return Isolation(why, why, why)
+        linux.become_root()
+        why = _enter(linux.CLONE_NEWPID, "process namespaces")
     return Isolation(
         why,
         _enter(linux.CLONE_NEWNS, "mount namespaces"),

@@ -88,6 +88,24 @@ def become_root() -> None:
     Path("/proc/self/gid_map").write_text(f"0 {group} 1")
 
 
+def why_not_root() -> str:
+    """Why `become_root` would fail, if it would. It is tried by another process: it fails for good."""
+    told, telling = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become_root()
+        except OSError as error:
+            os.write(telling, f"user namespaces: {error.strerror or error}".encode())
+        finally:
+            os._exit(0)
+    os.close(telling)
+    with os.fdopen(told, "rb") as pipe:
+        why = pipe.read().decode()
+    os.waitpid(pid, 0)
+    return why
+
+
 def make_place(target: str, stage: str, *, directory: bool) -> None:
     """See to it that something can be mounted at `target`, without a change to the machine's files.
 
