@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -26,15 +27,16 @@ kind: Configuration
 health: {healthProbeBindAddress: "127.0.0.1:0"}
 metrics: {bindAddress: "127.0.0.1:0"}
 webhook: {host: 127.0.0.1, port: 0}
+visibilityServer: {bindAddress: 127.0.0.1, bindPort: 0}
 """
 
 
 class ManagerProcess:
     """One `pykueue manager`, its log read line by line."""
 
-    def __init__(self, folder: Path, up: Up, *options: str) -> None:
+    def __init__(self, folder: Path, up: Up, *options: str, more: str = "") -> None:
         config = folder / "config.yaml"
-        config.write_text(CONFIGURATION)
+        config.write_text(CONFIGURATION + more)
         command = [sys.executable, "-m", "pykueue.cli.main", "manager", "--kubeconfig", str(up.kubeconfig)]
         self.process = subprocess.Popen(
             [*command, "--config", str(config), *options], stderr=subprocess.PIPE, text=True
@@ -52,6 +54,10 @@ class ManagerProcess:
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(how)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Wait for its end; the exit code."""
         _, rest = self.process.communicate(timeout=PATIENCE)
         self.lines.extend(json.loads(line) for line in rest.splitlines())
         return self.process.returncode
@@ -61,10 +67,10 @@ class ManagerProcess:
 def managers(tmp_path: Path) -> Iterator[Callable[..., ManagerProcess]]:
     started: list[ManagerProcess] = []
 
-    def start(up: Up, *options: str) -> ManagerProcess:
+    def start(up: Up, *options: str, more: str = "") -> ManagerProcess:
         folder = tmp_path / f"manager{len(started)}"
         folder.mkdir()
-        started.append(ManagerProcess(folder, up, *options))
+        started.append(ManagerProcess(folder, up, *options, more=more))
         return started[-1]
 
     yield start
@@ -115,6 +121,17 @@ def test_a_second_signal_ends_it_at_once(
     found.process.send_signal(signal.SIGTERM)
     found.until("stopping")
     assert found.stop() == 1
+
+
+def test_an_address_that_is_taken_ends_it_with_a_line_in_the_log(
+    start_up: Callable[..., Up], managers: Callable[..., ManagerProcess]
+) -> None:
+    up = start_up("--only", "apiserver", "--in-memory")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        found = managers(up, more=f"pprofBindAddress: 127.0.0.1:{port}\n")
+        assert "address already in use" in found.until("; ending")["msg"]
+        assert found.ended() == 1
 
 
 def test_a_manager_that_cannot_reach_its_cluster_says_so_and_goes_on_trying(

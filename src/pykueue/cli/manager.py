@@ -95,17 +95,20 @@ def manager(
     try:
         gates = parse_flag(feature_gates) if feature_gates else None
         configuration = load_configuration(config, gates, namespace=own_namespace())
-        if print_config:
-            click.echo(render(configuration), nl=False)
-        else:
-            collect_less_often()
-            uvloop.run(run(kubeconfig, configuration))
-    except (
-        CacheSyncError,
-        ConfigurationError,
-        ConfigError,
-        LeadershipLost,
-        OSError,
-        ValueError,
-    ) as error:
+    except (ConfigurationError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
+    if print_config:
+        click.echo(render(configuration), nl=False)
+        return
+    collect_less_often()
+    try:
+        uvloop.run(run(kubeconfig, configuration))
+    except ConfigError as error:
+        raise click.ClickException(str(error)) from None
+    except (CacheSyncError, LeadershipLost, OSError) as error:
+        # What ends a process that has begun to log is for those who read its log.
+        log.error("%s; ending", error)
+        raise SystemExit(1) from None
+    except Exception:
+        log.critical("unexpected error; ending", exc_info=True)
+        raise SystemExit(1) from None
