@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,7 +23,7 @@ from pykueue.kube.transport import Transport
 from .certificates import ManagedCertificates, MountedCertificates
 from .configuration import Configuration
 from .install_names import InstallNames
-from .manager import Manager
+from .manager import QUEUED, Manager
 from .serving import Serving, ServingTls
 
 log = logging.getLogger(__name__)
@@ -135,6 +135,8 @@ class Replica:
         Raises LeadershipLost when another replica took over, CacheSyncError when the cluster cannot be read,
         and OSError when an address cannot be bound.
         """
+        for text in without_effect(self.configuration):
+            log.warning("configuration: %s", text)
         await self._ensure_namespace()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -187,6 +189,17 @@ class Replica:
                 await self.client.create(NAMESPACES, namespace)
             except (ApiError, ConnectionError, TimeoutError) as refused:
                 log.warning("namespace %s does not exist: %s", name, refused)
+
+
+def without_effect(configuration: Configuration) -> Iterator[str]:
+    """What a valid configuration asks for and does not get from this version."""
+    for index, name in enumerate(configuration.integrations.frameworks):
+        if name not in QUEUED:
+            yield f"integrations.frameworks[{index}]: {name} is not queued by this version"
+    if configuration.resources.device_class_mappings:
+        yield "resources.deviceClassMappings: claims of devices are not counted by this version"
+    if configuration.multi_kueue.cluster_profile is not None:
+        yield "multiKueue.clusterProfile: no workload is sent to another cluster by this version"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,0 +1,125 @@
+"""A replica as a whole: what it says at the start, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from manager_replica import Running, configured, with_replica
+
+from pykueue.api.crds import crds
+from pykueue.clock import Clock, run_virtual
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.kube.client import Client
+from pykueue.kube.draining import DrainingTransport
+from pykueue.kube.resources import LEASES, NAMESPACES
+from pykueue.kube.transport import Request
+from pykueue.manager.replica import CacheSyncError, Replica, without_effect
+
+
+def test_what_has_no_effect_is_named() -> None:
+    found = list(
+        without_effect(
+            configured(
+                "integrations: {frameworks: [batch/job, ray.io/rayjob]}\n"
+                "resources: {deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}]}\n"
+            )
+        )
+    )
+    assert found == [
+        "integrations.frameworks[1]: ray.io/rayjob is not queued by this version",
+        "resources.deviceClassMappings: claims of devices are not counted by this version",
+    ]
+    assert list(without_effect(configured())) == []
+
+
+def test_the_namespace_is_made_where_there_is_none() -> None:
+    async def test(r: Running) -> None:
+        assert await r.client.get(NAMESPACES, "kueue-system")
+
+    with_replica(test)
+
+
+def test_a_cluster_that_cannot_be_read_in_time_ends_the_replica() -> None:
+    async def main(clock: Clock) -> None:
+        # Without its kinds the cluster cannot be read.
+        server = Server(MemoryStore(), clock, random.Random(1))
+        await server.start()
+        text = "controller: {cacheSyncTimeout: 40s}\n"
+        replica = Replica(server.transport(), configured(text), clock, random.Random(1))
+        with pytest.raises(CacheSyncError, match="within 40 s"):
+            await replica.run()
+        assert asyncio.get_running_loop().time() == pytest.approx(40, abs=1)
+        await server.stop()
+
+    run_virtual(main)
+
+
+def test_the_lease_is_free_when_a_replica_has_ended_in_order() -> None:
+    async def main(clock: Clock) -> None:
+        server = Server(MemoryStore(), clock, random.Random(1))
+        await server.start()
+        await server.install_crds(crds())
+        text = "leaderElection: {leaderElect: true}\n"
+        replica = Replica(server.transport(), configured(text), clock, random.Random(1))
+        running = asyncio.create_task(replica.run())
+        await clock.sleep(5)
+        assert replica.leads
+        scrape = replica.manager.metrics.text().decode()
+        assert 'leader_election_master_status{name="c1f6bfd2.kueue.x-k8s.io"} 1.0' in scrape
+        replica.dump()
+        replica.stop()
+        await running
+        lease = await Client(server.transport()).get(LEASES, "c1f6bfd2.kueue.x-k8s.io", "kueue-system")
+        assert lease["spec"]["holderIdentity"] == ""
+        assert not replica.leads
+        await server.stop()
+
+    run_virtual(main)
+
+
+def test_writes_that_began_come_back_and_no_other_begins() -> None:
+    async def main(clock: Clock) -> None:
+        done: list[str] = []
+
+        class Slow:
+            async def call(self, request: Request) -> Any:
+                await clock.sleep(1)
+                done.append(request.path)
+
+        transport = DrainingTransport(Slow())  # type: ignore[arg-type]
+        first = asyncio.create_task(transport.call(Request("PATCH", "/first")))
+        await clock.sleep(0.5)
+        draining = asyncio.create_task(transport.drain(3))
+        await clock.sleep(0)
+        second = asyncio.create_task(transport.call(Request("PATCH", "/second")))
+        await transport.call(Request("GET", "/read"))
+        assert await draining
+        await first
+        await clock.sleep(10)
+        assert sorted(done) == ["/first", "/read"]
+        assert not second.done()
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+
+    run_virtual(main)
+
+
+def test_a_write_that_hangs_is_not_waited_for_longer_than_told() -> None:
+    async def main(clock: Clock) -> None:
+        class Never:
+            async def call(self, request: Request) -> Any:
+                await asyncio.get_running_loop().create_future()
+
+        transport = DrainingTransport(Never())  # type: ignore[arg-type]
+        write = asyncio.create_task(transport.call(Request("POST", "/x")))
+        await clock.sleep(0)
+        assert await transport.drain(3) is False
+        assert asyncio.get_running_loop().time() == 3
+        write.cancel()
+        await asyncio.gather(write, return_exceptions=True)
+
+    run_virtual(main)
