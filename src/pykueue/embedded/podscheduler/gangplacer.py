@@ -7,7 +7,7 @@ get what it needs; nothing of an attempt that failed is left, and no other pod c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pykueue.embedded.podscheduler.cluster import Cluster
@@ -172,14 +172,12 @@ def _in_order(gang: Gang) -> list[PodInfo]:
     return first + rest
 
 
-def _enough(gang: Gang, placed: Iterable[PodInfo]) -> bool:
+def _enough(gang: Gang, placed: Sequence[PodInfo]) -> bool:
     """Whether the group's minimums are met with these members."""
     assert gang.terms is not None
-    placed = list(placed)
     if gang.ready + len(placed) < gang.terms.min_member:
         return False
-    by_task = gang.lacking_by_task()
-    if not by_task:
+    if not gang.terms.min_task_member:
         return True
     there = Counter(gang.task_of(pod.uid) for pod in placed)
-    return all(there[task] >= count for task, count in by_task.items())
+    return all(there[task] >= count for task, count in gang.lacking_by_task().items())

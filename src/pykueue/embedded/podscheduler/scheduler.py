@@ -20,7 +20,7 @@ from pykueue.clock import Clock
 from pykueue.embedded.kinds.podspec import DEFAULT_SCHEDULER
 from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
 from pykueue.embedded.podscheduler.gangplacer import GangPlaced, GangPlacer
-from pykueue.embedded.podscheduler.gangs import HELD, PLACED, WAITING, Gang, Gangs, state_of
+from pykueue.embedded.podscheduler.gangs import HELD, PLACED, WAITING, Gang, Gangs, Terms, state_of
 from pykueue.embedded.podscheduler.modes import SCHEDULERS
 from pykueue.embedded.podscheduler.placer import Likeness, Placed, Placer, Unplaced, placed_at
 from pykueue.embedded.podscheduler.podgroups import Membership, PodGroups
@@ -311,8 +311,9 @@ class PodScheduler:
         """Room is made for the member; the group may wait for it as long as its terms say."""
         self._placer.nominate(pod, node)
         if not gang.promised:
-            patience = gang.terms.patience if gang.terms is not None else 0.0
-            gang.deadline = self._now() + patience
+            # After a restart the pods may be read before their group.
+            terms = gang.terms or Terms(0)
+            gang.deadline = self._now() + terms.patience
         gang.promised[pod.uid] = node
         self._holding[gang.uid] = gang
 
