@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 Message = dict[str, Any]
 
+#: The agent's program; two file descriptors follow.
+PROGRAM = (sys.executable, "-m", "pykueue.embedded.nodes.processes.agent")
 _CHUNK = 256 * 1024
 
 
@@ -77,9 +79,7 @@ class Link:
         with theirs, their_descriptors:
             fds = (theirs.fileno(), their_descriptors.fileno())
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "pykueue.embedded.nodes.processes.agent",
+                *PROGRAM,
                 *map(str, fds),
                 pass_fds=fds,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import tempfile
@@ -95,8 +96,14 @@ def why_not_root() -> str:
     if pid == 0:
         try:
             become_root()
+            # Some systems let anybody have a namespace, and be nobody in it.
+            unshare(CLONE_NEWNS)
+            mount(None, "/", None, MS_REC | MS_SLAVE)
         except OSError as error:
-            os.write(telling, f"user namespaces: {error.strerror or error}".encode())
+            said = (
+                "none are left (user.max_user_namespaces)" if error.errno == errno.ENOSPC else error.strerror
+            )
+            os.write(telling, f"user namespaces: {said or error}".encode())
         finally:
             os._exit(0)
     os.close(telling)
