@@ -150,8 +150,11 @@ class PodGroup:
         return any(map(is_gated, self.pods))
 
     def is_abandoned(self) -> bool:
-        """Whether its user has deleted all of it; what the manager deletes itself it expects back."""
-        return all(map(is_deleting, self.pods)) and not all(map(is_stopped_by_us, self.pods))
+        """Whether its user has deleted the last of it; what the manager deletes itself it expects back."""
+        if not all(map(is_deleting, self.pods)):
+            return False
+        latest = max(map(_deleted_at, self.pods))
+        return not any(is_stopped_by_us(pod) for pod in self.pods if _deleted_at(pod) == latest)
 
     def is_over(self) -> bool:
         """Whether nothing of it goes on or will."""
@@ -224,3 +227,9 @@ class PodGroup:
             ordered = sorted(members, key=lambda pod: (not is_terminal(pod), is_gated(pod), _age(pod)))
             surplus += ordered[sizes.get(name, 0) :]
         return [pod for pod in surplus if not is_deleting(pod)]
+
+
+def _deleted_at(pod: Mapping[str, Any]) -> float:
+    """When its deletion was asked for, in seconds since 1970."""
+    metadata = pod["metadata"]
+    return parse_time(metadata["deletionTimestamp"]) - float(metadata.get("deletionGracePeriodSeconds") or 0)

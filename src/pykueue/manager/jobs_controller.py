@@ -395,7 +395,9 @@ class JobController:
         return await self._set_status(workload, step)
 
     def _released(self, workload: Object) -> Object | None:
-        if not reading.is_evicted(workload) or not reading.has_quota(workload):
+        if reading.is_finished(workload) or not reading.is_evicted(workload):
+            return None
+        if not reading.has_quota(workload):
             return None
         return transitions.released(workload, self._waits, self._clock.time())
 

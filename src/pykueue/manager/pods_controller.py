@@ -97,10 +97,12 @@ class PodController(_PodsController):
         await self._finalize([pod])
 
     def _released(self, workload: Object) -> Object | None:
-        """Without its quota, and not to come back: the pod it stands for does not run again."""
+        """Without its quota, and not to come back where the pod it stands for does not run again."""
         result = super()._released(workload)
-        if result is None:
-            return None
+        found = self._cluster.job_of(workload)
+        pod = None if found is None else found[1]
+        if result is None or (pod is not None and is_gated(pod) and not is_deleting(pod)):
+            return result
         eviction = reading.condition(workload, reading.EVICTED) or {}
         text = "The pod of the workload has been deleted"
         reason = str(eviction.get("reason") or "Evicted")
@@ -114,6 +116,8 @@ class PodGroupController(_PodsController):
         super().__init__(*args, **options)
         self._jobs.add_index(GROUP_INDEX, _group_keys)
         self._conflicts: set[tuple[Key, str]] = set()
+        #: By Workload: the pods that were made its owners.
+        self._owners: dict[str, set[str]] = {}
 
     # What leads to work
 
@@ -129,6 +133,7 @@ class PodGroupController(_PodsController):
             self.controller.queue.add(key)
         if type_ == DELETED:
             self._conflicts.discard((key, workload["metadata"].get("uid", "")))
+            self._owners.pop(workload["metadata"].get("uid", ""), None)
 
     def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
         for pod in self._jobs.by_index("priorityClass", new["metadata"]["name"]) if new is not None else ():
@@ -165,9 +170,9 @@ class PodGroupController(_PodsController):
             return
         group = PodGroup.of(pods, self._gates["FastQuotaReleaseInPodIntegration"])
         gone = workload is None or bool(workload["metadata"].get("deletionTimestamp"))
-        if group.is_abandoned() or (gone and group.is_over()):
+        if group.is_abandoned() or (gone and group.is_over() and await self._has_stopped(group)):
             await self._finalize(pods)
-            if workload is not None and gone:
+            if workload is not None and gone and await self._has_stopped(group):
                 await self._drop_finalizer(workload)
         elif workload is None:
             await self._without(group)
@@ -237,7 +242,7 @@ class PodGroupController(_PodsController):
     async def _deleted(self, group: PodGroup, workload: Object) -> None:
         """Somebody deletes the Workload: all pods go with it, those that wait too."""
         await self._stop_group(group, "Workload is deleted", waiting=True)
-        if not group.is_active(self._clock.time()):
+        if await self._has_stopped(group):
             await self._drop_finalizer(workload)
 
     async def _bring_on(self, group: PodGroup, workload: Object) -> None:
@@ -253,7 +258,7 @@ class PodGroupController(_PodsController):
         workload = await self._noted(group, workload) or workload
         if reading.is_evicted(workload) and reading.has_quota(workload):
             await self._stop_group(group, eviction_text(workload))
-            if not group.is_active(self._clock.time()):
+            if await self._has_stopped(group):
                 await self._set_status(workload, self._released)
         elif reading.is_admitted(workload):
             await self._let_start(group, workload)
@@ -265,14 +270,22 @@ class PodGroupController(_PodsController):
         known = get(workload, "metadata", "ownerReferences") or []
         uids = {one.get("uid") for one in known}
         new = [pod for pod in group.pods if pod["metadata"]["uid"] not in uids and not is_deleting(pod)]
+        added = self._owners.setdefault(workload["metadata"]["uid"], set())
+        # An owner that is none any more was dropped because its pod is gone; the cache may not know yet.
+        new = [pod for pod in new if pod["metadata"]["uid"] not in added or await self._exists(pod)]
         if not new:
             return workload
+        added |= {pod["metadata"]["uid"] for pod in new}
         references = [*known, *map(pod_owner, new)]
         desired = replaced(workload, ("metadata", "ownerReferences"), references)
         result = await self._writer.change(self._cluster.workloads, workload, desired)
         listed = ", ".join(pod["metadata"]["name"] for pod in new)
         self._recorder.event(result, NORMAL, "OwnerReferencesAdded", f"Added owner references of: {listed}")
         return result
+
+    async def _exists(self, pod: Object) -> bool:
+        stored = await self._writer.reread(self._jobs, key_of(pod))
+        return stored is not None and stored["metadata"]["uid"] == pod["metadata"]["uid"]
 
     async def _remove(self, pod: Object) -> None:
         await self._finalize([pod])
@@ -322,6 +335,21 @@ class PodGroupController(_PodsController):
         for pod, started in zip(waiting, desired, strict=True):
             await self._writer.change(self._jobs, pod, started)
             self._recorder.event(pod, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
+
+    async def _has_stopped(self, group: PodGroup) -> bool:
+        """Whether none of its pods runs.
+
+        The server is asked, not the cache: quota is given away on the strength of it.
+        """
+        now = self._clock.time()
+        if group.is_active(now):
+            return False
+        pods = [
+            pod if is_terminal(pod) else await self._writer.reread(self._jobs, key_of(pod))
+            for pod in group.pods
+        ]
+        left = [pod for pod in pods if pod is not None]
+        return not left or not PodGroup.of(left, group.fast_release).is_active(now)
 
     async def _stop_group(self, group: PodGroup, why: str, waiting: bool = False) -> None:
         """Delete the pods that were let go; with `waiting` also those that were not, and those that ended."""

@@ -37,7 +37,7 @@ class PodRules(JobRules):
         if suspending_parent(obj):
             return with_role(gated(obj))
         namespace = str(get(obj, "metadata", "namespace") or "")
-        if not self._alone or not self._lookups.manages_namespace(namespace):
+        if not self._alone or not self._lookups.takes_namespace(namespace):
             return obj
         return super().default(obj)
 

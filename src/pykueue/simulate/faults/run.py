@@ -109,8 +109,11 @@ class _ErrorsHeard(logging.Handler):
         self._trace.violate(f"logged by {record.name}: {record.getMessage()} {error!r}")
 
 
-class _Run:
+class Run:
     """The parts of one run."""
+
+    invariants_class: type[Invariants] = Invariants
+    users_class: type[Users] = Users
 
     def __init__(
         self,
@@ -140,9 +143,9 @@ class _Run:
 
     async def play(self) -> None:
         self.server: Server = await open_server(self._store, self.clock, self._fork())
-        self.invariants = Invariants(self.server, self.clock, self.trace)
+        self.invariants = self.invariants_class(self.server, self.clock, self.trace)
         client = Client(self.server.transport("user"), clock=self.clock)
-        self.users = Users(client, self.clock, self._fork(), self.plan, self.trace)
+        self.users = self.users_class(client, self.clock, self._fork(), self.plan, self.trace)
         self.runner: JobRunner | RealPods
         if self._pods:
             self.runner = RealPods(self.server, self.clock, self._fork())
@@ -364,11 +367,15 @@ async def _unreachable(_: Object) -> Object:
 def play(seed: int, pods: bool = False) -> Report:
     """Play the run of this seed, in virtual time; with `pods`, by the cluster's own controllers and nodes."""
     rng = random.Random(seed)
-    plan = scenario(rng)
+    return play_run(Run, seed, scenario(rng), rng, pods)
+
+
+def play_run(kind: type[Run], seed: int, plan: Scenario, rng: random.Random, pods: bool) -> Report:
+    """Play a scenario; `rng` goes on from where the scenario left it."""
     store = installed_store()
 
-    async def main() -> _Run:
-        run = _Run(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store, pods)
+    async def main() -> Run:
+        run = kind(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store, pods)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, _Loop)
         loop.on_spin = lambda: run.trace.violate("somebody works without end while time stands still")
