@@ -82,10 +82,12 @@ class JobController:
         self._plane.call("PUT", path, {**found, "status": status})
 
     def finish(self, name: str) -> None:
-        """All its pods succeed."""
+        """All its pods, once there are any, succeed."""
 
         def write() -> bool:
             found = self._plane.call("GET", f"/apis/batch/v1/namespaces/default/jobs/{name}")
+            if not found.get("status", {}).get("startTime"):
+                return False
             pods, at = found["spec"]["parallelism"], now()
             conditions = [
                 {"type": one, "status": "True", "lastTransitionTime": at, "lastProbeTime": at}

@@ -126,6 +126,11 @@ def private(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
+def now() -> str:
+    """The time as the API server writes it in its audit log."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 class Process:
     """A program with its output in a file, that can be killed and started again."""
 
@@ -194,6 +199,8 @@ class Plane:
         policy = folder / "audit.yaml"
         policy.write_text(yaml.safe_dump(_AUDIT_POLICY))
         self.audit_log = folder / "audit.log"
+        #: When it was away, from the kill until it was ready again.
+        self._away: list[tuple[str, str]] = []
         self.etcd_url = f"http://127.0.0.1:{free_port()}"
         peer_url = f"http://127.0.0.1:{free_port()}"
         self.etcd = Process(
@@ -253,6 +260,14 @@ class Plane:
         self.apiserver.start()
         self.wait_ready()
 
+    def restart(self, process: Process) -> None:
+        """Kill one of the two and start it again."""
+        begun = now()
+        process.kill()
+        process.start()
+        self.wait_ready()
+        self._away.append((begun, now()))
+
     def wait_ready(self) -> None:
         until(self._is_ready, "kube-apiserver ready")
 
@@ -270,8 +285,12 @@ class Plane:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
         request.method = method
-        with urllib.request.urlopen(request, timeout=PATIENCE, context=self._context) as answer:
-            return json.load(answer)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE, context=self._context) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            error.msg = error.read().decode(errors="replace")
+            raise
 
     def stop(self) -> None:
         self.apiserver.kill()
@@ -300,14 +319,19 @@ class Plane:
         return file
 
     def requests_of(self, user: str) -> list[dict[str, Any]]:
-        """The audit records of a user's requests."""
+        """The audit records of a user's requests.
+
+        Those while it was starting are left out: it refuses until it has read its roles.
+        """
         records = []
         for line in self.audit_log.read_text().splitlines():
             try:
                 record = json.loads(line)
             except ValueError:
                 continue  # the line is being written
-            if record["user"].get("username") == user:
+            at = record["requestReceivedTimestamp"]
+            starting = any(begun <= at <= ready for begun, ready in self._away)
+            if record["user"].get("username") == user and not starting:
                 records.append(record)
         return records
 

@@ -95,9 +95,7 @@ def test_work_goes_on_after_the_api_server_was_away(running: Installation, jobs:
     queues.submit("away-first")
     queues.wait_running("away-first")
     queues.submit("away-second")
-    plane.apiserver.kill()
-    plane.apiserver.start()
-    plane.wait_ready()
+    plane.restart(plane.apiserver)
     running.keep()
     jobs.finish("away-first")
     until(lambda: queues.admitted() == {"away-second"}, "the next one", patience=120)
@@ -111,9 +109,7 @@ def test_work_goes_on_after_the_store_was_away(running: Installation, jobs: JobC
     queues.submit("store-first")
     queues.wait_running("store-first")
     queues.submit("store-second")
-    plane.etcd.kill()
-    plane.etcd.start()
-    plane.wait_ready()
+    plane.restart(plane.etcd)
     running.keep()
     jobs.finish("store-first")
     until(lambda: queues.admitted() == {"store-second"}, "the next one", patience=120)
@@ -151,7 +147,7 @@ class _Asking:
             try:
                 self._plane.call("POST", "/apis/kueue.x-k8s.io/v1beta2/clusterqueues?dryRun=All", queue)
             except urllib.error.HTTPError as error:
-                self.refusals.append(error.read().decode())
+                self.refusals.append(str(error))
 
 
 def test_a_certificate_is_renewed_while_it_is_used(running: Installation) -> None:

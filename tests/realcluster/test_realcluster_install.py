@@ -29,10 +29,13 @@ def test_everything_is_applied(installed: Installation) -> None:
 
 
 def test_applying_again_changes_nothing(installed: Installation, kubectl: Kubectl) -> None:
-    before = {crd["metadata"]["name"]: crd["metadata"]["resourceVersion"] for crd in kubectl.list("crds")}
-    kubectl("apply", "--server-side", "-f", "-", stdin=rendered())
-    after = {crd["metadata"]["name"]: crd["metadata"]["resourceVersion"] for crd in kubectl.list("crds")}
-    assert before == after
+    def apply() -> dict[str, str]:
+        kubectl("apply", "--server-side", "-f", "-", stdin=rendered())
+        kinds = "crds,mutatingwebhookconfigurations,validatingwebhookconfigurations,clusterroles,deployments"
+        found = kubectl.list(kinds, "-A", "-l", "app.kubernetes.io/name=kueue")
+        return {obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"] for obj in found}
+
+    assert apply() == apply()
 
 
 def test_the_kinds_are_established(installed: Installation, kubectl: Kubectl) -> None:
