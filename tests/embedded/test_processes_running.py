@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -175,4 +176,35 @@ def commands(text):
             continue
         if entry.name.isdigit() and text in line:
             found.append(line)
+    return found
+
+
+def test_an_agent_that_dies_is_started_again_and_its_containers_too():
+    async def story(stage):
+        await stage.create(shell("steady", "sleep 1000", policy="Always"))
+        await stage.ready("steady")
+        (agent,) = children_of(os.getpid(), "processes.agent")
+        os.kill(agent, signal.SIGKILL)
+        found = await stage.until(
+            "steady",
+            lambda found: (
+                found["status"]["containerStatuses"][0]["restartCount"] == 1 and state(found)[0] == "running"
+            ),
+        )
+        assert found["status"]["containerStatuses"][0]["lastState"]["terminated"]["reason"] == "Unknown"
+
+    play(story)
+
+
+def children_of(parent, text):
+    """The processes of a parent whose command line contains a text."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().decode()
+            after = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if text in line and int(after[1]) == parent:
+            found.append(int(entry.name))
     return found
