@@ -6,7 +6,7 @@ import asyncio
 import base64
 import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.resources import SECRETS
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, parse
-from pykueue.manager.replica import Replica
+from pykueue.manager.replica import Component, Replica
 
 Object = dict[str, Any]
 
@@ -84,9 +84,11 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    text: str = "", wrap: Callable[[Transport], Transport] | None = None
+    text: str = "",
+    wrap: Callable[[Transport], Transport] | None = None,
+    servers: Sequence[Callable[[Replica], Component]] = (),
 ) -> AsyncIterator[Running]:
-    """A replica that serves; `wrap` goes between it and the API server."""
+    """A replica that serves; `wrap` goes between it and the API server, `servers` are served beside."""
     clock = Clock()
     server = Server(MemoryStore(), clock, random.Random(1))
     await server.start()
@@ -96,7 +98,7 @@ async def running(
     transport: Transport = server.transport()
     if wrap is not None:
         transport = wrap(transport)
-    replica = Replica(transport, configured(text), clock, random.Random(1))
+    replica = Replica(transport, configured(text), clock, random.Random(1), servers)
     task = asyncio.create_task(replica.run())
     started = asyncio.create_task(replica.serving.started.wait())
     try:

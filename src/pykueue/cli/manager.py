@@ -22,12 +22,13 @@ from pykueue.manager.configuration import Configuration, ConfigurationError, ren
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.configuration.gates import parse_flag
 from pykueue.manager.replica import CacheSyncError, Component, Replica
+from pykueue.web.visibility.server import VisibilityServer
 
 #: Where a pod finds the namespace it runs in.
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 #: What else is served by the process, each made from the replica it answers for.
-SERVERS: tuple[Callable[[Replica], Component], ...] = ()
+SERVERS: tuple[Callable[[Replica], Component], ...] = (VisibilityServer,)
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,156 @@
+"""The visibility API of `pykueue manager`: an HTTPS server behind a cluster's aggregation layer.
+
+Every replica answers, leading or not: all of them know the queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from pykueue.kube.errors import ApiError
+from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
+from pykueue.manager.replica import Replica
+from pykueue.manager.serving.access import Access
+from pykueue.manager.serving.listener import Listener, refusal
+
+from .api import VERSIONS, VisibilityApi, group_versions
+from .embedded import GATE
+from .proxy import FrontProxy
+from .summaries import Summaries
+
+log = logging.getLogger(__name__)
+
+#: Seconds for which a verdict is believed: as short as aggregated servers keep theirs.
+VERDICT_TIME = 10.0
+
+#: What anybody may ask: whether the server is there.
+_OPEN = ("/healthz", "/livez", "/readyz")
+
+
+class VisibilityServer:
+    """One replica's server, on the configured address, with the replica's certificate."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._api = VisibilityApi(Summaries(replica.manager))
+        self._access = Access(replica.client, VERDICT_TIME, VERDICT_TIME)
+        self._tls = replica.tls.asking_clients()
+        self._proxy = FrontProxy(replica.client, replica.clock, self._tls)
+        self.port = 0
+        #: Set once it can be asked.
+        self.started = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until cancelled; not at all without the feature gate.
+
+        Raises OSError for an address that cannot be bound.
+        """
+        configuration = self._replica.configuration
+        if not configuration.gates[GATE]:
+            return
+        where = configuration.visibility_server
+        await self._tls.ready.wait()
+        await self._proxy.refresh()
+        listener = Listener({"/{path:.*}": self._handle})
+        try:
+            await listener.open(where.bind_address, where.bind_port, self._tls.context)
+            self.port = listener.port
+            self.started.set()
+            log.info("serving: visibility on %d", self.port)
+            await self._proxy.run()
+        finally:
+            await listener.close()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path.rstrip("/") in _OPEN:
+            return web.Response(text="ok")
+        try:
+            user = self._proxy.user_of(request) or await self._access.user_of(request)
+            if user is None:
+                return refusal(401, "Unauthorized")
+            attributes, text = _asked(request.path)
+            if not await self._access.lets(user, attributes):
+                return refusal(403, f'forbidden: User "{user.get("username")}" cannot get {text}')
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            return refusal(503, f"who asks cannot be found out: {error}")
+        try:
+            document = await self._document(request.path, request.query)
+        except ApiError as error:
+            return _status(error)
+        return web.Response(body=orjson.dumps(document), content_type="application/json")
+
+    async def _document(self, path: str, query: Mapping[str, str]) -> Any:
+        parts = path.strip("/").split("/")
+        match parts:
+            case ["apis"]:
+                return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group_versions()]}
+            case ["apis", group] if group == GROUP:
+                return {"kind": "APIGroup", "apiVersion": "v1", **group_versions()}
+            case ["apis", group, version] if group == GROUP and version in VERSIONS:
+                return {
+                    "kind": "APIResourceList",
+                    "apiVersion": "v1",
+                    "groupVersion": f"{GROUP}/{version}",
+                    "resources": self._api.resources(version),
+                }
+            case ["openapi", "v2"]:
+                return {
+                    "swagger": "2.0",
+                    "info": {"title": "pykueue visibility", "version": "v1"},
+                    "paths": {},
+                }
+            case ["openapi", "v3"]:
+                paths = [f"apis/{GROUP}/{version}" for version in VERSIONS]
+                return {"paths": {one: {"serverRelativeURL": f"/openapi/v3/{one}"} for one in paths}}
+            case ["openapi", "v3", "apis", group, version] if group == GROUP and version in VERSIONS:
+                return self._api.openapi(version)
+            case ["apis", group, version, _, *_] if group == GROUP and version in VERSIONS:
+                return await self._api.answer("GET", path, query)
+        raise ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def _asked(path: str) -> tuple[dict[str, Any], str]:
+    """What a request at a path does, as attributes of a SubjectAccessReview and in words."""
+    parts = path.strip("/").split("/")
+    if len(parts) < 4 or parts[0] != "apis":
+        return {"nonResourceAttributes": {"path": path, "verb": "get"}}, f'path "{path}"'
+    group, version, rest = parts[1], parts[2], parts[3:]
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2:
+        namespace, rest = rest[1], rest[2:]
+    subresource = "/".join(rest[2:])
+    attributes = {
+        "group": group,
+        "version": version,
+        "resource": rest[0],
+        "subresource": subresource,
+        "namespace": namespace,
+        "name": rest[1] if len(rest) > 1 else "",
+        "verb": "get",
+    }
+    resource = f"{rest[0]}/{subresource}" if subresource else rest[0]
+    text = f'resource "{resource}" in API group "{group}"'
+    return {"resourceAttributes": attributes}, f'{text} in the namespace "{namespace}"' if namespace else text
+
+
+def _status(error: ApiError) -> web.Response:
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+        "reason": error.reason,
+        "details": error.details,
+        "code": error.code,
+    }
+    headers = {} if error.retry_after is None else {"Retry-After": str(int(error.retry_after))}
+    return web.Response(
+        status=error.code, body=orjson.dumps(status), content_type="application/json", headers=headers
+    )
