@@ -284,6 +284,21 @@ def test_budgets_that_make_no_sense_are_refused(spec, message):
     play(story, pools=TWO)
 
 
+def test_an_eviction_of_another_pod_of_that_name_costs_the_budget_nothing():
+    async def story(stage):
+        await stage.create(web("p"))
+        await budget(stage, minAvailable=0)
+        await stage.until(10)
+        with pytest.raises(ApiError) as caught:
+            await evict(stage, "p", preconditions={"uid": "another"})
+        assert caught.value.conflict
+        await stage.until(12)
+        assert await counts(stage) == (1, 0, 1, 1)
+        assert "disruptedPods" not in await status(stage)
+
+    play(story, pools=TWO, parts=ALL)
+
+
 def test_an_eviction_may_be_tried_without_consequences():
     async def story(stage):
         await stage.create(web("p"))

@@ -48,7 +48,7 @@ class Deletion:
         storage = endpoint.storage
         namespace, name = current.key
         old = current.object
-        self._check_preconditions(endpoint, options, old)
+        self.check_preconditions(endpoint, options, old)
         refusal = storage.kind.refuses_deletion(old)
         if refusal:
             raise forbidden_request(endpoint.group, endpoint.plural, name, refusal)
@@ -87,7 +87,8 @@ class Deletion:
         meta = old["metadata"]
         return Answer(200, None, success(endpoint.group, endpoint.plural, meta["name"], meta["uid"]))
 
-    def _check_preconditions(self, endpoint: Endpoint, options: DeleteOptions, old: Object) -> None:
+    def check_preconditions(self, endpoint: Endpoint, options: DeleteOptions, old: Object) -> None:
+        """Raises ApiError (409) when the object is not the one that is meant."""
         meta = old["metadata"]
         faults = []
         if options.uid and options.uid != meta["uid"]:

@@ -57,6 +57,7 @@ class Evictions:
         if record is None:
             raise not_found("", "pods", target.name)
         pod = record.object
+        self._deletion.check_preconditions(call.endpoint, options, pod)
         finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         leaving = bool(pod["metadata"].get("deletionTimestamp"))
         if not finished and not leaving:

@@ -81,7 +81,8 @@ class TaintEviction:
         found = _evicting(node)
         where = f"Pod {metadata['namespace']}/{metadata['name']}"
         if metadata.get("deletionTimestamp") or not found:
-            if self._since.pop(uid, None) is not None and not metadata.get("deletionTimestamp"):
+            planned = self._since.pop(uid, None) is not None
+            if planned and node is not None and not metadata.get("deletionTimestamp"):
                 self._events.event(pod, NORMAL, EVENT, f"Cancelling deletion of {where}")
             return None
         seconds = _tolerated(pod, [one for one, _ in found])
