@@ -21,7 +21,7 @@ from pykueue.jobs.pod import (
     suspending_parent,
     ungated,
 )
-from pykueue.jobs.podgroup import GroupError, PodGroup, role
+from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, role
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.events import NORMAL, WARNING
 from pykueue.kube.informer import DELETED
@@ -169,14 +169,13 @@ class PodGroupController(_PodsController):
         if not self._cluster.manages_namespace(key[0]) or not self._queues_alone(pods[0]):
             return
         group = PodGroup.of(pods, self._gates["FastQuotaReleaseInPodIntegration"])
-        gone = workload is None or bool(workload["metadata"].get("deletionTimestamp"))
-        if group.is_abandoned() or (gone and group.is_over() and await self._has_stopped(group)):
-            await self._finalize(pods)
-            if workload is not None and gone and await self._has_stopped(group):
-                await self._drop_finalizer(workload)
-        elif workload is None:
+        if workload is None:
             await self._without(group)
-        elif gone:
+        elif group.is_abandoned():
+            await self._finalize(pods)
+            if workload["metadata"].get("deletionTimestamp") and await self._has_stopped(group):
+                await self._drop_finalizer(workload)
+        elif workload["metadata"].get("deletionTimestamp"):
             await self._deleted(group, workload)
         elif reading.is_finished(workload):
             await self._finalize(pods)
@@ -202,6 +201,11 @@ class PodGroupController(_PodsController):
     # Without a Workload
 
     async def _without(self, group: PodGroup) -> None:
+        if group.is_abandoned() or group.is_over():
+            await self._finalize(group.pods)
+            return
+        # What ended with an earlier Workload of the group is no part of the next.
+        await self._finalize(pod for pod in group.pods if is_deleting(pod) and has_ended(pod))
         if group.started() and not group.is_suspended():
             await self._stop_group(group, "No matching Workload")
             return
@@ -240,9 +244,10 @@ class PodGroupController(_PodsController):
     # With its Workload
 
     async def _deleted(self, group: PodGroup, workload: Object) -> None:
-        """Somebody deletes the Workload: all pods go with it, those that wait too."""
+        """Somebody deletes the Workload: all pods go with it, those that wait or have ended too."""
         await self._stop_group(group, "Workload is deleted", waiting=True)
         if await self._has_stopped(group):
+            await self._finalize(pod for pod in group.pods if is_deleting(pod))
             await self._drop_finalizer(workload)
 
     async def _bring_on(self, group: PodGroup, workload: Object) -> None:
