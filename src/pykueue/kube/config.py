@@ -6,10 +6,11 @@ imported only here, only when needed, and let go of afterwards: its models take 
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
-import ssl
+import ssl as tls
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,11 +56,12 @@ async def load(
         else:
             found = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
             authorization = await _from_files(settings, found, context, clock or Clock())
+        host = str(settings.host)
+        ssl = tls_context(settings) if host.startswith("https") else None
     options: dict[str, Any] = {} if max_concurrent is None else {"max_concurrent": max_concurrent}
-    host = str(settings.host)
     return HttpTransport(
         host,
-        ssl=tls_context(settings) if host.startswith("https") else None,
+        ssl=ssl,
         authorization=authorization,
         server_name=settings.tls_server_name,
         proxy=settings.proxy,
@@ -70,29 +72,33 @@ async def load(
 
 @contextmanager
 def _borrowed_library() -> Iterator[None]:
-    """Leave no module of the library behind that was not there before: who wants it imports it anew.
+    """Leave nothing of the library behind that was not there before: who wants it imports it anew.
 
-    What renews credentials keeps what it needs of it.
+    What renews credentials keeps what it needs. The files it writes keys and certificates to go at once,
+    not when the process ends.
     """
-    before = set(sys.modules)
+    present = "kubernetes_asyncio" in sys.modules
     try:
         yield
     finally:
-        for name in set(sys.modules) - before:
-            if name.partition(".")[0] == "kubernetes_asyncio":
+        if not present:
+            if reader := sys.modules.get("kubernetes_asyncio.config.kube_config"):
+                reader._cleanup_temp_files()
+                atexit.unregister(reader._cleanup_temp_files)
+            for name in [name for name in sys.modules if name.partition(".")[0] == "kubernetes_asyncio"]:
                 del sys.modules[name]
-        gc.collect()
+            gc.collect()
 
 
-def tls_context(settings: Any) -> ssl.SSLContext:
+def tls_context(settings: Any) -> tls.SSLContext:
     """TLS as configured: the cluster's authority (else the system's), the user's certificate."""
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    context = tls.create_default_context(cafile=settings.ssl_ca_cert)
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, settings.key_file)
     if not settings.verify_ssl:
         log.warning("%s is not verified: its kubeconfig says insecure-skip-tls-verify", settings.host)
         context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+        context.verify_mode = tls.CERT_NONE
     return context
 
 
