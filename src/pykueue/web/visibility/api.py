@@ -14,6 +14,9 @@ from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from .openapi import document
 from .summaries import DEFAULT_LIMIT, MOST, Summaries
 
+#: The feature gate that switches the API on.
+GATE = "VisibilityOnDemand"
+
 Object = dict[str, Any]
 
 #: Preferred first.

@@ -6,11 +6,8 @@ from pykueue.embedded.apiserver.server import Server
 from pykueue.manager.install_names import VISIBILITY_GROUP
 from pykueue.manager.manager import Manager
 
-from .api import VERSIONS, VisibilityApi
+from .api import GATE, VERSIONS, VisibilityApi
 from .summaries import Summaries
-
-#: The feature gate that switches the API on.
-GATE = "VisibilityOnDemand"
 
 
 async def serve(server: Server, manager: Manager) -> None:

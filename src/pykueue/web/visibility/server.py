@@ -19,8 +19,7 @@ from pykueue.manager.replica import Replica
 from pykueue.manager.serving.access import Access
 from pykueue.manager.serving.listener import Listener, refusal
 
-from .api import VERSIONS, VisibilityApi, group_versions
-from .embedded import GATE
+from .api import GATE, VERSIONS, VisibilityApi, group_versions
 from .proxy import FrontProxy
 from .summaries import Summaries
 
