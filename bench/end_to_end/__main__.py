@@ -39,6 +39,8 @@ webhook:
   port: {port}
 internalCertManagement:
   enable: false
+featureGates:
+  VisibilityOnDemand: false
 """
 
 
