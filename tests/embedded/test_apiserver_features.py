@@ -177,7 +177,7 @@ def test_what_pods_cannot_do_here_is_said_plainly(tmp_path: Path) -> None:
         for name in ("exec", "attach", "portforward"):
             code, _, status = await client.ask("POST", f"{PODS}/p/{name}")
             assert (code, status["reason"]) == (501, "NotImplemented")
-            assert "no running program to enter or reach" in status["message"]
+            assert "cannot be entered or reached" in status["message"]
         merge = {"Content-Type": "application/merge-patch+json"}
         for name in ("ephemeralcontainers", "resize"):
             code, _, status = await client.ask("PATCH", f"{PODS}/p/{name}", {"spec": {}}, merge)

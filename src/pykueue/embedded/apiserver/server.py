@@ -64,7 +64,7 @@ _FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 #: Groups whose kinds are questions, answered and never stored.
 REVIEW_GROUPS = ("authentication.k8s.io", "authorization.k8s.io")
 
-_NO_PROGRAM = "pods are simulated here: there is no running program to enter or reach"
+_NO_PROGRAM = "programs in pods, where there are any, cannot be entered or reached from here"
 #: Subresources that need what this cluster does not have: asked for, they say what.
 NOT_HERE = {
     ("pods", "exec"): f"exec is not available: {_NO_PROGRAM}",

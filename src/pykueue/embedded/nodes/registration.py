@@ -8,6 +8,7 @@ its last word, and from there on everything runs as on a cluster.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from pykueue.api.times import format_micro_time, format_time, parse_time
@@ -85,14 +86,15 @@ async def register(
     if missing:
         written = await client.patch(NODES, name, None, {"metadata": {"labels": missing}})
         metadata = written["metadata"]
-    wanted = _status(status, name, address, now, trouble)
+    wanted = _status(node, address, now, trouble)
     if wanted != status:
         patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": wanted}
         written = await client.patch(NODES, name, None, patch, subresource="status")
     return written
 
 
-def _status(status: Object, name: str, address: str, now: float, trouble: str) -> Object:
+def _status(node: Object, address: str, now: float, trouble: str) -> Object:
+    status, name = node.get("status") or {}, node["metadata"]["name"]
     new = {**status, "conditions": _conditions(status.get("conditions") or (), format_time(now), trouble)}
     if not internal_address({"status": status}):
         given = [one for one in status.get("addresses") or () if one.get("type") != "InternalIP"]
@@ -101,7 +103,7 @@ def _status(status: Object, name: str, address: str, now: float, trouble: str) -
         new["addresses"] = [{"type": "InternalIP", "address": address}, *given]
     info = status.get("nodeInfo") or {}
     if not info.get("kubeletVersion"):
-        new["nodeInfo"] = _node_info(name) | {key: value for key, value in info.items() if value}
+        new["nodeInfo"] = _node_info(node) | {key: value for key, value in info.items() if value}
     if status.get("allocatable") and not status.get("capacity"):
         new["capacity"] = status["allocatable"]
     return new
@@ -135,17 +137,19 @@ def _condition(kind: str, said: tuple[str, ...], stamp: str, since: str) -> Obje
     }
 
 
-def _node_info(name: str) -> Object:
+def _node_info(node: Object) -> Object:
+    name = node["metadata"]["name"]
+    real = runs_processes(node)
     return {
         "architecture": "amd64",
         "bootID": "",
-        "containerRuntimeVersion": "sim://1.0.0",
-        "kernelVersion": "simulated",
+        "containerRuntimeVersion": "process://1.0.0" if real else "sim://1.0.0",
+        "kernelVersion": os.uname().release if real else "simulated",
         "kubeProxyVersion": KUBELET_VERSION,
         "kubeletVersion": KUBELET_VERSION,
         "machineID": name,
         "operatingSystem": "linux",
-        "osImage": "pykueue simulated node",
+        "osImage": f"pykueue {'process' if real else 'simulated'} node",
         "systemUUID": name,
     }
 

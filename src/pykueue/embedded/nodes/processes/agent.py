@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -115,6 +116,9 @@ class Agent:
         self._own_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._limits, self._no_limits = limits, no_limits
         self._waiting = b""
+        # Each container takes a few; what containers themselves may open stays as it was.
+        self._files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
     def run(self) -> None:
         """Work until the other side of the socket is gone."""
@@ -233,6 +237,7 @@ class Agent:
             group=None if group is None else str(group),
             new_processes=not self._isolation.processes,
             new_mounts=not self._isolation.mounts,
+            files=self._files,
         )
         try:
             started = self._fork(run, wanted, group)

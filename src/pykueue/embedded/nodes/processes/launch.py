@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 from typing import Any, NamedTuple, NoReturn
@@ -44,6 +45,8 @@ class Launch(NamedTuple):
     group: str | None
     new_processes: bool
     new_mounts: bool
+    #: How many files it may have open.
+    files: int
     #: The process whose namespaces are entered.
     inside: int = 0
     #: Which of its namespaces.
@@ -102,6 +105,9 @@ class Launch(NamedTuple):
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         linux.die_with_parent()
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (self.files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDWR)
         for source, fd in ((nothing, 0), (out, 1), (err, 2)):
