@@ -476,3 +476,28 @@ def test_a_queue_forgets_a_reservation_that_came_to_nothing_because_the_job_move
         assert (await s.local_queue())["status"]["reservingWorkloads"] == 0
 
     story(life)
+
+
+def test_a_job_that_shrinks_while_it_waits_is_admitted_for_all_that_is_left_of_it() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(job("a", 2))
+        await s.settle()
+        await s.run_job("a")
+        await s.job_status("a", succeeded=1, active=1, ready=1)
+        await s.settle()
+        workload = await s.workload("a")
+        assert workload["status"]["reclaimablePods"] == [{"name": "main", "count": 1}]
+        name = workload["metadata"]["name"]
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle()
+        await s.stop_pods("a")
+        await s.settle()
+        await s.patch(JOBS, "a", {"spec": {"parallelism": 1}})
+        await s.settle()
+        await s.patch(WORKLOADS, name, {"spec": {"active": True}})
+        await s.settle()
+        (assigned,) = (await s.workload("a"))["status"]["admission"]["podSetAssignments"]
+        assert assigned["count"] == 1
+        assert not await s.suspended("a")
+
+    story(life)

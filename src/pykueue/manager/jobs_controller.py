@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pykueue.api.kueue import names
@@ -282,7 +283,16 @@ class JobController:
         return workload
 
     async def _rewrite(self, job: Object, workload: Object) -> None:
-        """The job was edited while it waits: its Workload says the same again."""
+        """The job was edited while it waits: its Workload says the same again.
+
+        First how many of its pods have ended, which may be fewer of the new size: with too many it would be
+        admitted for less than it runs with.
+        """
+        if self._gates["ReclaimablePods"]:
+            counts = self.integration.reclaimable(job)
+            if transitions.with_reclaimable(workload, counts) != workload:
+                step = partial(transitions.with_reclaimable, counts=counts)
+                workload = await self._set_status(workload, step) or workload
         wanted = self._built(job, int(get(workload, "spec", "priority") or 0), None)["spec"]
         desired = workload
         for field in ("podSets", "queueName", "maximumExecutionTimeSeconds"):
