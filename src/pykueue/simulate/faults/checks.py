@@ -1,4 +1,4 @@
-"""A controller of admission checks: says yes, no, or later, when a seed wants it."""
+"""A controller of admission checks: says yes, no, or later, and changes its mind, when a seed wants it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class CheckController:
         self._clock = clock
         self._rng = rng
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Workloads that were told yes once and then something else; nobody is told so twice.
+        self._minds_changed: set[tuple[str, str]] = set()
 
     async def activate(self) -> None:
         """Tell that the check is served."""
@@ -56,15 +58,21 @@ class CheckController:
     async def _answer(self, key: tuple[str, str]) -> None:
         luck = self._rng.random()
         state = "Ready" if luck < 0.8 else "Retry" if luck < 0.95 else "Rejected"
+        await self._change(key, "Pending", state, 4.0)
+        if state == "Ready" and key not in self._minds_changed and self._rng.random() < 0.2:
+            self._minds_changed.add(key)
+            await self._change(key, "Ready", self._rng.choice(("Retry", "Retry", "Rejected")), 15.0)
+
+    async def _change(self, key: tuple[str, str], before: str, after: str, patience: float) -> None:
+        """Change the answer within so many seconds, if it still is what it was and quota is held."""
         while True:
-            await self._clock.sleep(self._rng.uniform(0.1, 4.0))
+            await self._clock.sleep(self._rng.uniform(0.1, patience))
             try:
                 workload = await self._client.get(WORKLOADS, key[1], key[0])
-                if not reading.has_quota(workload) or _state(workload) != "Pending":
+                if not reading.has_quota(workload) or _state(workload) != before:
                     return
-                await self._client.patch(
-                    WORKLOADS, key[1], key[0], self._patch(workload, state), subresource="status"
-                )
+                patch = self._patch(workload, after)
+                await self._client.patch(WORKLOADS, key[1], key[0], patch, subresource="status")
                 return
             except ApiError as error:
                 if error.not_found:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pykueue.api import quantity
 from pykueue.api.kueue.names import QUEUE_LABEL
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 from pykueue.jobs.objects import Object, get, labels_of
-from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, JOBS, PODS, WORKLOADS, Resource
+from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, PODS, WORKLOADS, Resource
 from pykueue.manager.workloads import reading
 
+from .jobkinds import KINDS, active, ended, requests
 from .quota import Books, usage
 from .trace import Trace
 
@@ -23,7 +23,7 @@ OVERHANG = 15.0
 #: A Job's status does not say which version of the Job it is about, so nobody can wait for that.
 CONTROLLER_LAG = 3.0
 
-_WATCHED = (WORKLOADS, JOBS, PODS, CLUSTER_QUEUES, COHORTS)
+_WATCHED = (WORKLOADS, *KINDS.values(), PODS, CLUSTER_QUEUES, COHORTS)
 
 
 class Invariants:
@@ -49,13 +49,18 @@ class Invariants:
         found = self._server.core.all(resource.group, resource.plural)
         return [{"kind": resource.kind, **obj} for obj in found]
 
+    def jobs(self) -> Iterable[Object]:
+        """All stored Jobs and JobSets."""
+        for resource in KINDS.values():
+            yield from self.objects(resource)
+
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         return self._server.core.find(resource.group, resource.plural, namespace, name)
 
     def _on_stored(self, resource: Resource) -> Callable[[Any, Any, Any], None]:
         check = {
             WORKLOADS: self._workload,
-            JOBS: self._job,
+            **dict.fromkeys(KINDS.values(), self._job),
             PODS: self._pod,
             CLUSTER_QUEUES: self._quotas,
             COHORTS: self._quotas,
@@ -149,17 +154,16 @@ class Invariants:
     def _quota_returned(self, workload: Object) -> None:
         """Quota goes back only when nothing runs on it any more."""
         job = self._job_of(workload)
-        if job is None or job["metadata"].get("deletionTimestamp") or _ended(job):
+        if job is None or job["metadata"].get("deletionTimestamp") or ended(job):
             return
         if not get(job, "spec", "suspend"):
             self._violate(workload, f"gave its quota back while the job {_name(job)} is not suspended")
-        elif get(job, "status", "active"):
+        elif active(job):
             self._violate(workload, f"gave its quota back while pods of {_name(job)} are active")
         if self._just_stopped(job):
             return
         for pod in self.objects(PODS):
-            owners = get(pod, "metadata", "ownerReferences") or ()
-            ours = any(owner.get("uid") == job["metadata"]["uid"] for owner in owners)
+            ours = any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self._owners(pod))
             over = get(pod, "status", "phase") in ("Succeeded", "Failed")
             if ours and not over and not pod["metadata"].get("deletionTimestamp"):
                 self._violate(workload, f"gave its quota back while pod {_name(pod)} runs")
@@ -172,7 +176,14 @@ class Invariants:
         owner = reading.owner(workload)
         if owner is None:
             return None
-        job = self.find(JOBS, workload["metadata"]["namespace"], str(owner["name"]))
+        return self._owner(workload, owner)
+
+    def _owner(self, obj: Mapping[str, Any], owner: Mapping[str, Any]) -> Object | None:
+        """The job that an ownerReference names, if it is still that one."""
+        resource = KINDS.get(str(owner.get("kind")))
+        if resource is None:
+            return None
+        job = self.find(resource, obj["metadata"]["namespace"], str(owner["name"]))
         return job if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
     # Jobs
@@ -180,7 +191,7 @@ class Invariants:
     def _job(self, before: Object | None, after: Object | None) -> None:
         if after is None or not labels_of(after).get(QUEUE_LABEL):
             return
-        if before is not None and _ended(before) and not _ended(after):
+        if before is not None and ended(before) and not ended(after):
             self._violate(after, "the job has not ended any more")
         runs = not get(after, "spec", "suspend")
         if not runs and before is not None and not get(before, "spec", "suspend"):
@@ -201,7 +212,7 @@ class Invariants:
         allowed = {resource: 0 for _, resource in usage(admitted[0])}
         for (_, resource), amount in usage(admitted[0]).items():
             allowed[resource] += amount
-        for resource, amount in _requests(job).items():
+        for resource, amount in requests(job).items():
             if amount > allowed.get(resource, 0):
                 self._violate(
                     job, f"runs with {amount}m {resource}, admitted are {allowed.get(resource, 0)}m"
@@ -219,23 +230,28 @@ class Invariants:
         """A pod of a job that waits its turn is never created."""
         if before is not None or after is None:
             return
-        for owner in get(after, "metadata", "ownerReferences") or ():
-            job = self.find(JOBS, after["metadata"]["namespace"], str(owner.get("name")))
-            if owner.get("kind") != "Job" or job is None or job["metadata"]["uid"] != owner.get("uid"):
-                continue
+        for job in self._owners(after):
             if self._just_stopped(job):
                 continue
             if labels_of(job).get(QUEUE_LABEL) and not any(map(_holds, self._workloads_of(job))):
                 self._violate(after, f"a pod of {_name(job)} came although the job holds no quota")
+
+    def _owners(self, obj: Mapping[str, Any]) -> Iterable[Object]:
+        """The jobs it belongs to: a pod to its Job, and that perhaps to a JobSet."""
+        for owner in get(obj, "metadata", "ownerReferences") or ():
+            job = self._owner(obj, owner)
+            if job is not None:
+                yield job
+                yield from self._owners(job)
 
     # In the end
 
     def unsettled(self) -> list[str]:
         """Jobs and Workloads that have neither come to their end nor say why not."""
         found = []
-        for job in self.objects(JOBS):
+        for job in self.jobs():
             workloads = [w for w in self._workloads_of(job) if not w["metadata"].get("deletionTimestamp")]
-            if labels_of(job).get(QUEUE_LABEL) and not _ended(job) and not workloads:
+            if labels_of(job).get(QUEUE_LABEL) and not ended(job) and not workloads:
                 found.append(f"job {_name(job)} has no Workload")
         for workload in self.objects(WORKLOADS):
             why = self._open(workload)
@@ -252,10 +268,10 @@ class Invariants:
         if reading.is_finished(workload):
             return (
                 ""
-                if _ended(job)
+                if ended(job)
                 else f"is finished ({reading.reason(workload, reading.FINISHED)}) before its job"
             )
-        if _ended(job):
+        if ended(job):
             return "is not finished, but its job is"
         if not reading.is_active(workload):
             reserved = reading.condition(workload, reading.QUOTA_RESERVED) or {}
@@ -271,26 +287,6 @@ class Invariants:
 
 def _holds(workload: Mapping[str, Any]) -> bool:
     return reading.has_quota(workload) and not reading.is_finished(workload)
-
-
-def _ended(job: Mapping[str, Any]) -> bool:
-    return any(
-        c.get("type") in ("Complete", "Failed") and c.get("status") == "True"
-        for c in get(job, "status", "conditions") or ()
-    )
-
-
-def _requests(job: Mapping[str, Any]) -> dict[str, int]:
-    """What all pods that a Job runs at a time ask for, in thousandths."""
-    found: dict[str, int] = {}
-    parallelism = int(get(job, "spec", "parallelism") or 0)
-    completions = get(job, "spec", "completions")
-    left = parallelism if completions is None else min(parallelism, int(completions))
-    left -= int(get(job, "status", "succeeded") or 0) if completions is not None else 0
-    for container in get(job, "spec", "template", "spec", "containers") or ():
-        for resource, amount in (get(container, "resources", "requests") or {}).items():
-            found[resource] = found.get(resource, 0) + quantity.parse(amount).milli() * max(0, left)
-    return found
 
 
 def _name(obj: Mapping[str, Any]) -> str:

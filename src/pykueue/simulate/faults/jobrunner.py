@@ -1,4 +1,4 @@
-"""A Job controller without pods: it writes Jobs' status as the real one would, at times a seed decides.
+"""Job and JobSet controllers without pods: they write status as the real ones would, at times a seed decides.
 
 It also does what a cluster's garbage collector does to the Workloads of deleted Jobs. Its own requests are
 reliable: the faults are the manager's to bear.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +17,13 @@ from pykueue.clock import Clock
 from pykueue.jobs.objects import Object, get
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOBS, WORKLOADS, Resource
+from pykueue.kube.resources import JOB_SETS, WORKLOADS, Resource
 from pykueue.manager.workloads import reading
 
-Key = tuple[str, str]
+from .jobkinds import KINDS, active, ended, holds, with_condition
+
+#: A job: its resource, namespace and name.
+Key = tuple[Resource, str, str]
 
 
 @dataclass
@@ -54,7 +58,7 @@ class JobRunner:
 
     # What leads to work; called in the step of the write
 
-    def job_stored(self, before: Object | None, after: Object | None) -> None:
+    def job_stored(self, resource: Resource, before: Object | None, after: Object | None) -> None:
         job = after or before
         assert job is not None
         metadata = job["metadata"]
@@ -63,12 +67,12 @@ class JobRunner:
             return
         if before is not None and before.get("spec") == after.get("spec"):
             return
-        self._poke((metadata["namespace"], metadata["name"]), self._rng.uniform(0.05, 1.0))
+        self._poke((resource, metadata["namespace"], metadata["name"]), self._rng.uniform(0.05, 1.0))
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
         owner = reading.owner(after) if after is not None and before is None else None
         if after is not None and owner is not None:
-            self._spawn(self._collect(after["metadata"]["namespace"], str(owner["uid"]), str(owner["name"])))
+            self._spawn(self._collect(after["metadata"]["namespace"], str(owner["uid"]), owner))
 
     def stop(self) -> list[asyncio.Task[None]]:
         """End everything; returns what has to be awaited."""
@@ -94,11 +98,11 @@ class JobRunner:
 
     # Garbage
 
-    async def _collect(self, namespace: str, uid: str, name: str = "") -> None:
-        """Delete the Workloads of a Job that is gone."""
+    async def _collect(self, namespace: str, uid: str, owner: Mapping[str, Any] | None = None) -> None:
+        """Delete the Workloads of a job that is gone."""
         await self._clock.sleep(self._rng.uniform(0.1, 2.0))
-        if name:
-            job = await self._get(JOBS, namespace, name)
+        if owner is not None:
+            job = await self._get(KINDS[str(owner["kind"])], namespace, str(owner["name"]))
             if job is not None and job["metadata"]["uid"] == uid:
                 return
         for workload in (await self._client.list(WORKLOADS, namespace)).items:
@@ -144,12 +148,12 @@ class JobRunner:
             return
         self._syncing.add(key)
         try:
-            job = await self._get(JOBS, *key)
+            job = await self._get(*key)
             if job is None or job["metadata"].get("deletionTimestamp"):
                 return
             status = self._status(job, key)
             if status is not None:
-                await self._write(job, status)
+                await self._write(key, job, status)
         except ApiError as error:
             if error.not_found:
                 return
@@ -159,80 +163,116 @@ class JobRunner:
         finally:
             self._syncing.discard(key)
 
-    async def _write(self, job: Object, status: Object) -> None:
-        metadata = job["metadata"]
-        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
-        await self._client.patch(JOBS, metadata["name"], metadata["namespace"], patch, subresource="status")
+    async def _write(self, key: Key, job: Object, status: Object) -> None:
+        resource, namespace, name = key
+        patch = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "status": status}
+        await self._client.patch(resource, name, namespace, patch, subresource="status")
 
     def _status(self, job: Object, key: Key) -> Object | None:
         """The next change of the status; None where nothing is to be done now."""
-        now = self._clock.time()
-        if _true(job, "Complete") or _true(job, "Failed"):
+        if ended(job):
             return None
+        is_set = key[0] is JOB_SETS
+        now = format_time(self._clock.time())
         if get(job, "spec", "suspend"):
-            if _true(job, "Suspended") and not get(job, "status", "active"):
+            if holds(job, "Suspended") and not active(job):
                 return None
-            conditions = _with(job, "Suspended", "True", "JobSuspended", now)
-            return {"active": 0, "ready": 0, "conditions": conditions}
+            conditions = with_condition(job, "Suspended", "True", "JobSuspended", now)
+            counts = _set_counts(job, 0, 0) if is_set else {"active": 0, "ready": 0}
+            return {**counts, "conditions": conditions}
         plan = self._plan(job["metadata"]["uid"])
+        if is_set:
+            return self._set_status(job, key, plan, now)
+        return self._job_status(job, key, plan, now)
+
+    def _job_status(self, job: Object, key: Key, plan: _Plan, now: str) -> Object | None:
         size = int(get(job, "spec", "parallelism") or 0)
         total = int(get(job, "spec", "completions") or size)
         succeeded = int(get(job, "status", "succeeded") or 0)
         wanted = min(size, total - succeeded)
-        if get(job, "status", "startTime") is None or _true(job, "Suspended"):
-            plan.hangs = plan.stuck > 0
-            plan.stuck -= 1
-            self._poke(key, plan.ready_after)
-            conditions = _with(job, "Suspended", "False", "JobResumed", now)
-            return {"startTime": format_time(now), "active": wanted, "ready": 0, "conditions": conditions}
-        ready, active = (int(get(job, "status", name) or 0) for name in ("ready", "active"))
-        if active != wanted:
+        if get(job, "status", "startTime") is None or holds(job, "Suspended"):
+            self._begin(key, plan)
+            conditions = with_condition(job, "Suspended", "False", "JobResumed", now)
+            return {"startTime": now, "active": wanted, "ready": 0, "conditions": conditions}
+        ready, at_work = (int(get(job, "status", name) or 0) for name in ("ready", "active"))
+        if at_work != wanted:
             self._poke(key, plan.ready_after)
             return {"active": wanted, "ready": min(ready, wanted)}
         if plan.hangs:
-            return {"ready": active - 1} if ready != active - 1 else None
-        if ready < active:
+            return {"ready": at_work - 1} if ready != at_work - 1 else None
+        if ready < at_work:
             self._poke(key, plan.run_time)
-            return {"ready": active}
-        if plan.flaps and active > 1:
+            return {"ready": at_work}
+        if plan.flaps and at_work > 1:
             plan.flaps = False
             self._poke(key, plan.ready_after)
-            return {"ready": active - 1}
+            return {"ready": at_work - 1}
         if plan.one_by_one and succeeded + 1 < total:
             left = min(size, total - succeeded - 1)
             self._poke(key, plan.run_time / total)
             return {"succeeded": succeeded + 1, "active": left, "ready": left}
-        return self._end(job, plan, total)
-
-    def _end(self, job: Object, plan: _Plan, total: int) -> Object:
-        now = self._clock.time()
         self._plans.pop(job["metadata"]["uid"], None)
+        done: Object = {"failed": 1} if plan.fails else {"succeeded": total, "completionTime": now}
         kinds = ("FailureTarget", "Failed") if plan.fails else ("SuccessCriteriaMet", "Complete")
-        reason = "BackoffLimitExceeded" if plan.fails else "CompletionsReached"
-        conditions = list(get(job, "status", "conditions") or ())
-        conditions += [_condition(kind, "True", reason, now) for kind in kinds]
-        ended: Object = {"active": 0, "ready": 0, "conditions": conditions}
-        if plan.fails:
-            return {**ended, "failed": 1}
-        return {**ended, "succeeded": total, "completionTime": format_time(now)}
+        return {"active": 0, "ready": 0, **done, "conditions": _ended_with(job, kinds, plan, now)}
+
+    def _set_status(self, job: Object, key: Key, plan: _Plan, now: str) -> Object | None:
+        """A set's Jobs are ready, and end, all at once or one replicated job after the other."""
+        counts = get(job, "status", "replicatedJobsStatus") or ()
+        if not _denies(job, "Suspended"):
+            self._begin(key, plan)
+            conditions = with_condition(job, "Suspended", "False", "ResumeJobs", now)
+            return {**_set_counts(job, 1, 0), "conditions": conditions}
+        if plan.hangs:
+            return None
+        if any(one["ready"] + one["succeeded"] == 0 for one in counts):
+            self._poke(key, plan.run_time)
+            return _set_counts(job, 1, 1)
+        if plan.one_by_one and sum(one["succeeded"] > 0 for one in counts) + 1 < len(counts):
+            self._poke(key, plan.run_time / len(counts))
+            first = next(one["name"] for one in counts if not one["succeeded"])
+            return _set_counts(job, 1, 1, [first])
+        self._plans.pop(job["metadata"]["uid"], None)
+        kind, done = ("Failed", []) if plan.fails else ("Completed", [one["name"] for one in counts])
+        return {**_set_counts(job, 0, 0, done), "conditions": _ended_with(job, (kind,), plan, now)}
+
+    def _begin(self, key: Key, plan: _Plan) -> None:
+        """A start: is it one that never gets ready?"""
+        plan.hangs = plan.stuck > 0
+        plan.stuck -= 1
+        self._poke(key, plan.ready_after)
 
 
-def _true(job: Object, kind: str) -> bool:
+def _denies(job: Object, kind: str) -> bool:
+    """Whether the condition is there and False."""
     conditions = get(job, "status", "conditions") or ()
-    return any(c["type"] == kind and c["status"] == "True" for c in conditions)
+    return any(c.get("type") == kind and c.get("status") == "False" for c in conditions)
 
 
-def _with(job: Object, kind: str, status: str, reason: str, now: float) -> list[Object]:
-    others = [c for c in get(job, "status", "conditions") or () if c["type"] != kind]
-    return [*others, _condition(kind, status, reason, now)]
+def _set_counts(job: Object, at_work: int, ready: int, done: Collection[str] = ()) -> Object:
+    """The counts of all replicated jobs: all at work and ready, or none, but those that have succeeded."""
+    over = {one["name"] for one in get(job, "status", "replicatedJobsStatus") or () if one["succeeded"]}
+    over.update(done)
+    found = []
+    for one in get(job, "spec", "replicatedJobs"):
+        replicas = int(one.get("replicas") or 1)
+        left = 0 if one["name"] in over else replicas
+        found.append(
+            {
+                "name": one["name"],
+                "active": left * at_work,
+                "ready": left * ready,
+                "succeeded": replicas - left,
+                "failed": 0,
+                "suspended": left * (1 - at_work),
+            }
+        )
+    return {"restarts": int(get(job, "status", "restarts") or 0), "replicatedJobsStatus": found}
 
 
-def _condition(kind: str, status: str, reason: str, now: float) -> Object:
-    return {
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": reason,
-        "lastProbeTime": format_time(now),
-        "lastTransitionTime": format_time(now),
-    }
+def _ended_with(job: Object, kinds: tuple[str, ...], plan: _Plan, now: str) -> list[Object]:
+    reason = "BackoffLimitExceeded" if plan.fails else "CompletionsReached"
+    for kind in kinds:
+        job = {**job, "status": {"conditions": with_condition(job, kind, "True", reason, now)}}
+    conditions: list[Object] = job["status"]["conditions"]
+    return conditions

@@ -12,6 +12,7 @@ from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool, Simulation, ensure_nodes
 from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.jobs.objects import Object
+from pykueue.kube.resources import Resource
 
 #: Room for every pod there could be, deleted ones that are still ending included.
 POOL = NodePool(
@@ -46,7 +47,7 @@ class RealPods:
         ):
             self._tasks.append(asyncio.create_task(component.run()))
 
-    def job_stored(self, before: Object | None, after: Object | None) -> None:
+    def job_stored(self, resource: Resource, before: Object | None, after: Object | None) -> None:
         """They hear of it by their own watches."""
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:

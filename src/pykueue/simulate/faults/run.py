@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pykueue.clock import VIRTUAL_EPOCH, Clock, VirtualLoop
@@ -17,12 +18,13 @@ from pykueue.embedded.store.memory import MemoryStore
 from pykueue.engine.engine import EngineError
 from pykueue.jobs.objects import Object
 from pykueue.kube.client import Client
-from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS
+from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS, Resource
 from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.manager import Manager
 
 from .checks import CheckController
 from .invariants import Invariants
+from .jobkinds import KINDS
 from .jobrunner import JobRunner
 from .leaks import leaks
 from .realpods import RealPods
@@ -36,6 +38,8 @@ from .users import Users
 PATIENCE = 4 * 3600.0
 #: Seconds between two looks at whether it has.
 LOOK = 20.0
+#: Seconds without events during which nothing may be done.
+IDLE = 3600.0
 #: How often the time may be asked for before it has to move on.
 SPIN = 300_000
 
@@ -157,7 +161,8 @@ class Run:
             Client(self.server.transport("checks"), clock=self.clock), self.clock, self._fork()
         )
         core = self.server.core
-        core.on_stored("batch/jobs", lambda _, new, old: self.runner.job_stored(*_objects(old, new)))
+        for kind in KINDS.values():
+            core.on_stored(f"{kind.group}/{kind.plural}", partial(self._job_stored, kind))
         core.on_stored(
             f"{WORKLOADS.group}/{WORKLOADS.plural}",
             lambda _, new, old: self.runner.workload_stored(*_objects(old, new)),
@@ -173,6 +178,9 @@ class Run:
         await self._end(work, stopped)
         if not work.cancelled():
             work.result()
+
+    def _job_stored(self, resource: Resource, _: Any, new: Any, old: Any) -> None:
+        self.runner.job_stored(resource, *_objects(old, new))
 
     async def _end(self, *tasks: asyncio.Task[Any]) -> None:
         """Stop everything, and look at what is left."""
@@ -281,27 +289,39 @@ class Run:
             if self.deaths >= self.plan.deaths:
                 self.transport.rates = _immortal(self.transport.rates)
 
+    async def _kill(self) -> None:
+        """The manager dies at any moment, not only at a write."""
+        for _ in range(self.plan.kills):
+            await self.clock.sleep(self._rng.uniform(0.0, self.plan.trouble))
+            self.trace.note("fault", "the manager is killed")
+            self.transport.die()
+            self._crashed.set()
+
     # What happens
 
     async def _story(self) -> None:
         if not self.plan.deaths:
             self.transport.rates = _immortal(self.transport.rates)
         restarts = asyncio.create_task(self._mortality())
+        kills = asyncio.create_task(self._kill())
         try:
             await self.users.set_up()
             if self.plan.of_kind("AdmissionCheck"):
                 await self.checks.activate()
             submitting = asyncio.create_task(self.users.submit())
             await asyncio.gather(self.users.meddle(), self._jump(), self.clock.sleep(self.plan.trouble))
+            kills.cancel()
             await self._calm()
             await submitting
             await self.users.mend()
             await self._settle()
         finally:
-            restarts.cancel()
-            await asyncio.gather(restarts, return_exceptions=True)
-        if not self.trace.violations:
-            await self._restart_changes_nothing()
+            for task in (restarts, kills):
+                task.cancel()
+            await asyncio.gather(restarts, kills, return_exceptions=True)
+        for look in (self._idle, self._restart_changes_nothing, self._all_goes):
+            if not self.trace.violations:
+                await look()
 
     async def _jump(self) -> None:
         """Somebody sets the manager's clock, or the machine sleeps for a while."""
@@ -339,8 +359,29 @@ class Run:
             self.trace.violate(f"in the end {one}")
         if not open_:
             await self.clock.sleep(LOOK)
-            for left in leaks(self.manager, self.invariants.objects(WORKLOADS)):
-                self.trace.violate(left)
+            self._look_for_leaks()
+
+    def _look_for_leaks(self) -> None:
+        for left in leaks(self.manager, self.invariants.objects(WORKLOADS)):
+            self.trace.violate(left)
+
+    async def _idle(self) -> None:
+        """While nothing happens, nothing is asked for or written."""
+        before = self.transport.calls
+        await self.clock.sleep(IDLE)
+        if self.transport.calls != before:
+            self.trace.violate(f"{self.transport.calls - before} requests in {IDLE:g} s without events")
+
+    async def _all_goes(self) -> None:
+        """With its job everything goes that was made for it."""
+        await self.users.leave()
+        ends = self.clock.time() + PATIENCE
+        while self.invariants.objects(WORKLOADS) and self.clock.time() < ends:
+            await self.clock.sleep(LOOK)
+        for workload in self.invariants.objects(WORKLOADS):
+            self.trace.violate(f"workload {workload['metadata']['name']} outlives its job")
+        await self.clock.sleep(LOOK)
+        self._look_for_leaks()
 
     async def _restart_changes_nothing(self) -> None:
         """The state rebuilt from the API is the state before: nothing is written."""

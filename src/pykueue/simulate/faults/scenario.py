@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
+from pykueue.api.kueue.names import MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from pykueue.jobs.objects import Object
 
 from .transport import Rates
@@ -25,7 +25,7 @@ class Scenario:
     configuration: str
     #: Flavors, queues, priority classes, in an order in which they can be created.
     objects: list[Object]
-    #: Jobs and the seconds after which each is created.
+    #: Jobs and JobSets, and the seconds after which each is created.
     jobs: list[tuple[float, Object]]
     rates: Rates
     #: How likely a start of a job is one in which its pods do not get ready.
@@ -33,8 +33,9 @@ class Scenario:
     #: Seconds during which there are faults, and how many things users do in that time.
     trouble: float
     acts: int
-    #: How many times the manager dies at most.
+    #: How many times the manager dies at a write at most, and how many times at no matter what moment.
     deaths: int
+    kills: int
     #: Whether clocks jump.
     jumps: bool
 
@@ -64,12 +65,13 @@ def scenario(rng: random.Random) -> Scenario:
         locals_.append(_local_queue("lqx", rng.choice(queues)))
     objects += locals_
     trouble = rng.uniform(20.0, 60.0)
+    sets = rng.random() < 0.3
     jobs = [
-        (rng.uniform(0.0, trouble * 0.6), _job(rng, f"j{number}", rng.choice(locals_), queues))
-        for number in range(rng.randint(3, 7))
+        (rng.uniform(0.0, trouble * 0.6), _job(rng, f"j{number}", rng.choice(locals_), queues, sets))
+        for number in range(rng.randint(3, 7) if rng.random() < 0.95 else rng.randint(8, 16))
     ]
     return Scenario(
-        _configuration(rng, waits),
+        _configuration(rng, waits, sets),
         objects,
         sorted(jobs, key=lambda pair: (pair[0], pair[1]["metadata"]["name"])),
         _rates(rng),
@@ -77,6 +79,7 @@ def scenario(rng: random.Random) -> Scenario:
         trouble,
         rng.choice((0, 3, 6, 10)),
         rng.choice((0, 0, 1, 3)),
+        rng.choice((0, 0, 0, 1)),
         rng.random() < 0.2,
     )
 
@@ -86,8 +89,10 @@ def _object(kind: str, name: str, spec: Object | None) -> Object:
     return obj if spec is None else {**obj, "spec": spec}
 
 
-def _configuration(rng: random.Random, waits: bool) -> str:
+def _configuration(rng: random.Random, waits: bool, sets: bool) -> str:
     lines = ["apiVersion: config.kueue.x-k8s.io/v1beta2", "kind: Configuration"]
+    if sets:
+        lines += ["integrations:", "  frameworks: [batch/job, jobset.x-k8s.io/jobset]"]
     if waits:
         lines += [
             "waitForPodsReady:",
@@ -99,6 +104,8 @@ def _configuration(rng: random.Random, waits: bool) -> str:
         ]
         if rng.random() < 0.4:
             lines.append(f"    backoffLimitCount: {rng.choice((0, 1, 3))}")
+        if rng.random() < 0.3:
+            lines.append(f"  recoveryTimeout: {rng.choice((3, 10))}s")
     if rng.random() < 0.2:
         lines += [
             "fairSharing:",
@@ -163,14 +170,18 @@ def _nominal(queue: Object) -> int:
     return min(int(flavor["resources"][0]["nominalQuota"]) for flavor in flavors)
 
 
-def _job(rng: random.Random, name: str, local_queue: Object, queues: list[Object]) -> Object:
-    """A Job that fits its queue when that is empty."""
+def _job(rng: random.Random, name: str, local_queue: Object, queues: list[Object], sets: bool) -> Object:
+    """A Job, or with `sets` perhaps a JobSet, that fits its queue when that is empty."""
     size = min(_nominal(queue) for queue in queues)
     cpu = rng.choice((1, 1, 2))
     parallelism = rng.randint(1, size // cpu)
     labels = {QUEUE_LABEL: local_queue["metadata"]["name"]}
     if rng.random() < 0.5:
         labels[PRIORITY_CLASS_LABEL] = rng.choice(list(PRIORITIES))
+    if rng.random() < 0.1:
+        labels[MAX_EXEC_TIME_LABEL] = "15"
+    if sets and rng.random() < 0.6:
+        return _jobset(name, labels, parallelism, cpu)
     annotations: dict[str, str] = {}
     if parallelism > 1 and rng.random() < 0.2:
         annotations["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, parallelism - 1))
@@ -199,6 +210,27 @@ def job(
             "completions": completions,
             "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
         },
+    }
+
+
+def _jobset(name: str, labels: dict[str, str], size: int, cpu: int) -> Object:
+    """A JobSet of a leader and workers: as many pods in all as `size`."""
+    parts = [("leader", 1, 1)]
+    if size > 1:
+        parts.append(("workers", 1, size - 1) if size % 2 else ("workers", size - 1, 1))
+    replicated = [
+        {
+            "name": part,
+            "replicas": replicas,
+            "template": {"spec": job(name, {}, {}, parallelism, cpu, parallelism)["spec"]},
+        }
+        for part, replicas, parallelism in parts
+    ]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+        "spec": {"replicatedJobs": replicated},
     }
 
 

@@ -8,6 +8,8 @@ from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
+from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.resources import KUEUE_GROUP
 
@@ -36,7 +38,7 @@ async def _install(clock: Clock) -> MemoryStore:
     server = Server(store, clock, random.Random(0))
     await server.start()
     server.register_conversion(KUEUE_GROUP, convert)
-    await server.install_crds(crds())
+    await server.install_crds([*crds(), jobset_definition()])
     await server.stop()
     return store
 
@@ -46,4 +48,6 @@ async def open_server(store: MemoryStore, clock: Clock, rng: random.Random) -> S
     server = Server(store, clock, rng)
     server.register_conversion(KUEUE_GROUP, convert)
     await server.start()
+    for webhook in jobset_webhooks(server):
+        server.admission.register(webhook)
     return server

@@ -68,6 +68,8 @@ class FaultyTransport:
     ) -> None:
         self.rates = rates
         self.faults: Counter[str] = Counter()
+        #: Requests so far, those that failed among them, watches not.
+        self.calls = 0
         self._inner = inner
         self._clock = clock
         self._rng = rng
@@ -78,6 +80,7 @@ class FaultyTransport:
 
     async def call(self, request: Request) -> Any:
         """The answer, or one of the faults."""
+        self.calls += 1
         if self._dead:
             await _forever()
         write = request.method != "GET"

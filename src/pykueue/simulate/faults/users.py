@@ -20,6 +20,7 @@ from pykueue.kube.resources import (
     CLUSTER_QUEUES,
     COHORTS,
     JOBS,
+    LIMIT_RANGES,
     LOCAL_QUEUES,
     RESOURCE_FLAVORS,
     WORKLOAD_PRIORITY_CLASSES,
@@ -27,6 +28,7 @@ from pykueue.kube.resources import (
     Resource,
 )
 
+from .jobkinds import KINDS, ended
 from .scenario import NAMESPACE, PRIORITIES, Scenario
 from .trace import Trace
 
@@ -36,12 +38,14 @@ _RESOURCES: dict[str, Resource] = {
         ADMISSION_CHECKS,
         CLUSTER_QUEUES,
         COHORTS,
-        JOBS,
         LOCAL_QUEUES,
         RESOURCE_FLAVORS,
         WORKLOAD_PRIORITY_CLASSES,
+        *KINDS.values(),
     )
 }
+#: The one LimitRange there may be.
+LIMITS = "limits"
 #: Seconds after which a user tries again to create what the server did not take.
 AGAIN = 2.0
 #: Seconds after which something that is being deleted must be gone.
@@ -79,6 +83,7 @@ class Users:
             self._delete_cluster_queue,
             self._change_cohort,
             self._change_class,
+            self._change_limits,
         )
 
     async def set_up(self) -> None:
@@ -91,7 +96,7 @@ class Users:
         start = self._clock.time()
         for at, job in self._scenario.jobs:
             await self._clock.sleep(start + at - self._clock.time())
-            await self._create(JOBS, job)
+            await self._create(_RESOURCES[job["kind"]], job)
 
     async def meddle(self) -> None:
         """Do one thing after the other, at random times."""
@@ -111,12 +116,21 @@ class Users:
     async def mend(self) -> None:
         """Put all queues back as they were, and activate half of what is deactivated."""
         self._trace.note("user", "mends everything")
+        await self._limit(None)
         for kind in ("Cohort", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass"):
             for wanted in self._scenario.of_kind(kind):
                 await self._restore(_RESOURCES[kind], wanted)
         for workload in await self._all(WORKLOADS):
             if get(workload, "spec", "active") is False and self._rng.random() < 0.5:
                 await self._patch(WORKLOADS, workload, {"spec": {"active": True}})
+
+    async def leave(self) -> None:
+        """Delete all jobs."""
+        self._trace.note("user", "deletes all jobs")
+        for resource in KINDS.values():
+            for job in await self._all(resource):
+                name = job["metadata"]["name"]
+                await self._client.delete(resource, name, NAMESPACE, propagation="Background")
 
     async def _restore(self, resource: Resource, wanted: Object) -> None:
         name, namespace = wanted["metadata"]["name"], wanted["metadata"].get("namespace")
@@ -161,7 +175,7 @@ class Users:
                 await self._client.create(resource, obj)
                 return
             except ApiError as error:
-                if error.already_exists and resource is JOBS:
+                if error.already_exists and resource in KINDS.values():
                     return
                 if error.code < 500 and not error.already_exists:
                     self._trace.violate(f"{obj['metadata']['name']} is refused: {error.message}")
@@ -172,28 +186,33 @@ class Users:
     async def _patch(self, resource: Resource, obj: Object, patch: Object) -> None:
         await self._client.patch(resource, obj["metadata"]["name"], obj["metadata"].get("namespace"), patch)
 
+    async def _job(self) -> tuple[Resource, Object] | None:
+        """One of the Jobs and JobSets that users made."""
+        wanted = {job["metadata"]["name"] for _, job in self._scenario.jobs}
+        found = [
+            (resource, job)
+            for resource in {_RESOURCES[job["kind"]]: None for _, job in self._scenario.jobs}
+            for job in await self._all(resource)
+            if job["metadata"]["name"] in wanted
+        ]
+        return self._rng.choice(found) if found else None
+
     async def _delete_job(self) -> str:
-        job = await self._one(JOBS)
-        if job is None:
+        found = await self._job()
+        if found is None:
             return ""
-        await self._client.delete(JOBS, job["metadata"]["name"], NAMESPACE, propagation="Background")
+        resource, job = found
+        name = job["metadata"]["name"]
+        await self._client.delete(resource, name, NAMESPACE, propagation="Background")
         if self._rng.random() < 0.3:
-            metadata = {key: job["metadata"].get(key) for key in ("name", "namespace")}
-            labels = {key: job["metadata"]["labels"][key] for key in (QUEUE_LABEL,)}
-            spec = {key: job["spec"][key] for key in ("parallelism", "completions")}
-            pods = {key: job["spec"]["template"]["spec"][key] for key in ("restartPolicy", "containers")}
-            fresh = {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {**metadata, "labels": labels},
-                "spec": {**spec, "template": {"spec": pods}},
-            }
-            await self._create(JOBS, fresh)
-            return f"deletes job {job['metadata']['name']} and creates it again"
-        return f"deletes job {job['metadata']['name']}"
+            again = next(job for _, job in self._scenario.jobs if job["metadata"]["name"] == name)
+            await self._create(resource, again)
+            return f"deletes job {name} and creates it again"
+        return f"deletes job {name}"
 
     async def _edit_job(self) -> str:
-        job = await self._one(JOBS, lambda job: not get(job, "status", "completionTime"))
+        mine = {job["metadata"]["name"] for _, job in self._scenario.jobs}
+        job = await self._one(JOBS, lambda job: job["metadata"]["name"] in mine and not ended(job))
         if job is None:
             return ""
         parallelism = self._rng.randint(1, max(1, int(job["spec"]["parallelism"])))
@@ -201,24 +220,45 @@ class Users:
         return f"sets parallelism {parallelism} of job {job['metadata']['name']}"
 
     async def _move_job(self) -> str:
-        job, queue = await self._one(JOBS), await self._one(LOCAL_QUEUES)
-        if job is None or queue is None:
+        found, queue = await self._job(), await self._one(LOCAL_QUEUES)
+        if found is None or queue is None:
             return ""
+        resource, job = found
         name = queue["metadata"]["name"]
-        await self._patch(JOBS, job, {"metadata": {"labels": {QUEUE_LABEL: name}}})
+        await self._patch(resource, job, {"metadata": {"labels": {QUEUE_LABEL: name}}})
         return f"moves job {job['metadata']['name']} to {name}"
 
     async def _change_priority(self) -> str:
-        job, name = await self._one(JOBS), self._rng.choice(list(PRIORITIES))
-        if job is None:
+        found, name = await self._job(), self._rng.choice(list(PRIORITIES))
+        if found is None:
             return ""
-        await self._patch(JOBS, job, {"metadata": {"labels": {PRIORITY_CLASS_LABEL: name}}})
+        resource, job = found
+        await self._patch(resource, job, {"metadata": {"labels": {PRIORITY_CLASS_LABEL: name}}})
         return f"gives job {job['metadata']['name']} priority {name}"
 
     async def _change_class(self) -> str:
         name, value = self._rng.choice(list(PRIORITIES)), self._rng.randint(1, 2000)
         await self._client.patch(WORKLOAD_PRIORITY_CLASSES, name, None, {"value": value})
         return f"makes priority {name} worth {value}"
+
+    async def _change_limits(self) -> str:
+        most = self._rng.choice((None, 1, 2))
+        await self._limit(most)
+        return "lifts all limits" if most is None else f"limits containers to {most} cpu"
+
+    async def _limit(self, most: int | None) -> None:
+        """Have the LimitRange say how much cpu a container may ask for, or nothing."""
+        spec = {"limits": [{"type": "Container", "max": {"cpu": str(most)}}]}
+        known = await self._all(LIMIT_RANGES)
+        if most is None:
+            for obj in known:
+                await self._client.delete(LIMIT_RANGES, obj["metadata"]["name"], NAMESPACE)
+        elif known:
+            await self._client.patch(LIMIT_RANGES, LIMITS, NAMESPACE, {"spec": spec})
+        else:
+            metadata = {"name": LIMITS, "namespace": NAMESPACE}
+            obj = {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": spec}
+            await self._client.create(LIMIT_RANGES, obj)
 
     async def _stop_queue(self) -> str:
         queue, policy = await self._one(CLUSTER_QUEUES), self._rng.choice(("None", "Hold", "HoldAndDrain"))
