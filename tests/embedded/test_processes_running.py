@@ -10,7 +10,7 @@ from processes_stage import play, pod, shell, state
 
 from pykueue.embedded.apiserver.logs import pod_logs
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import PODS
+from pykueue.kube.resources import NODES, PODS
 
 
 def test_exit_codes_and_phases():
@@ -194,6 +194,57 @@ def test_an_agent_that_dies_is_started_again_and_its_containers_too():
         assert found["status"]["containerStatuses"][0]["lastState"]["terminated"]["reason"] == "Unknown"
 
     play(story)
+
+
+def test_a_pod_that_never_started_can_be_deleted():
+    async def story(stage):
+        await stage.create(pod("imageless"))
+        await stage.until(
+            "imageless", lambda found: found and state(found) and state(found)[1].get("message")
+        )
+        await stage.client.delete(PODS, "imageless", "default")
+        await stage.until("imageless", lambda found: found is None)
+
+    play(story)
+
+
+def test_a_node_that_crashes_takes_its_containers_along_and_tells_when_it_is_back():
+    async def story(stage):
+        marker = f"sleep 89{os.getpid()}"
+        await stage.create(shell("steady", f"{marker} & {marker}", policy="Always"))
+        await stage.ready("steady")
+        fail = {"metadata": {"annotations": {"sim.pykueue.io/fail": "crash"}}}
+        await stage.client.patch(NODES, "n-0", None, fail)
+        await stage.eventually(lambda: not commands(marker))
+        assert state(await stage.pod("steady"))[0] == "running"
+        back = {"metadata": {"annotations": {"sim.pykueue.io/fail": None}}}
+        await stage.client.patch(NODES, "n-0", None, back)
+        found = await stage.until(
+            "steady", lambda found: found["status"]["containerStatuses"][0]["restartCount"] == 1
+        )
+        last = found["status"]["containerStatuses"][0]["lastState"]["terminated"]
+        assert (last["exitCode"], last["reason"]) == (255, "Unknown")
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"tailLines": "-1"},
+        {"tailLines": "x"},
+        {"limitBytes": "0"},
+        {"sinceSeconds": "1.5"},
+        {"sinceTime": "noon"},
+    ],
+)
+def test_questions_for_logs_that_make_no_sense_are_refused(query):
+    async def nothing(*_):
+        yield b""
+
+    with pytest.raises(ApiError) as refused:
+        pod_logs(*pod("p", "true")[:1], query, nothing)
+    assert refused.value.code == 400
 
 
 def children_of(parent, text):

@@ -5,6 +5,7 @@ Source: reference/kubernetes-api-machinery.md, section 14.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from pykueue.embedded.apiserver.contract import Object
@@ -12,6 +13,9 @@ from pykueue.embedded.apiserver.status import bad_request
 
 #: Gives the log of a container: pod, container name, the query (follow, tailLines, previous, ...).
 LogSource = Callable[[Object, str, Mapping[str, str]], AsyncIterator[bytes]]
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
 async def no_lines(_pod: Object, _container: str, _query: Mapping[str, str]) -> AsyncIterator[bytes]:
@@ -23,6 +27,12 @@ async def no_lines(_pod: Object, _container: str, _query: Mapping[str, str]) -> 
 
 def pod_logs(pod: Object, query: Mapping[str, str], source: LogSource) -> AsyncIterator[bytes]:
     """The log lines asked for. 400 when the container is not named, not there or not started."""
+    for field in ("tailLines", "limitBytes", "sinceSeconds"):
+        said = query.get(field) or "0"
+        if not said.isdecimal() or (field != "tailLines" and query.get(field) and not int(said)):
+            raise bad_request(f"{field}: Invalid value: {said!r}: must be a whole number")
+    if query.get("sinceTime") and not _TIME.fullmatch(query["sinceTime"]):
+        raise bad_request(f"sinceTime: Invalid value: {query['sinceTime']!r}: must be a time of RFC 3339")
     name = pod["metadata"]["name"]
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     containers = [one["name"] for one in spec.get("containers") or ()]
@@ -43,7 +53,7 @@ def pod_logs(pod: Object, query: Mapping[str, str], source: LogSource) -> AsyncI
     if previous:
         if last.get("terminated") is None:
             raise bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
-    elif not any(state.get(kind) for kind in ("running", "terminated")) and not last.get("terminated"):
+    elif all(one is None for one in (state.get("running"), state.get("terminated"), last.get("terminated"))):
         reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
         raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
     return source(pod, container, query)

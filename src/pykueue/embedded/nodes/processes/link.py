@@ -16,6 +16,8 @@ Message = dict[str, Any]
 
 #: The agent's program; two file descriptors follow.
 PROGRAM = (sys.executable, "-m", "pykueue.embedded.nodes.processes.agent")
+#: Seconds in which an agent that is told to end does so.
+_FAREWELL = 5.0
 _CHUNK = 256 * 1024
 
 
@@ -100,7 +102,12 @@ class Link:
         self._writer.cancel()
         await asyncio.gather(self._writer, return_exceptions=True)
         self._descriptors.close()
-        await self._process.wait()
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
 
     async def call(self, do: str, **arguments: Any) -> Any:
         """Have something done; what comes of it. Raises AgentError."""

@@ -19,6 +19,7 @@ from typing import Any
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.addresses import Addresses
 from pykueue.embedded.nodes.keeper import PROCESS_NETWORK, NodeKeeper
+from pykueue.embedded.nodes.outages import CRASH
 from pykueue.embedded.nodes.processes.environment import Sources
 from pykueue.embedded.nodes.processes.host import GATEWAY, POD_NETWORK, SERVICE_NETWORK, Host
 from pykueue.embedded.nodes.processes.link import Abilities, AgentError, Link
@@ -251,6 +252,7 @@ class _Session:
     async def run(self) -> None:
         """Run pods until the agent is gone."""
         for pod in self._nodes.pods():
+            # Addresses that are still shown are nobody else's, in whatever order pods are looked at.
             status = pod.get("status") or {}
             if status.get("podIP") and status.get("phase") not in _TERMINAL:
                 self._host.addresses.reserve(status["podIP"])
@@ -265,7 +267,7 @@ class _Session:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def drop(self, uid: str) -> None:
-        """The pod is no more: so is everything of it."""
+        """The pod is no more, or its node is not: so is everything of it that runs."""
         life = self._lives.pop(uid, None)
         task = self._tasks.pop(uid, None)
         if life is not None:
@@ -279,9 +281,13 @@ class _Session:
         node = None if pod is None else self._nodes.node(pod["spec"].get("nodeName") or "")
         address = "" if node is None else internal_address(node)
         state = None if node is None else self._nodes.keeper.state(node["metadata"]["name"])
-        if pod is None or node is None or state is None or not address or state.silent:
+        if pod is None or node is None or state is None or not address:
             return None
         uid = pod["metadata"]["uid"]
+        if state.silent:
+            if state.failure == CRASH:
+                self.drop(uid)
+            return None
         if (pod.get("status") or {}).get("phase") in _TERMINAL:
             self._leave(uid)
             await self._remove(pod)
@@ -305,6 +311,9 @@ class _Session:
 
     def _begin(self, pod: Object, node: Object, address: str) -> ProcessPod:
         key = _key(pod)
+        shown = (pod.get("status") or {}).get("podIP")
+        if shown:
+            self._host.addresses.reserve(shown)
         amounts = (node.get("status") or {}).get("allocatable") or {}
         life = ProcessPod(pod, self._host, address, amounts, lambda: self.work.queue.add(key))
         life.refresh(pod)

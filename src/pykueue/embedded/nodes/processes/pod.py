@@ -235,7 +235,7 @@ class ProcessPod(PodState):
             if container.state == ENDED:
                 if policy == "Never" or (policy == "OnFailure" and not container.exit_code):
                     return
-                at = container.back_off()
+                at = container.back_off() if container.restart_at is None else container.restart_at
                 if container.backs_off:
                     self._tell_back_off(container)
                 self._changed()
