@@ -32,6 +32,24 @@ def kubectl(
     return kubectl_for(start_up("--nodes", str(nodes)))
 
 
+def declare(kubectl: Kubectl, folder: Path, text: str) -> None:
+    """As docs/nodes.md says to change pools while the cluster runs."""
+    file = folder / "nodes.yaml"
+    file.write_text(text)
+    made = kubectl(
+        "create",
+        "configmap",
+        "node-pools",
+        "-n",
+        "kube-system",
+        f"--from-file=pools.yaml={file}",
+        "-o",
+        "yaml",
+        "--dry-run=client",
+    )
+    kubectl("apply", "-f", "-", stdin=made)
+
+
 def pod(name: str, node: str, **spec: Any) -> str:
     labels = {"app": name}
     container = {"name": "main", "image": "busybox:1"}
@@ -178,6 +196,36 @@ def test_a_node_that_says_it_is_not_ready_shows_so_and_recovers(kubectl: Kubectl
     assert " NotReady " in kubectl("get", "node", "node-2")
     kubectl("annotate", "node", "node-2", "sim.pykueue.io/fail-")
     kubectl("wait", "node/node-2", "--for=condition=Ready", "--timeout=30s")
+
+
+def test_a_machine_is_taken_back_and_replaced_and_pools_grow_and_shrink(
+    kubectl: Kubectl, tmp_path: Path
+) -> None:
+    spot = """- name: spot
+  count: {count}
+  allocatable: {{cpu: "4", pods: "110"}}
+  simulation: {{startDelay: 0s, runTime: forever}}
+  life: {{reclaimNotice: 2s, replaceAfter: 1s}}
+"""
+    declare(kubectl, tmp_path, NODES + spot.format(count=2))
+    kubectl("wait", "node/spot-1", "--for=create", "--timeout=30s")
+    kubectl("wait", "node/spot-0", "node/spot-1", "--for=condition=Ready", "--timeout=30s")
+    kubectl("create", "-f", "-", stdin=pod("on-spot", "spot-0", restartPolicy="Never"))
+    ready(kubectl, "on-spot")
+    uid = kubectl("get", "node", "spot-0", "-o", "jsonpath={.metadata.uid}")
+    kubectl("annotate", "node", "spot-0", "sim.pykueue.io/reclaim=true")
+    kubectl("wait", "pod/on-spot", "--for=condition=DisruptionTarget", "--timeout=30s")
+    assert kubectl("get", "pod", "on-spot", "-o", "jsonpath={.status.reason}") == "Terminated"
+    kubectl("wait", "node/spot-0", "--for=delete", "--timeout=30s")
+    kubectl("wait", "node/spot-0", "--for=create", "--timeout=30s")
+    assert kubectl("get", "node", "spot-0", "-o", "jsonpath={.metadata.uid}") != uid
+    kubectl("create", "-f", "-", stdin=pod("drained", "spot-1"))
+    ready(kubectl, "drained")
+    declare(kubectl, tmp_path, NODES + spot.format(count=1))
+    kubectl("wait", "node/spot-1", "--for=delete", "--timeout=60s")
+    assert "NotFound" in kubectl.refused("get", "pod", "drained")
+    declare(kubectl, tmp_path, NODES)
+    kubectl("wait", "node/spot-0", "--for=delete", "--timeout=60s")
 
 
 def test_a_deleted_node_is_gone_and_so_is_its_lease(kubectl: Kubectl) -> None:
