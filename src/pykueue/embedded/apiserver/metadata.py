@@ -9,7 +9,7 @@ import random
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.status import (
@@ -138,15 +138,46 @@ def type_causes(metadata: Object) -> list[Cause]:
         for key, text in value.items():
             if not isinstance(text, str):
                 causes.append(type_invalid(f"metadata.{field}.{key}", text, "must be of type string"))
-    finalizers = metadata.get("finalizers")
-    if finalizers is not None and not (
-        isinstance(finalizers, list) and all(isinstance(one, str) for one in finalizers)
-    ):
-        causes.append(type_invalid("metadata.finalizers", finalizers, "must be a list of strings"))
-    owners = metadata.get("ownerReferences")
-    if owners is not None and not (isinstance(owners, list) and all(isinstance(one, dict) for one in owners)):
-        causes.append(type_invalid("metadata.ownerReferences", owners, "must be a list of objects"))
+    for field, kind, name in _OWNED:
+        value = metadata.get(field)
+        if value is not None and type(value) is not kind:
+            causes.append(type_invalid(f"metadata.{field}", value, f"must be of type {name}"))
+    for field, kind, name in _LISTS:
+        value = metadata.get(field)
+        if value is None:
+            continue
+        if type(value) is not list:
+            causes.append(type_invalid(f"metadata.{field}", value, "must be of type array"))
+            continue
+        for index, one in enumerate(value):
+            if type(one) is not kind:
+                causes.append(type_invalid(f"metadata.{field}[{index}]", one, f"must be of type {name}"))
+            elif field == "managedFields":
+                causes.extend(_entry_causes(one, f"metadata.managedFields[{index}]"))
     return causes
+
+
+#: Fields that the server fills in, whatever is sent: what is sent must still be of their type.
+_OWNED: Final = (
+    ("generation", int, "integer"),
+    ("deletionGracePeriodSeconds", int, "integer"),
+    ("creationTimestamp", str, "string"),
+    ("deletionTimestamp", str, "string"),
+    ("selfLink", str, "string"),
+)
+_LISTS: Final = (
+    ("finalizers", str, "string"),
+    ("ownerReferences", dict, "object"),
+    ("managedFields", dict, "object"),
+)
+
+
+def _entry_causes(entry: Object, path: str) -> list[Cause]:
+    return [
+        type_invalid(f"{path}.{field}", entry[field], "must be of type string")
+        for field in ("apiVersion", "fieldsType", "manager", "operation", "subresource", "time")
+        if entry.get(field) is not None and type(entry[field]) is not str
+    ]
 
 
 def causes(metadata: Object, rule: str) -> list[Cause]:
