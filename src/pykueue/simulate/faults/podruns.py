@@ -82,6 +82,8 @@ def _pod(name: str, labels: Mapping[str, str], annotations: Mapping[str, str], c
 class PodUsers(Users):
     """They make pods, delete some, and replace what their groups lost."""
 
+    kinds = (PODS,)
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._replacements = 0

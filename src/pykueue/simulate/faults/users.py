@@ -55,6 +55,9 @@ PATIENCE = 4 * 3600.0
 class Users:
     """Everybody who works with `kubectl` in a run."""
 
+    #: What they queue.
+    kinds: tuple[Resource, ...] = tuple(KINDS.values())
+
     def __init__(
         self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
     ) -> None:
@@ -127,7 +130,7 @@ class Users:
     async def leave(self) -> None:
         """Delete all jobs."""
         self._trace.note("user", "deletes all jobs")
-        for resource in KINDS.values():
+        for resource in self.kinds:
             for job in await self._all(resource):
                 name = job["metadata"]["name"]
                 await self._client.delete(resource, name, NAMESPACE, propagation="Background")
