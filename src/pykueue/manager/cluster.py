@@ -204,6 +204,10 @@ class Cluster:
                 return integration, job
         return None
 
+    def stateful_set(self, namespace: str, name: str) -> Object | None:
+        """The StatefulSet; None where such sets are not queued, too."""
+        return None if self.stateful_sets is None else self.stateful_sets.get(namespace, name)
+
     # Priorities
 
     def priority_of(

@@ -253,10 +253,11 @@ class PodGroupController(_PodsController):
     async def _bring_on(self, group: PodGroup, workload: Object) -> None:
         workload = await self._owned(group, workload)
         excess = group.excess(get(workload, "spec", "podSets") or ())
-        for pod in excess:
-            await self._remove(pod)
-        if excess:
-            return  # the cache tells when they are gone
+        if not suspending_parent(group.first):
+            for pod in excess:
+                await self._remove(pod)
+            if excess:
+                return  # the cache tells when they are gone
         await self._finalize(group.replaced())
         waiting = group.waiting()
         workload = await self._followed(waiting[0] if waiting else group.first, workload)
@@ -266,7 +267,7 @@ class PodGroupController(_PodsController):
             if await self._has_stopped(group):
                 await self._set_status(workload, self._released)
         elif reading.is_admitted(workload):
-            await self._let_start(group, workload)
+            await self._let_start(workload, [pod for pod in group.waiting() if pod not in excess])
         elif group.started():
             await self._stop_group(group, "Not admitted by cluster queue")
 
@@ -317,9 +318,8 @@ class PodGroupController(_PodsController):
             return None
         return await self._set_status(workload, step)
 
-    async def _let_start(self, group: PodGroup, workload: Object) -> None:
-        """Let go of the pods that wait, replacements included."""
-        waiting = group.waiting()
+    async def _let_start(self, workload: Object, waiting: list[Object]) -> None:
+        """Let go of the pods that wait and have a place, replacements included."""
         if not waiting:
             return
         try:

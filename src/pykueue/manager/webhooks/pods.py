@@ -64,6 +64,8 @@ class ServingRules(JobRules):
     ) -> None:
         super().__init__(PlainPod(), configuration, lookups)
         self.resource = resource
+        # An API server asks about a change of size apart from the object, and shows the size alone.
+        self.subresources = ("scale",) if resource == STATEFUL_SETS else ()
         self._framework = framework
 
     def default(self, obj: Object) -> Object:
@@ -88,12 +90,21 @@ class ServingRules(JobRules):
         return replaced(job, _TEMPLATE, template)
 
     def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
+        if obj.get("kind") == "Scale":
+            yield from self._scale_errors(obj, old or obj)
+            return
         queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
         if not queued and not self._manages_all():
             return
         yield from self._common_errors(obj)
         if old is not None:
             yield from self._changes(obj, old)
+
+    def _scale_errors(self, obj: Object, old: Object) -> Iterable[FieldError]:
+        metadata = obj["metadata"]
+        stored = self._lookups.stateful_set(str(metadata.get("namespace") or ""), str(metadata.get("name")))
+        if stored is not None and construction.queue_name(stored):
+            yield from _size_errors(obj, old)
 
     def _changes(self, obj: Object, old: Object) -> Iterable[FieldError]:
         queue, before = construction.queue_name(obj), construction.queue_name(old)
@@ -107,13 +118,17 @@ class ServingRules(JobRules):
 
 def _stateful_set_changes(obj: Object, old: Object) -> Iterable[FieldError]:
     """Its Workload stands for all its pods: they come and go together, and stay of one shape."""
+    yield from _size_errors(obj, old)
+    if role_hash(section(obj, *_TEMPLATE, "spec")) != role_hash(section(old, *_TEMPLATE, "spec")):
+        text = "requests, ports and placement cannot change while the StatefulSet is in a queue"
+        yield FieldError("spec.template.spec", FORBIDDEN, detail=text)
+
+
+def _size_errors(obj: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[FieldError]:
     new, was = (int(get(one, "spec", "replicas") or 0) for one in (obj, old))
     if new != was and new and was:
         text = "a StatefulSet in a queue is scaled to 0 and from 0 only"
         yield FieldError("spec.replicas", INVALID, new, text)
-    if role_hash(section(obj, *_TEMPLATE, "spec")) != role_hash(section(old, *_TEMPLATE, "spec")):
-        text = "requests, ports and placement cannot change while the StatefulSet is in a queue"
-        yield FieldError("spec.template.spec", FORBIDDEN, detail=text)
 
 
 def pod_rules(configuration: Configuration, lookups: Lookups) -> list[JobRules]:
