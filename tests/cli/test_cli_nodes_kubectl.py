@@ -32,6 +32,14 @@ def kubectl(
     return kubectl_for(start_up("--nodes", str(nodes)))
 
 
+def appears(kubectl: Kubectl, *nodes: str) -> None:
+    """Wait for nodes that are not there yet, as kubectl before 1.31 cannot."""
+    for _ in range(300):
+        if kubectl.run("get", "node", *nodes)[0] == 0:
+            return
+    raise AssertionError(f"{', '.join(nodes)} did not appear")
+
+
 def declare(kubectl: Kubectl, folder: Path, text: str) -> None:
     """As docs/nodes.md says to change pools while the cluster runs."""
     file = folder / "nodes.yaml"
@@ -208,7 +216,7 @@ def test_a_machine_is_taken_back_and_replaced_and_pools_grow_and_shrink(
   life: {{reclaimNotice: 2s, replaceAfter: 1s}}
 """
     declare(kubectl, tmp_path, NODES + spot.format(count=2))
-    kubectl("wait", "node/spot-1", "--for=create", "--timeout=30s")
+    appears(kubectl, "spot-0", "spot-1")
     kubectl("wait", "node/spot-0", "node/spot-1", "--for=condition=Ready", "--timeout=30s")
     kubectl("create", "-f", "-", stdin=pod("on-spot", "spot-0", restartPolicy="Never"))
     ready(kubectl, "on-spot")
@@ -217,7 +225,7 @@ def test_a_machine_is_taken_back_and_replaced_and_pools_grow_and_shrink(
     kubectl("wait", "pod/on-spot", "--for=condition=DisruptionTarget", "--timeout=30s")
     assert kubectl("get", "pod", "on-spot", "-o", "jsonpath={.status.reason}") == "Terminated"
     kubectl("wait", "node/spot-0", "--for=delete", "--timeout=30s")
-    kubectl("wait", "node/spot-0", "--for=create", "--timeout=30s")
+    appears(kubectl, "spot-0")
     assert kubectl("get", "node", "spot-0", "-o", "jsonpath={.metadata.uid}") != uid
     kubectl("create", "-f", "-", stdin=pod("drained", "spot-1"))
     ready(kubectl, "drained")
