@@ -1,6 +1,7 @@
 """Pods that are placed as a group or not at all: what users see of groups, pods and queues."""
 
 import random
+from contextlib import suppress
 
 import nodes_stage
 import pytest
@@ -17,7 +18,7 @@ from pykueue.embedded.podgroups.definitions import (
     definitions,
 )
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOBS, PODS, PRIORITY_CLASSES
+from pykueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
 from pykueue.kube.transport import JSON_PATCH
 
 EIGHT = "pools: [{name: n, count: 8, allocatable: {cpu: 1, pods: 110}, simulation: {startDelay: 1s}}]"
@@ -679,6 +680,82 @@ def test_random_groups_all_end_and_are_never_seen_in_parts():
             assert never_a_part(stage, name, size)
 
     play(story, pools=EIGHT)
+
+
+def test_room_kept_for_a_member_above_the_minimum_is_given_back_when_it_gets_another_place():
+    async def story(stage):
+        await serve(stage)
+        slow = {"sim_ignores_sigterm": "true", "terminationGracePeriodSeconds": 60}
+        await stage.create(pod("low", "sleep", "1000", cpu="1", priority=1, **slow))
+        await stage.create(*(pod(f"keep-{i}", "sleep", "200", cpu="1", priority=100) for i in range(5)))
+        await stage.clock.sleep(5)
+        resource = COSCHEDULING_POD_GROUPS
+        await stage.client.create(resource, group(resource, "a", minMember=2))
+        fails = ("sh", "-c", "sleep 10 && exit 1")
+        await stage.create(*coscheduled("a", 1, *fails, priority=50))
+        await stage.create(*coscheduled("a", 2, "sleep", "30", first=1, priority=50))
+        await stage.clock.sleep(5)
+        assert (await stage.pod("a-2"))["status"]["nominatedNodeName"], "waits for the low one to leave"
+        await stage.clock.sleep(10)
+        assert (await stage.pod("a-2"))["spec"]["nodeName"], "has the place of the one that failed"
+        await stage.create(pod("other", "sleep", "1", cpu="1", priority=50))
+        await stage.clock.sleep(300)
+        await stage.create(*(pod(f"all-{i}", "sleep", "100", cpu="1") for i in range(8)))
+        await stage.clock.sleep(10)
+        assert await bound(stage, "all") == 8
+
+    play(story, pools=EIGHT)
+
+
+@pytest.mark.parametrize("seed", [3, 39])
+def test_whatever_happens_to_groups_and_single_pods_no_room_is_lost(seed):
+    """Priorities, deletions, restarts, cordons and failing bindings; then all that can run has run."""
+    chance = random.Random(seed)
+
+    async def something(stage, number):
+        kind = chance.choice([*list(MODES), "alone"])
+        said = {"sim_ignores_sigterm": chance.choice(["true", "false"])}
+        if chance.random() < 0.6:
+            said["priority"] = chance.choice((1, 50, 100))
+        if kind == "alone":
+            seconds = str(chance.randint(1, 20))
+            await stage.create(pod(f"s{number}", "sleep", seconds, cpu="1", **said))
+        else:
+            resource, pods = MODES[kind]
+            name, size = f"g{number}", chance.choice((2, 3, 5, 8))
+            members = pods(name, size + chance.choice((0, 0, 2)), "sleep", str(chance.randint(1, 15)), **said)
+            chance.shuffle(members)
+            await stage.client.create(resource, group(resource, name, minMember=size))
+            await stage.create(*members)
+        if chance.random() < 0.2:
+            victim = chance.choice(await stage.pods())["metadata"]["name"]
+            with suppress(ApiError):
+                await stage.client.delete(PODS, victim, "default")
+        if chance.random() < 0.15:
+            await stage.restart("scheduler")
+        if chance.random() < 0.1:
+            cordon = {"spec": {"unschedulable": chance.random() < 0.5}}
+            await stage.client.patch(NODES, f"n-{chance.randrange(8)}", None, cordon)
+
+    async def story(stage):
+        await serve(stage)
+        for number in range(40):
+            await something(stage, number)
+            await stage.clock.sleep(chance.random() * 5)
+            used = [one["spec"]["nodeName"] for one in await stage.pods() if takes_room(one)]
+            assert len(used) == len(set(used)), "every node has room for one"
+        for number in range(8):
+            await stage.client.patch(NODES, f"n-{number}", None, {"spec": {"unschedulable": None}})
+        await stage.clock.sleep(2600)
+        waiting = [one for one in await stage.pods() if one["status"]["phase"] == "Pending"]
+        reasons = {one["status"]["conditions"][0]["message"].partition(" pod")[0] for one in waiting}
+        assert reasons <= {"Fewer"}, "only members of groups of which too many were deleted"
+
+    play(story, pools=EIGHT, wrap=lambda inner: Flaky(inner, "/binding"))
+
+
+def takes_room(one):
+    return one["spec"].get("nodeName") and one["status"].get("phase") not in ("Succeeded", "Failed")
 
 
 def test_a_group_of_nobody_is_refused():

@@ -7,7 +7,7 @@ get what it needs; nothing of an attempt that failed is left, and no other pod c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pykueue.embedded.podscheduler.cluster import Cluster
@@ -59,19 +59,19 @@ class GangPlacer:
         """Try a group that is complete. `objection` says why the given members may not be placed, if so."""
         members = _in_order(gang)
         lacking = gang.lacking
-        for uid in gang.promised:
-            self._placer.forget(uid)
+        # Also those of members that waited by themselves before the group lacked others.
+        promised = {pod.uid: node for pod in members if (node := self._placer.forget(pod.uid))}
         refused = objection(gang, members[:lacking])
         if refused:
             # What the group lacks is no place for any one member: let it be woken by whatever is set free.
             likeness = Likeness(members[0].shape, gang.key, gang.priority, preempts=False, repelled_by=())
             return GangUnplaced(refused, refused, likeness, [])
-        placed, new_term, failure = self._try(gang, members)
+        placed, new_term, failure = self._try(gang, members, promised)
         if failure is None or _enough(gang, placed):
             return GangPlaced(placed, new_term)
         for pod in reversed(placed):
             self._cluster.remove_pod(pod.uid)
-        moves = self._make_room(gang, members)
+        moves = self._make_room(gang, members, promised)
         for move in moves:
             self._placer.nominate(move.pod, move.node)
         some = "; part of it would fit" if placed else ""
@@ -82,7 +82,9 @@ class GangPlacer:
             moves,
         )
 
-    def _try(self, gang: Gang, members: list[PodInfo]) -> tuple[list[PodInfo], bool, Unplaced | None]:
+    def _try(
+        self, gang: Gang, members: list[PodInfo], promised: Mapping[str, str]
+    ) -> tuple[list[PodInfo], bool, Unplaced | None]:
         """Put members on the books as far as they fit; whether they bring news, and the first refusal."""
         assert gang.terms is not None
         placed: list[PodInfo] = []
@@ -95,7 +97,7 @@ class GangPlacer:
             if pod.related is None and pod.shape in hopeless:
                 continue
             outcome = self._placer.place(
-                pod, self._spread_of(pod), promised=gang.promised.get(pod.uid, ""), preempt=False
+                pod, self._spread_of(pod), promised=promised.get(pod.uid, ""), preempt=False
             )
             if isinstance(outcome, Placed):
                 there = placed_at(pod, outcome.node)
@@ -108,7 +110,7 @@ class GangPlacer:
                 break
         return placed, new_term, failure
 
-    def _make_room(self, gang: Gang, members: list[PodInfo]) -> list[Move]:
+    def _make_room(self, gang: Gang, members: list[PodInfo], promised: Mapping[str, str]) -> list[Move]:
         """Who has to leave so that the minimum is met; nothing when that cannot be brought about.
 
         Nobody is pushed aside for a group that does not become whole by it (3.8). What was decided before
@@ -121,7 +123,7 @@ class GangPlacer:
         added: list[PodInfo] = []
         moves: list[Move] = []
         try:
-            for name in sorted(set(gang.promised.values())):
+            for name in sorted(set(promised.values())):
                 node = cluster.node(name)
                 leaving = [] if node is None else [pod for pod in node.pods.values() if pod.terminating]
                 removed += [pod for pod in leaving if pod.priority < gang.priority]
@@ -130,9 +132,7 @@ class GangPlacer:
             for pod in members:
                 if _enough(gang, added):
                     break
-                outcome = self._placer.place(
-                    pod, self._spread_of(pod), promised=gang.promised.get(pod.uid, "")
-                )
+                outcome = self._placer.place(pod, self._spread_of(pod), promised=promised.get(pod.uid, ""))
                 if isinstance(outcome, Placed):
                     move = Move(pod, outcome.node, ())
                 elif outcome.victims:

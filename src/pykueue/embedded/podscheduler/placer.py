@@ -125,6 +125,10 @@ class Placer:
                 del self._nominated[name]
         return name
 
+    def promised(self, uid: str) -> str:
+        """The node kept for the pod, or ""."""
+        return self._promised.get(uid, "")
+
     # The cycle
 
     def place(

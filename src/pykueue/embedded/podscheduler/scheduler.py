@@ -269,8 +269,10 @@ class PodScheduler:
             gang.waiting[pod.uid] = pod
             self._queue.refresh(pod)
             return
+        new = gang is None
         gang = self._gangs.put(membership.key, pod.uid, WAITING, membership.task, pod)
-        if pod.nominated and pod.uid not in gang.promised:
+        if new and pod.nominated:
+            # Decided before a restart.
             self._keep_node(gang, pod, pod.nominated)
         if gang.alone and gang.lacking == 0:
             self._queue.add(pod, self._now())
@@ -443,7 +445,8 @@ class PodScheduler:
 
     def _decide_gang(self, gang: Gang) -> None:
         now = self._now()
-        kept = dict(gang.promised)
+        kept = {node for uid in gang.waiting if (node := self._placer.promised(uid))}
+        waited_before = bool(gang.promised)
         try:
             outcome = self._gang_placer.place(gang, self._groups.mode(gang).objection)
         except Exception:
@@ -455,6 +458,7 @@ class PodScheduler:
             self._queue.placed(gang.uid, now)
             gang.verdict = ""
             self._give_back(gang)
+            self._improved.update(kept)
             for pod in outcome.pods:
                 self._assume(pod, gang)
             self._arrivals = True
@@ -465,9 +469,9 @@ class PodScheduler:
         self._queue.failed(gang.uid, outcome.alike, now)
         gang.verdict = outcome.verdict
         gang.promised = {move.pod.uid: move.node for move in outcome.moves}
-        self._improved.update(set(kept.values()) - set(gang.promised.values()))
+        self._improved.update(kept.difference(gang.promised.values()))
         if gang.promised:
-            if not kept:
+            if not waited_before:
                 assert gang.terms is not None
                 gang.deadline = now + gang.terms.patience
             self._holding[gang.uid] = gang
