@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -16,6 +17,7 @@ from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
 from pykueue.embedded.nodes.pool import NodePool
 from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 from pykueue.kube.leases import LeadershipLost
 from pykueue.kube.resources import CLUSTER_QUEUES, JOBS, LEASES
 from pykueue.kube.transport import Request, Transport, WatchEvent
@@ -27,6 +29,8 @@ Object = dict[str, Any]
 #: CPUs of the one ClusterQueue.
 QUOTA = 10
 JOBS_IN_ALL = 30
+#: Runs by chance; `PYKUEUE_REPLICA_RUNS` makes them more.
+SEEDS = int(os.environ.get("PYKUEUE_REPLICA_RUNS", "10"))
 #: Seconds from the death of a leader until another must lead.
 HAND_OVER = 20.0
 CONFIGURATION = """
@@ -36,16 +40,23 @@ leaderElection: {leaderElect: true}
 """
 
 
+_BUSY = ApiError(503, "ServiceUnavailable", "unavailable")
+
+
 class Link:
     """One process's way to the API server. Cut: the server is not there. Dead: the process is not."""
 
-    def __init__(self, inner: Transport, wrote: Callable[[], None], rng: random.Random) -> None:
+    def __init__(self, inner: Transport, clock: Clock, wrote: Callable[[], None], rng: random.Random) -> None:
         self._inner = inner
+        self._clock = clock
         self._rng = rng
         self._wrote = wrote
         self._cut = asyncio.Event()
         self.dies_after: int | None = None
         self.died = asyncio.Event()
+        #: How likely a request is refused, lost on its way, or its answer is; and its delay in seconds.
+        self.trouble = 0.0
+        self.latency = 0.0
 
     def cut(self) -> None:
         self._cut.set()
@@ -66,10 +77,17 @@ class Link:
                     await self._inner.call(request)
                 self.died.set()
         await self._alive()
+        rng = self._rng
+        if self.latency:
+            await self._clock.sleep(rng.uniform(0, self.latency))
+        if rng.random() < self.trouble:
+            raise rng.choice([ConnectionResetError("reset by peer"), TimeoutError("timed out"), _BUSY])
         answer = await self._inner.call(request)
         await self._alive()
         if write:
             self._wrote()
+        if rng.random() < self.trouble:
+            raise rng.choice([ConnectionResetError("reset by peer"), TimeoutError("timed out")])
         return answer
 
     async def _alive(self) -> None:
@@ -96,6 +114,8 @@ class Link:
                 await self._alive()
                 if found is None:
                     return
+                if self._rng.random() < self.trouble / 4:
+                    raise ConnectionResetError("reset by peer")
                 yield found
 
     async def close(self) -> None:
@@ -106,7 +126,9 @@ class Process:
     """A replica that is started again whenever it ends, as a kubelet does."""
 
     def __init__(self, world: World, name: str) -> None:
-        self.link = Link(world.cluster.transport(name), world.check, random.Random(world.rng.random()))
+        self.link = Link(
+            world.cluster.transport(name), world.clock, world.check, random.Random(world.rng.random())
+        )
         self._world = world
         self.replica: Replica | None = None
         self.task = asyncio.create_task(self._run())
@@ -164,6 +186,10 @@ class World:
             await asyncio.gather(running, return_exceptions=True)
             await self.cluster.stop()
         assert self.violations == []
+
+    def again(self, process: Process) -> None:
+        """Another process in the place of one that has ended."""
+        self.processes[self.processes.index(process)] = Process(self, "anew")
 
     def leader(self) -> Process | None:
         found = [process for process in self.processes if process.leads]
@@ -286,3 +312,48 @@ def test_a_leader_that_is_told_to_stop_hands_over_at_once_and_finishes_its_write
         assert await world.client.list(JOBS)
 
     play(3, test)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 5))
+def test_whatever_fails_two_managers_give_nothing_twice(first: int) -> None:
+    """Requests fail, leaders die and come back, the API server goes: by chance, and repeatably."""
+
+    async def test(world: World) -> None:
+        rng = world.rng
+        for process in world.processes:
+            process.link.trouble, process.link.latency = rng.choice([0.0, 0.01, 0.05]), rng.uniform(0, 0.3)
+        for _ in range(rng.randint(1, 4)):
+            await world.clock.sleep(rng.uniform(0, 30))
+            process = rng.choice(world.processes)
+            match rng.choice(["die", "stop", "cut", "cut all"]):
+                case "die":
+                    process.link.dies_after = rng.randint(1, 20)
+                    await world.clock.sleep(rng.uniform(0, 25))
+                    process.link.died.set()
+                    await process.end()
+                    world.again(process)
+                case "stop":
+                    if process.replica is not None:
+                        process.replica.stop()
+                    await world.clock.sleep(10)
+                    await process.end()
+                    world.again(process)
+                case "cut":
+                    process.link.cut()
+                    await world.clock.sleep(rng.uniform(0, 40))
+                    process.link.mend()
+                case "cut all":
+                    for each in world.processes:
+                        each.link.cut()
+                    await world.clock.sleep(rng.uniform(0, 40))
+                    for each in world.processes:
+                        each.link.mend()
+            world.leader()
+        for process in world.processes:
+            process.link.trouble = 0.0
+
+    for seed in range(first, first + 5):
+        try:
+            play(seed, test)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
