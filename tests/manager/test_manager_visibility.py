@@ -133,6 +133,10 @@ def test_nobody_can_name_themselves() -> None:
         proxy = world.replica.server.services.identity
         assert (await world.directly(PATH, proxy, **forged))[0] == 200
         assert (await world.directly(PATH, proxy))[0] == 401
+        # The aggregation layer itself names no groups; everybody may read what describes the API.
+        aggregator = {"X-Remote-User": "system:aggregator"}
+        assert (await world.directly("/openapi/v3", proxy, **aggregator))[0] == 200
+        assert (await world.directly(f"/apis/{GROUP}/v1beta2", proxy, **aggregator))[0] == 200
         code, status = await world.directly(PATH, proxy, **{"X-Remote-User": "joe"})
         assert code == 403
         assert 'User "joe" cannot get resource "clusterqueues/pendingworkloads"' in status["message"]

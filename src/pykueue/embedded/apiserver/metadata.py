@@ -152,20 +152,20 @@ def type_causes(metadata: Object) -> list[Cause]:
         for index, one in enumerate(value):
             if type(one) is not kind:
                 causes.append(type_invalid(f"metadata.{field}[{index}]", one, f"must be of type {name}"))
-            elif field == "managedFields":
+            elif field == "managedFields" and isinstance(one, dict):
                 causes.extend(_entry_causes(one, f"metadata.managedFields[{index}]"))
     return causes
 
 
 #: Fields that the server fills in, whatever is sent: what is sent must still be of their type.
-_OWNED: Final = (
+_OWNED: Final[tuple[tuple[str, type, str], ...]] = (
     ("generation", int, "integer"),
     ("deletionGracePeriodSeconds", int, "integer"),
     ("creationTimestamp", str, "string"),
     ("deletionTimestamp", str, "string"),
     ("selfLink", str, "string"),
 )
-_LISTS: Final = (
+_LISTS: Final[tuple[tuple[str, type, str], ...]] = (
     ("finalizers", str, "string"),
     ("ownerReferences", dict, "object"),
     ("managedFields", dict, "object"),

@@ -30,6 +30,8 @@ NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
 #: Seconds between two looks for a new authority, and after one that failed.
 PERIOD, RETRY = 60.0, 5.0
 
+_AUTHENTICATED, _UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+
 
 @dataclass(frozen=True)
 class Trust:
@@ -116,9 +118,13 @@ class FrontProxy:
             for prefix in trust.extras:
                 if header.lower().startswith(prefix):
                     extra.setdefault(unquote(header.lower()[len(prefix) :]), []).append(value)
+        groups = [value for one in trust.groups for value in headers.getall(one, [])]
+        if _AUTHENTICATED not in groups and _UNAUTHENTICATED not in groups:
+            # Requests of the aggregation layer's own name no groups; they live by everybody's rights.
+            groups.append(_AUTHENTICATED)
         return {
             "username": name,
             "uid": next((headers[one] for one in trust.uids if headers.get(one)), ""),
-            "groups": [value for one in trust.groups for value in headers.getall(one, [])],
+            "groups": groups,
             "extra": extra,
         }
