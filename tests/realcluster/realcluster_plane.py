@@ -6,6 +6,7 @@ log. There are no other controllers: tests play those they need.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import json
@@ -16,7 +17,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -260,10 +261,12 @@ class Plane:
         self.apiserver.start()
         self.wait_ready()
 
-    def restart(self, process: Process) -> None:
-        """Kill one of the two and start it again."""
+    @contextlib.contextmanager
+    def away(self, process: Process) -> Iterator[None]:
+        """Without one of the two, killed, in the block; ready again after it."""
         begun = now()
         process.kill()
+        yield
         process.start()
         self.wait_ready()
         self._away.append((begun, now()))

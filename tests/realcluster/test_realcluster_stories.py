@@ -11,15 +11,20 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from conftest import rendered
 from realcluster_install import NAMESPACE, USER, Installation
 from realcluster_jobs import NEVER_READY, JobController, Queues, job
 from realcluster_plane import Kubectl, Plane, until
 
 from pykueue.embedded.jobset.definition import definition
+
+#: Validating webhooks that are there whatever is queued.
+KUEUE_WEBHOOKS = {"vclusterqueue.kb.io", "vcohort.kb.io", "vresourceflavor.kb.io", "vworkload.kb.io"}
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +185,49 @@ def test_jobsets_once_their_kind_arrives(running: Installation, jobs: JobControl
     assert queues.admitted() == {"set"}
 
 
+def test_who_waits_is_told_through_the_api_server(running: Installation, jobs: JobController) -> None:
+    plane, kubectl = running.plane, running.plane.kubectl
+    for name in ("v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io"):
+        kubectl("wait", "--for=condition=Available", f"apiservice/{name}", "--timeout=60s")
+    queues = Queues(plane, "line", cpu="1")
+    for name in ("line-runs", "line-next", "line-last"):
+        queues.submit(name)
+        queues.wait_for(name, "QuotaReserved", "True" if name == "line-runs" else "False")
+    base = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+    for path in ("clusterqueues/line", "namespaces/default/localqueues/line"):
+        told = json.loads(kubectl("get", "--raw", f"{base}/{path}/pendingworkloads"))
+        owners = [item["metadata"]["ownerReferences"][0]["name"] for item in told["items"]]
+        assert sorted(owners) == ["line-last", "line-next"]  # of one second, so either may be first
+        assert [item["positionInClusterQueue"] for item in told["items"]] == [0, 1]
+    # Whom the API server names is asked for, not the API server itself.
+    path = f"{base}/namespaces/default/localqueues/line/pendingworkloads"
+    assert "Forbidden" in kubectl.refused("get", "--raw", path, "--as=lin")
+    kubectl("create", "rolebinding", "lin", "--clusterrole=kueue-batch-user-role", "--user=lin")
+    other = f"{base}/clusterqueues/line/pendingworkloads"
+    assert "Forbidden" in kubectl.refused("get", "--raw", other, "--as=lin")
+
+    def allowed() -> bool:
+        return kubectl.run("get", "--raw", path, "--as=lin").returncode == 0
+
+    until(allowed, "told to who may know")
+
+
+def test_the_pods_of_the_manager_are_admitted(kubectl: Kubectl) -> None:
+    """They keep to the restricted security standard that their namespace demands."""
+    found = kubectl.get("deployment", "kueue-controller-manager", NAMESPACE)
+    assert found is not None
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "trial", "namespace": NAMESPACE},
+        "spec": found["spec"]["template"]["spec"],
+    }
+    kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+    del pod["spec"]["securityContext"]["runAsNonRoot"]
+    error = kubectl.refused("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(pod))
+    assert "violates PodSecurity" in error
+
+
 def test_metrics_are_for_those_who_may_read_them(running: Installation, kubectl: Kubectl) -> None:
     def read(token: str | None) -> tuple[int, str]:
         secret = kubectl.get("secret", "kueue-webhook-server-cert", NAMESPACE)
@@ -261,3 +309,51 @@ def test_the_manager_was_never_refused(plane: Plane, jobs: JobController) -> Non
     # For half a minute the server cannot say who may wait for owners of a kind it has just learned of.
     refused = {one for one in refused if "cannot find RESTMapping" not in (one[2] or "")}
     assert not refused
+
+
+def test_what_the_manager_writes_is_not_sent_back_to_it(plane: Plane, jobs: JobController) -> None:
+    """So its work does not wait for its own replicas; what anybody else writes is checked."""
+
+    def reviews() -> int:
+        """How often the API server has asked about Workloads."""
+        lines = plane.kubectl("get", "--raw", "/metrics").splitlines()
+        name = 'apiserver_admission_webhook_request_total{code="200",name="vworkload.kb.io"'
+        return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith(name))
+
+    queues = Queues(plane, "own")
+    before = reviews()
+    queues.submit("own-job")
+    queues.wait_running("own-job")
+    jobs.finish("own-job")
+    queues.wait_for("own-job", "Finished")
+    assert reviews() == before
+    workload = queues.workload("own-job")
+    assert workload is not None
+    patch = json.dumps({"metadata": {"labels": {"seen": "yes"}}})
+    plane.kubectl("patch", "workload", workload["metadata"]["name"], "--type=merge", "-p", patch)
+    assert reviews() == before + 1
+
+
+def test_a_job_kind_is_switched_off_by_applying_again(running: Installation, tmp_path: Path) -> None:
+    """The webhooks of its kind go, those of others stay trusted."""
+    kubectl = running.plane.kubectl
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        "integrations: {frameworks: [batch/job]}\n"
+    )
+
+    def webhooks(text: str) -> set[str]:
+        kubectl("apply", "--server-side", "-f", "-", stdin=text)
+        found = kubectl.get("validatingwebhookconfiguration", "kueue-validating-webhook-configuration")
+        assert found is not None
+        return {webhook["name"] for webhook in found["webhooks"]}
+
+    everything = webhooks(rendered())
+    assert {"vjob.kb.io", "vjobset.kb.io", "vpod.kb.io", "vworkload.kb.io"} <= everything
+    assert webhooks(rendered("--config", str(file))) == {"vjob.kb.io", *KUEUE_WEBHOOKS}
+    assert running.is_trusted()
+    assert webhooks(rendered()) == everything
+    # The pods are replaced by that, and new ones tell of the authority at once.
+    running.end(running.replicas[0])
+    running.start_replica()

@@ -51,6 +51,12 @@ def _webhook(options: Options, registration: Registration) -> Object:
         "sideEffects": "None",
         "rules": registration.rules,
     }
+    if not registration.mutating:
+        # The manager need not ask itself: its work goes on while a replica that is gone is still called.
+        account = f"system:serviceaccount:{options.names.namespace}:{options.names.service_account}"
+        webhook["matchConditions"] = [
+            {"name": "by-others", "expression": f'request.userInfo.username != "{account}"'}
+        ]
     if registration.namespace_selector is not None:
         webhook["namespaceSelector"] = dict(registration.namespace_selector)
     if registration.object_selector is not None:
