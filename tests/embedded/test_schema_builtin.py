@@ -254,7 +254,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.dictionaries(names, values))
 def test_anything_is_prepared_or_refused_without_a_trace(obj: dict[str, Any]) -> None:
     schema = builtin_schema("batch", "v1", "Job")
