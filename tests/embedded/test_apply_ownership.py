@@ -449,7 +449,7 @@ def contains(live: Any, config: Any) -> bool:
     return same(live, config)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["m1", "m2", "m3"]), specs, st.booleans()), min_size=1, max_size=6))
 def test_what_was_applied_last_is_there_and_nothing_is_left_behind(
     steps: list[tuple[str, dict[str, Any], bool]],

@@ -321,7 +321,7 @@ schemas = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(schemas, json_values)
 def test_a_schema_that_is_accepted_can_be_used(spec: dict[str, Any], value: Any) -> None:
     openapi = {"type": "object", "properties": {"spec": spec}}
