@@ -5,6 +5,7 @@ Source: reference/kueue-api.md, section 7.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,9 @@ Object = dict[str, Any]
 
 #: Items of one answer where the request names no number, and at most.
 DEFAULT_LIMIT, MOST = 1000, 100_000
+#: To order a queue takes a microsecond for each workload that waits. From so many on the order is told again
+#: for so many seconds, so that those who look often do not hold up those who decide.
+LONG, KEPT_TIME = 2000, 0.5
 
 _SHOWN = ("name", "namespace", "ownerReferences", "creationTimestamp")
 
@@ -26,6 +30,8 @@ class Summaries:
     def __init__(self, manager: Manager) -> None:
         self._cluster = manager.cluster
         self._engine = manager.engine
+        #: The order of long queues, and until when, in the loop's seconds, it may be told.
+        self._kept: dict[str, tuple[float, list[str]]] = {}
 
     @property
     def ready(self) -> bool:
@@ -55,7 +61,7 @@ class Summaries:
 
     def _items(self, cluster_queue: str) -> Iterator[Object]:
         before: Counter[tuple[str, str]] = Counter()
-        for position, key in enumerate(self._engine.pending(cluster_queue)):
+        for position, key in enumerate(self._order(cluster_queue)):
             namespace, _, name = key.partition("/")
             workload = self._cluster.workloads.get(namespace, name)
             if workload is None:
@@ -70,6 +76,17 @@ class Summaries:
                 "positionInLocalQueue": before[namespace, local],
             }
             before[namespace, local] += 1
+
+    def _order(self, cluster_queue: str) -> list[str]:
+        now = asyncio.get_running_loop().time()
+        kept = self._kept.get(cluster_queue)
+        if kept is not None and now < kept[0]:
+            return kept[1]
+        order = self._engine.pending(cluster_queue)
+        self._kept = {name: one for name, one in self._kept.items() if now < one[0]}
+        if len(order) >= LONG:
+            self._kept[cluster_queue] = (now + KEPT_TIME, order)
+        return order
 
 
 def _part(items: Iterator[Object], offset: int, limit: int) -> list[Object]:
