@@ -363,12 +363,13 @@ def test_what_was_noted_as_gone_does_not_come_back_with_an_older_event() -> None
     run_virtual(main)
 
 
-def test_packed_objects_read_as_any_other() -> None:
+@pytest.mark.parametrize("packing", ["text", "compressed"])
+def test_packed_objects_read_as_any_other(packing: Any) -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
         api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
         api.put(CONFIG_MAPS, "y", "a", data={"v": "done"})
-        informer = maps(api, clock, pack=lambda obj: bool(obj["data"]["v"] == "done"))
+        informer = maps(api, clock, pack=lambda obj: packing if obj["data"]["v"] == "done" else None)
         informer.add_index("v", lambda obj: [obj["data"]["v"]])
         story = story_of(informer)
         async with running(informer):

@@ -25,7 +25,7 @@ def collect_less_often() -> None:
     Few things here die in cycles, while every search goes through objects that live long: with Python's own
     setting a tenth of the time of a write goes into it.
     """
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(10_000, 10, 10)
 
 
 @contextlib.asynccontextmanager

@@ -5,6 +5,8 @@ Source of the rules: reference/kueue-semantics.md 4.2, 4.6 to 4.9 and 11.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from pykueue.api import kueue
 from pykueue.api.meta import ObjectMeta, parse_time
 from pykueue.engine.state import State
@@ -83,6 +85,9 @@ def _read(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> No
         if shape is not record.shape:
             record.shape = shape
             record.scan = NO_SCAN
+    if metadata.generation and record.shape is not None:
+        # Templates are the most of a workload; those that come again and again are kept once.
+        record.obj = replace(obj, spec=replace(obj.spec, pod_sets=record.shape.source))
     priority = effective_priority(obj, options)
     if priority != record.priority:
         record.priority = priority

@@ -62,10 +62,12 @@ class PodShape:
 class Shape:
     """What a workload asks for, the same object for all workloads that ask for the same."""
 
-    __slots__ = ("__weakref__", "plans", "pod_sets", "problem", "shrinkable")
+    __slots__ = ("__weakref__", "plans", "pod_sets", "problem", "shrinkable", "source")
 
-    def __init__(self, pod_sets: tuple[PodShape, ...], problem: str) -> None:
+    def __init__(self, pod_sets: tuple[PodShape, ...], problem: str, source: list[PodSet]) -> None:
         self.pod_sets = pod_sets
+        #: The pod sets it was made from: to the engine as good as those of any workload of this shape.
+        self.source = source
         #: Why it can never be admitted as it is (2.9, 3 and 4), or empty.
         self.problem = problem
         self.shrinkable = any(
@@ -255,7 +257,7 @@ class Shapes:
         key = repr(contents)
         found = self._by_content.get(key)
         if found is None:
-            found = self._by_content[key] = Shape(tuple(shapes), problem)
+            found = self._by_content[key] = Shape(tuple(shapes), problem, pod_sets)
         return found
 
     def _per_pod(self, spec: PodSpec, limits: Limits) -> tuple[dict[str, int], str]:

@@ -15,7 +15,7 @@ from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration, JobKind, Registry
 from pykueue.jobs.objects import Object, get, labels_of
 from pykueue.kube.client import Client
-from pykueue.kube.informer import Informer, InformerFactory
+from pykueue.kube.informer import Informer, InformerFactory, Packing
 from pykueue.kube.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -46,6 +46,13 @@ NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 Key = tuple[str, str]
 
 
+def packing(workload: Mapping[str, Any]) -> Packing:
+    """Most Workloads of a cluster are finished or wait; they are read when they change and hardly else."""
+    if reading.is_finished(workload):
+        return "compressed"
+    return None if reading.has_quota(workload) else "text"
+
+
 class MissingPriorityClassError(LookupError):
     """A job names a priority class that does not exist."""
 
@@ -61,8 +68,7 @@ class Cluster:
         self.configuration = configuration
         self.factory = InformerFactory(client, clock=clock)
         informer = self.factory.informer
-        # Most Workloads of an old cluster are finished ones, which are read when they change and hardly else.
-        self.workloads = informer(WORKLOADS, pack=reading.is_finished)
+        self.workloads = informer(WORKLOADS, pack=packing)
         self.local_queues = informer(LOCAL_QUEUES)
         self.cluster_queues = informer(CLUSTER_QUEUES)
         self.cohorts = informer(COHORTS)
