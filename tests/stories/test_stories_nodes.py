@@ -12,7 +12,7 @@ import msgspec
 from stories_world import Story, condition, holds, job, play, pool, queues
 
 from pykueue.embedded.nodes.pool import Life, NodePool
-from pykueue.kube.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, POD_DISRUPTION_BUDGETS, PODS
+from pykueue.kube.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, POD_DISRUPTION_BUDGETS, PODS, WORKLOADS
 
 Object = dict[str, Any]
 
@@ -254,6 +254,47 @@ def test_a_spot_node_that_is_taken_back_restarts_a_jobset_in_its_place() -> None
         assert not await story.condition("set", "Evicted")
 
     play(story, nodes=[spot(3, reclaim_notice="30s", replace_after="1m")], objects=TEN_CPUS)
+
+
+def member(name: str) -> Object:
+    made = job(name, run_time="10m", queue=None)["spec"]["template"]
+    labels = {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/pod-group-name": "group"}
+    annotations = {**made["metadata"]["annotations"], "kueue.x-k8s.io/pod-group-total-count": "3"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "labels": labels, "annotations": annotations},
+        "spec": made["spec"],
+    }
+
+
+def test_a_pod_group_that_loses_a_node_takes_another_pod_into_its_place() -> None:
+    async def story(story: Story) -> None:
+        for number in range(3):
+            await story.create(member(f"member-{number}"))
+        await story.until(lambda: is_running(story, 3))
+        node = await node_of(story, "member-0")
+        await story.delete(NODES, node)
+        await story.wait(50)
+        lost = await story.get(PODS, "member-0")
+        # It is kept, as what it was, until another pod takes its place, which stays the group's.
+        assert lost["status"]["phase"] == "Failed"
+        assert condition(lost, "DisruptionTarget")["reason"] == "DeletionByPodGC"
+        group = await story.get(WORKLOADS, "group")
+        assert holds(group, "Admitted")
+        assert condition(group, "WaitingForReplacementPods")["reason"] == "PodsFailed"
+        await story.create(member("another"))
+        await story.until(lambda: is_running(story, 3), 60)
+        assert (await story.get(PODS, "another"))["spec"]["nodeName"] != node
+
+        async def finished() -> bool:
+            return holds(await story.get(WORKLOADS, "group"), "Finished")
+
+        await story.until(finished)
+        assert condition(await story.get(WORKLOADS, "group"), "Finished")["reason"] == "Succeeded"
+        assert await story.used("q") == "0"
+
+    play(story, nodes=[FOUR], objects=TEN_CPUS)
 
 
 def test_jobs_finish_on_nodes_that_come_and_go() -> None:
