@@ -118,11 +118,12 @@ def with_replica(
     test: Callable[[Running], Awaitable[None]],
     text: str = "",
     wrap: Callable[[Transport], Transport] | None = None,
+    loop: Callable[..., None] = asyncio.run,
 ) -> None:
-    """Run a test against a replica in real time."""
+    """Run a test against a replica in real time, on the event loop of `loop`."""
 
     async def main() -> None:
         async with running(text, wrap) as found:
             await test(found)
 
-    asyncio.run(main())
+    loop(main())

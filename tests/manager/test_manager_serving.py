@@ -6,11 +6,12 @@ import asyncio
 import gzip
 import io
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 from manager_replica import HOST, Running, configured, with_replica
 from manager_stack import job
 
@@ -155,8 +156,11 @@ def test_unknown_paths_and_methods_are_refused_with_a_status() -> None:
     with_replica(test)
 
 
+@pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
 @pytest.mark.parametrize("sent", [b"", b"POST /convert HTTP/1.1\r\nHost: x\r\n"])
-def test_a_client_that_stays_silent_is_cut_off(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_stays_silent_is_cut_off(
+    sent: bytes, loop: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listener, "HEAD_TIME", 0.1)
 
     async def test(r: Running) -> None:
@@ -169,7 +173,7 @@ def test_a_client_that_stays_silent_is_cut_off(sent: bytes, monkeypatch: pytest.
             await reader.readexactly(1)
         writer.close()
 
-    with_replica(test)
+    with_replica(test, loop=loop)
 
 
 def test_a_client_that_does_not_send_its_body_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -25,7 +26,17 @@ def made() -> authority.Material:
     return authority.made([HOST], datetime.now(UTC))
 
 
-def serving(tls: ServingTls, test: Callable[[int], Awaitable[None]]) -> None:
+Loop = Callable[..., None]
+
+
+@pytest.fixture(params=[asyncio.run, uvloop.run])
+def loop(request: pytest.FixtureRequest) -> Loop:
+    """What runs an event loop: Python's own, or the one that the manager's process uses."""
+    found: Loop = request.param
+    return found
+
+
+def serving(tls: ServingTls, loop: Loop, test: Callable[[int], Awaitable[None]]) -> None:
     """Runs the test beside a server that tells each client whom it takes it for."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,7 +51,7 @@ def serving(tls: ServingTls, test: Callable[[int], Awaitable[None]]) -> None:
         async with server:
             await test(server.sockets[0].getsockname()[1])
 
-    asyncio.run(main())
+    loop(main())
 
 
 async def ask(port: int, trusted: bytes, shown: Path | None = None) -> tuple[str, int]:
@@ -55,7 +66,7 @@ async def ask(port: int, trusted: bytes, shown: Path | None = None) -> tuple[str
     return line.decode().strip(), int(found["serialNumber"], 16)
 
 
-def test_a_new_certificate_is_taken_by_the_next_connection() -> None:
+def test_a_new_certificate_is_taken_by_the_next_connection(loop: Loop) -> None:
     tls = ServingTls(None)
     first, second = made(), made()
     assert not tls.ready.is_set()
@@ -72,10 +83,10 @@ def test_a_new_certificate_is_taken_by_the_next_connection() -> None:
             tls.use(second.certificate_pem, first.key_pem)
         assert (await ask(port, second.bundle))[1] == second.certificate.serial_number
 
-    serving(tls, test)
+    serving(tls, loop, test)
 
 
-def test_a_certificate_with_a_key_of_another_type_replaces_the_old_one() -> None:
+def test_a_certificate_with_a_key_of_another_type_replaces_the_old_one(loop: Loop) -> None:
     tls = ServingTls(None)
     first = made()
     tls.use(first.certificate_pem, first.key_pem)
@@ -102,10 +113,12 @@ def test_a_certificate_with_a_key_of_another_type_replaces_the_old_one() -> None
         tls.use(pem, private)
         assert (await ask(port, pem))[1] == 4711
 
-    serving(tls, test)
+    serving(tls, loop, test)
 
 
-def test_clients_may_show_certificates_of_the_authorities_that_are_trusted_today(tmp_path: Path) -> None:
+def test_clients_may_show_certificates_of_the_authorities_that_are_trusted_today(
+    tmp_path: Path, loop: Loop
+) -> None:
     now = datetime.now(UTC)
     trusted, stranger = Authority(tmp_path / "a", now), Authority(tmp_path / "b", now)
     shown, strange = tmp_path / "shown.pem", tmp_path / "strange.pem"
@@ -133,4 +146,4 @@ def test_clients_may_show_certificates_of_the_authorities_that_are_trusted_today
         assert await answer(port, strange) == "front-proxy"
         assert await answer(port, shown) == ""
 
-    serving(tls, test)
+    serving(tls, loop, test)

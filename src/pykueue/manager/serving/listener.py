@@ -81,7 +81,7 @@ class Listener:
 
     def _cut_off(self, protocol: web.RequestHandler) -> None:
         del self._silent[id(protocol)]
-        if isinstance(protocol.transport, asyncio.Transport):
+        if protocol.transport is not None:
             protocol.transport.abort()
 
     @web.middleware
