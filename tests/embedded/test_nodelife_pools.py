@@ -4,7 +4,7 @@ import pytest
 from nodes_stage import condition, play, pod
 
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CONFIG_MAPS, NODES, POD_DISRUPTION_BUDGETS
+from pykueue.kube.resources import CONFIG_MAPS, LEASES, NODES, POD_DISRUPTION_BUDGETS
 
 ALL = ("nodes", "scheduler", "controllers", "pools")
 SIMULATION = "simulation: {startDelay: 1s, runTime: 10h}"
@@ -179,6 +179,29 @@ def test_a_pool_whose_pods_nobody_here_would_run_is_refused():
         ((reason, message),) = await stage.events("node-pools")
         assert reason == "InvalidNodePools"
         assert "pool n: runtime process must be in the file" in message
+
+    play(story, pools="pools: []", parts=ALL)
+
+
+def test_a_node_of_a_runtime_that_is_not_here_is_found_out():
+    async def story(stage):
+        said = {"pykueue.io/runtime": "process"}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+        node = {
+            "metadata": {"name": "p-0", "annotations": said},
+            "status": {"allocatable": {"cpu": "1"}, "conditions": [ready]},
+        }
+        await stage.client.create(NODES, node)
+        lease = {
+            "metadata": {"name": "p-0", "namespace": "kube-node-lease"},
+            "spec": {"leaseDurationSeconds": 86400, "renewTime": "2026-01-01T00:00:00.000000Z"},
+        }
+        await stage.client.create(LEASES, lease)
+        await stage.until(45)
+        assert condition(await stage.client.get(NODES, "p-0"), "Ready")[0] == "True"
+        await stage.until(55)
+        lost = condition(await stage.client.get(NODES, "p-0"), "Ready")
+        assert lost == ("Unknown", "NodeStatusUnknown")
 
     play(story, pools="pools: []", parts=ALL)
 

@@ -21,7 +21,7 @@ from pykueue.clock import Clock
 from pykueue.embedded.nodes.behaviour import DOMAIN
 from pykueue.embedded.nodes.outages import read
 from pykueue.embedded.nodes.pool import POOL_LABEL, NodePool, PoolError, ensure_nodes, parse_pools
-from pykueue.embedded.nodes.registration import is_ready
+from pykueue.embedded.nodes.registration import LAST_LEASE_DURATION, is_ready, renew, runs_processes
 from pykueue.kube.client import Client, Object
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -141,7 +141,7 @@ class NodePools:
         assert node is not None
         name = node["metadata"]["name"]
         if new is not None:
-            if old is None and self._is_surplus(new):
+            if old is None and (self._is_surplus(new) or self._is_nobodys(new)):
                 self._work.queue.add(name)
             return
         after = read(node["metadata"].get("annotations") or {})[0].replace_after
@@ -162,23 +162,30 @@ class NodePools:
             return False
         return self._wanted(name) is None
 
+    def _is_nobodys(self, node: Object) -> bool:
+        """Whether it takes a program to run the node's pods that is not running here."""
+        return runs_processes(node) and "process" not in self._runtimes
+
     async def _sync(self, name: str) -> float | None:
+        node: Object | None = self._nodes.get(None, name)
+        if node is not None and self._is_nobodys(node):
+            # Its Lease may last long; without anybody to renew it, it is as good as over.
+            await renew(self._client, node, None, self._clock.time(), LAST_LEASE_DURATION)
         if self._pools is None:
             return None
         if name == _ALL:
             pools = list(self._pools.values())
             await ensure_nodes(self._transport, self._clock, pools, self._before)
             self._before = pools
-            for node in self._nodes.list():
-                if self._is_surplus(node) or _is_removed(node):
-                    self._work.queue.add(node["metadata"]["name"])
+            for one in self._nodes.list():
+                if self._is_surplus(one) or _is_removed(one):
+                    self._work.queue.add(one["metadata"]["name"])
             return None
-        found: Object | None = self._nodes.get(None, name)
-        if found is not None:
-            if self._is_surplus(found):
-                return await self._remove(found)
-            if _is_removed(found):
-                await self._keep(found)
+        if node is not None:
+            if self._is_surplus(node):
+                return await self._remove(node)
+            if _is_removed(node):
+                await self._keep(node)
             return None
         wanted = self._wanted(name)
         if wanted is not None:
