@@ -17,6 +17,8 @@ FOLDER = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # What takes everything down comes last.
+    items.sort(key=lambda item: "uninstall" in item.path.name)
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.realcluster)

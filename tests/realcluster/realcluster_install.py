@@ -131,10 +131,11 @@ class Installation:
         self.route()
 
     def end(self, replica: Replica) -> None:
-        """End it as a kubelet would."""
-        replica.process.stop()
+        """End it as a kubelet would: it is told, and leaves the Services meanwhile."""
+        replica.process.tell_to_end()
         self.replicas.remove(replica)
         self.route()
+        assert replica.process.wait() == 0
 
     def route(self) -> None:
         """Endpoints of the Services: the replicas that are ready, as the endpoints controller would write."""

@@ -169,11 +169,19 @@ class Process:
             self._running.wait()
             self._running = None
 
+    def tell_to_end(self) -> None:
+        if self._running is not None:
+            self._running.terminate()
+
     def stop(self) -> int:
         """As a kubelet would; the exit code."""
+        self.tell_to_end()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Until it has ended, being told to; the exit code."""
         if self._running is None:
             return 0
-        self._running.terminate()
         try:
             code = self._running.wait(PATIENCE)
         except subprocess.TimeoutExpired:

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from realcluster_install import NAMESPACE, Installation, Replica
 from realcluster_jobs import JobController, Queues
-from realcluster_plane import Plane, until
+from realcluster_plane import INTERVAL, Plane, until
 
 from pykueue.manager.certificates import authority
 from pykueue.manager.configuration import Configuration
@@ -80,12 +80,52 @@ def test_another_leads_when_the_leader_is_killed(running: Installation, jobs: Jo
     until(lambda: not queues.admitted(), "the queue empty")
 
 
-def test_one_that_is_told_to_end_hands_over_at_once(running: Installation) -> None:
-    """It gives its lease back, so that nobody waits for it to run out."""
+class _Asking:
+    """Asks for admission all the time, and keeps what was refused."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.refusals: list[str] = []
+        self.asked = 0
+
+    def __enter__(self) -> _Asking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        queue = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": "asked"},
+            "spec": {},
+        }
+        while not self._stopping.wait(INTERVAL):
+            self.asked += 1
+            try:
+                self._plane.call("POST", "/apis/kueue.x-k8s.io/v1beta2/clusterqueues?dryRun=All", queue)
+            except urllib.error.HTTPError as error:
+                self.refusals.append(str(error))
+
+
+def test_a_rolling_update_refuses_nobody(running: Installation) -> None:
+    """A new replica is ready before the old one goes, which answers until it is called no more.
+
+    It gives its lease back, so that nobody waits for it to run out.
+    """
     old = leader(running)
-    new = running.start_replica()
-    running.end(old)
-    assert leader(running) is new
+    with _Asking(running.plane) as asking:
+        new = running.start_replica()
+        running.end(old)
+        assert leader(running) is new
+        asked = asking.asked
+        until(lambda: asking.asked >= asked + 5, "requests afterwards")
+    assert not asking.refusals
     assert "lease not renewed" not in new.process.text()
 
 
@@ -120,39 +160,6 @@ def test_work_goes_on_after_the_store_was_away(running: Installation, jobs: JobC
     until(lambda: queues.admitted() == {"store-second"}, "the next one", patience=120)
     jobs.finish("store-second")
     queues.wait_for("store-second", "Finished")
-
-
-class _Asking:
-    """Asks for admission all the time, and keeps what was refused."""
-
-    def __init__(self, plane: Plane) -> None:
-        self._plane = plane
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.refusals: list[str] = []
-        self.asked = 0
-
-    def __enter__(self) -> _Asking:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        queue = {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "ClusterQueue",
-            "metadata": {"name": "asked"},
-            "spec": {},
-        }
-        while not self._stopping.wait(0.5):
-            self.asked += 1
-            try:
-                self._plane.call("POST", "/apis/kueue.x-k8s.io/v1beta2/clusterqueues?dryRun=All", queue)
-            except urllib.error.HTTPError as error:
-                self.refusals.append(str(error))
 
 
 def test_a_certificate_is_renewed_while_it_is_used(running: Installation) -> None:

@@ -185,33 +185,6 @@ def test_jobsets_once_their_kind_arrives(running: Installation, jobs: JobControl
     assert queues.admitted() == {"set"}
 
 
-def test_who_waits_is_told_through_the_api_server(running: Installation, jobs: JobController) -> None:
-    plane, kubectl = running.plane, running.plane.kubectl
-    for name in ("v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io"):
-        kubectl("wait", "--for=condition=Available", f"apiservice/{name}", "--timeout=60s")
-    queues = Queues(plane, "line", cpu="1")
-    for name in ("line-runs", "line-next", "line-last"):
-        queues.submit(name)
-        queues.wait_for(name, "QuotaReserved", "True" if name == "line-runs" else "False")
-    base = "/apis/visibility.kueue.x-k8s.io/v1beta2"
-    for path in ("clusterqueues/line", "namespaces/default/localqueues/line"):
-        told = json.loads(kubectl("get", "--raw", f"{base}/{path}/pendingworkloads"))
-        owners = [item["metadata"]["ownerReferences"][0]["name"] for item in told["items"]]
-        assert sorted(owners) == ["line-last", "line-next"]  # of one second, so either may be first
-        assert [item["positionInClusterQueue"] for item in told["items"]] == [0, 1]
-    # Whom the API server names is asked for, not the API server itself.
-    path = f"{base}/namespaces/default/localqueues/line/pendingworkloads"
-    assert "Forbidden" in kubectl.refused("get", "--raw", path, "--as=lin")
-    kubectl("create", "rolebinding", "lin", "--clusterrole=kueue-batch-user-role", "--user=lin")
-    other = f"{base}/clusterqueues/line/pendingworkloads"
-    assert "Forbidden" in kubectl.refused("get", "--raw", other, "--as=lin")
-
-    def allowed() -> bool:
-        return kubectl.run("get", "--raw", path, "--as=lin").returncode == 0
-
-    until(allowed, "told to who may know")
-
-
 def test_the_pods_of_the_manager_are_admitted(kubectl: Kubectl) -> None:
     """They keep to the restricted security standard that their namespace demands."""
     found = kubectl.get("deployment", "kueue-controller-manager", NAMESPACE)

@@ -77,3 +77,8 @@ def test_it_is_discovered_and_described(seen: Kubectl) -> None:
 def test_roles_decide(seen: Kubectl) -> None:
     path = f"/apis/{GROUP}/v1beta2/clusterqueues/seen/pendingworkloads"
     assert "Forbidden" in seen.refused("get", "--raw", path, "--as=nobody")
+    queue = f"/apis/{GROUP}/v1beta2/namespaces/default/localqueues/seen/pendingworkloads"
+    assert "Forbidden" in seen.refused("get", "--raw", queue, "--as=lin")
+    seen("create", "rolebinding", "lin", "--clusterrole=kueue-batch-user-role", "--user=lin")
+    until(lambda: seen.run("get", "--raw", queue, "--as=lin").returncode == 0, "told to who may know")
+    assert "Forbidden" in seen.refused("get", "--raw", path, "--as=lin")
