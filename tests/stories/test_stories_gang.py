@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from stories_world import Object, Story, condition, job, play, pool
+from stories_world import Object, Story, condition, job, play, pool, queues
 
 from pykueue.api.times import parse_time
 from pykueue.embedded.podgroups.definitions import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS
@@ -126,6 +126,46 @@ def test_f9_a_minimum_below_the_size_lets_all_three_run() -> None:
         await world.history.until_finished(*NAMES)
 
     play(story, nodes=CLUSTER)
+
+
+def test_f4_groups_make_up_for_a_quota_larger_than_the_nodes() -> None:
+    """All three are admitted; two run whole, and no part of the third until one of them has ended."""
+
+    async def story(world: Story) -> None:
+        made = [coscheduled(name, SIZE, SIZE) for name in NAMES]
+        for _, one in made:
+            one["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+        await world.create(*together(*made))
+        await world.wait(45)
+        assert [await world.admitted(name) for name in NAMES] == [True] * 3
+        assert sorted(await run_each(world)) == [0, SIZE, SIZE]
+        await world.history.until_finished(*NAMES)
+        assert {found.finished for found in world.history.jobs.values()} == {"Complete"}
+
+    play(story, nodes=CLUSTER, objects=queues({"cpu": 1000}))
+
+
+def test_f9_each_job_of_a_set_for_volcano_is_a_group() -> None:
+    async def story(world: Story) -> None:
+        sets = []
+        for name in ("x", "y"):
+            inner = gang("w", SIZE, SIZE, pod={"schedulerName": "volcano"})
+            said = {"scheduling.volcano.sh/group-min-member": str(SIZE)}
+            job_template = {"metadata": {"annotations": said}, "spec": inner["spec"]}
+            sets.append(
+                {
+                    "apiVersion": "jobset.x-k8s.io/v1alpha2",
+                    "kind": "JobSet",
+                    "metadata": {"name": name, "namespace": "default"},
+                    "spec": {"replicatedJobs": [{"name": "w", "template": job_template}]},
+                }
+            )
+        await world.create(*sets)
+        await world.wait(45)
+        assert sorted(await run_each(world, ("x", "y"))) == [0, SIZE]
+        await world.history.until_finished("x-w-0", "y-w-0")
+
+    play(story, nodes=[pool(count=SIZE + 10, cpu="2")])
 
 
 def test_f11_groups_of_one_second_start_one_after_the_other() -> None:

@@ -106,9 +106,11 @@ class Volcano:
     # Queues
 
     def is_open(self, queue: str) -> bool:
-        """Whether the queue takes groups; a queue without a state is open."""
+        """Whether the queue takes groups; one without a state does, and `default`, which is always there."""
         found = self.queues.get(queue)
-        return found is not None and (found.get("status") or {}).get("state", "Open") in ("", "Open")
+        if found is None:
+            return queue == DEFAULT_QUEUE
+        return (found.get("status") or {}).get("state", "Open") in ("", "Open")
 
     def _capability(self, queue: str) -> Amounts:
         found = self.queues.get(queue) or {}
