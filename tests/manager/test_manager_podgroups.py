@@ -120,6 +120,17 @@ def test_a_failed_pod_is_waited_for_and_replaced_under_the_same_admission() -> N
     play(test)
 
 
+def test_pods_that_come_after_the_end_never_start() -> None:
+    async def test(pods: Pods) -> None:
+        members = await group_of(pods, 2)
+        await pods.end(*members)
+        await pods.create(member("late", 2))
+        assert await pods.names() == members
+        assert "ExcessPodDeleted" in await pods.stack.events("late")
+
+    play(test)
+
+
 def test_an_unretriable_pod_ends_the_group_once_all_have_ended() -> None:
     async def test(pods: Pods) -> None:
         await group_of(pods, 2)

@@ -6,7 +6,8 @@ name, which all of them own. Source: reference/kueue-integrations.md 9.4, "Pod".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
@@ -34,6 +35,10 @@ from .workloads import reading, transitions
 
 #: Index of pods by namespace and group.
 GROUP_INDEX = "group"
+#: Seconds by which a look at a group is put off after a change of a pod, so that many changes cost one.
+BATCH_DELAY = 0.2
+#: Pods of a group that are written at the same time.
+_AT_ONCE = 16
 #: Seconds by which the end of a pod's grace is waited out: it is written in whole seconds.
 _PATIENCE = 1.0
 
@@ -53,12 +58,13 @@ class _PodsController(JobController):
 
     async def _finalize(self, pods: Iterable[Object]) -> None:
         """Let go of pods of which nothing more is to be learned."""
-        for pod in pods:
-            finalizers = get(pod, "metadata", "finalizers") or []
-            if names.MANAGED_FINALIZER in finalizers:
-                rest = [name for name in finalizers if name != names.MANAGED_FINALIZER]
-                desired = replaced(pod, ("metadata", "finalizers"), rest or None)
-                await self._writer.change(self._jobs, pod, desired)
+
+        async def let_go(pod: Object) -> None:
+            rest = [name for name in pod["metadata"]["finalizers"] if name != names.MANAGED_FINALIZER]
+            desired = replaced(pod, ("metadata", "finalizers"), rest or None)
+            await self._writer.change(self._jobs, pod, desired)
+
+        await _each((pod for pod in pods if _is_held(pod)), let_go)
 
 
 class PodController(_PodsController):
@@ -124,7 +130,7 @@ class PodGroupController(_PodsController):
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         for pod in (old, new):
             for key in [] if pod is None else _group_keys(pod):
-                self.controller.queue.add(key)
+                self.controller.queue.add_after(key, BATCH_DELAY)
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         workload = old if new is None else new
@@ -178,7 +184,7 @@ class PodGroupController(_PodsController):
         elif workload["metadata"].get("deletionTimestamp"):
             await self._deleted(group, workload)
         elif reading.is_finished(workload):
-            await self._finalize(pods)
+            await self._close(group)
         elif (outcome := group.outcome()) is not None:
             await self._finish(group.first, workload, outcome)
         else:
@@ -271,6 +277,14 @@ class PodGroupController(_PodsController):
         elif group.started():
             await self._stop_group(group, "Not admitted by cluster queue")
 
+    async def _close(self, group: PodGroup) -> None:
+        """The group is over: its pods are let go of, and those that came too late never start."""
+        late = group.waiting()
+        for pod in late:
+            await self._remove(pod)
+        uids = {pod["metadata"]["uid"] for pod in late}
+        await self._finalize(pod for pod in group.pods if pod["metadata"]["uid"] not in uids)
+
     async def _owned(self, group: PodGroup, workload: Object) -> Object:
         """Every pod that stays is an owner, so that the Workload goes with the last of them."""
         known = get(workload, "metadata", "ownerReferences") or []
@@ -331,15 +345,18 @@ class PodGroupController(_PodsController):
                     self._gates["AssignQueueLabelsForPods"],
                 )
             }
-            desired = [ungated(pod, infos[role(pod)]) for pod in waiting]
+            desired = {pod["metadata"]["uid"]: ungated(pod, infos[role(pod)]) for pod in waiting}
         except PodSetConflictError as error:
             text = f"The job cannot be started: {error}"
             await self._set_status(workload, lambda w: self._finished(w, "FailedToStart", text))
             return
-        queue = reading.cluster_queue(workload)
-        for pod, started in zip(waiting, desired, strict=True):
-            await self._writer.change(self._jobs, pod, started)
-            self._recorder.event(pod, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
+        text = f"Admitted by clusterQueue {reading.cluster_queue(workload)}"
+
+        async def start(pod: Object) -> None:
+            await self._writer.change(self._jobs, pod, desired[pod["metadata"]["uid"]])
+            self._recorder.event(pod, NORMAL, "Started", text)
+
+        await _each(waiting, start)
 
     async def _has_stopped(self, group: PodGroup) -> bool:
         """Whether none of its pods runs.
@@ -358,11 +375,30 @@ class PodGroupController(_PodsController):
 
     async def _stop_group(self, group: PodGroup, why: str, waiting: bool = False) -> None:
         """Delete the pods that were let go; with `waiting` also those that were not, and those that ended."""
-        for pod in group.pods:
-            if is_deleting(pod) or (not waiting and (is_gated(pod) or is_terminal(pod))):
-                continue
+
+        async def stop(pod: Object) -> None:
             await self._terminate(pod, why)
             self._recorder.event(pod, NORMAL, "Stopped", why)
+
+        wanted = (pod for pod in group.pods if waiting or not (is_gated(pod) or is_terminal(pod)))
+        await _each((pod for pod in wanted if not is_deleting(pod)), stop)
+
+
+async def _each(pods: Iterable[Object], write: Callable[[Object], Awaitable[None]]) -> None:
+    """Write all pods, some at a time; raises the first error once the rest is done."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(pod: Object) -> None:
+        async with free:
+            await write(pod)
+
+    for result in await asyncio.gather(*map(one, pods), return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _is_held(pod: Mapping[str, Any]) -> bool:
+    return names.MANAGED_FINALIZER in (get(pod, "metadata", "finalizers") or ())
 
 
 def _is_group_workload(workload: Mapping[str, Any]) -> bool:
