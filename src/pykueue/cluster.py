@@ -108,6 +108,8 @@ class Cluster:
                     raise ValueError("pools of the runtime `process` need a pods_folder")
                 nodes = ProcessNodes(self.transport("system:nodes"), clock, _fork(rng), pods_folder)
                 self._components.append(nodes)
+                if self.server is not None:
+                    self.server.enter = nodes.enter
         if "manager" in parts:
             user = "system:serviceaccount:kueue-system:kueue-controller-manager"
             settings = configuration or load(None, frameworks=FRAMEWORKS)

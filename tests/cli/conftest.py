@@ -74,11 +74,11 @@ class Kubectl:
         }
         self._program = kubectl_program()
 
-    def popen(self, *arguments: str) -> subprocess.Popen[str]:
+    def popen(self, *arguments: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [self._program, *arguments],
             env=self._environment,
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

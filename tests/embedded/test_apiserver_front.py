@@ -303,13 +303,28 @@ def test_heads_are_answered_without_a_body(tmp_path: Path) -> None:
     listening(tmp_path, story)
 
 
-def test_nothing_is_upgraded(tmp_path: Path) -> None:
+def test_what_is_not_upgraded(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
-        for protocol, path in (("websocket", f"{PODS}/p/exec"), ("SPDY/3.1", f"{PODS}/p/portforward")):
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        assert (await (await stage.peer()).ask("POST", PODS, pod)).code == 201
+        for protocol, path, code, text in (
+            ("SPDY/3.1", f"{PODS}/p/portforward", 501, "no attach or port-forward"),
+            ("websocket", f"{PODS}/p/attach", 501, "no attach or port-forward"),
+            ("SPDY/3.1", f"{PODS}/p/exec?command=ls", 501, "exec needs WebSockets"),
+            (
+                "websocket",
+                f"{PODS}/p/exec?command=ls",
+                400,
+                "that speaks v5.channel.k8s.io or v4.channel.k8s.io",
+            ),
+            ("websocket", f"{PODS}/p/exec", 400, "at least 1 command"),
+            ("websocket", f"{PODS}/p/exec?command=ls&container=d", 400, "container d is not valid for pod p"),
+            ("websocket", f"{PODS}/none/exec?command=ls", 404, 'pods "none" not found'),
+        ):
             peer = await stage.peer()
             answer = await peer.ask("GET", path, None, "Connection: Upgrade", f"Upgrade: {protocol}")
-            assert answer.code == 501
-            assert "no exec" in answer.message
+            assert (answer.code, text in answer.message) == (code, True), answer.message
             assert await peer.closed()
         peer = await stage.peer()  # an offer that may be declined
         fields = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAA")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -117,6 +118,8 @@ class Connection(asyncio.Protocol):
         #: Nothing more is read as requests: the connection is about to end.
         self._deaf = False
         self._closing = False
+        #: Who takes what comes after the request, in another protocol.
+        self._taker: Callable[[bytes], None] | None = None
         #: Done when the connection is.
         self.gone: asyncio.Future[None] = self._loop.create_future()
 
@@ -147,6 +150,9 @@ class Connection(asyncio.Protocol):
             self._drained.set_result(None)
 
     def data_received(self, data: bytes) -> None:
+        if self._taker is not None:
+            self._taker(data)
+            return
         if self._deaf:
             return
         self._began = False
@@ -312,6 +318,12 @@ class Connection(asyncio.Protocol):
         else:
             self.transport.write(head)
             self.transport.write(body)
+
+    def upgrade(self, fields: bytes, taker: Callable[[bytes], None]) -> None:
+        """Go on with another protocol: what the client sends from now on is the taker's."""
+        self.answered = True
+        self._taker = taker
+        self.transport.write(b"%b%b%b\r\n" % (_STATUS_LINES[101], fields, self._handler.date_field()))
 
     def begin(self, fields: bytes) -> None:
         """Begin an answer (200) of unknown length. 505 for clients that do not understand chunks."""

@@ -29,6 +29,7 @@ from pykueue.embedded.apiserver.encoding import (
     encode_answer,
     encode_listing,
 )
+from pykueue.embedded.apiserver.entering import PROTOCOLS, converse, wanted
 from pykueue.embedded.apiserver.negotiation import (
     OPENAPI_V2,
     OPENAPI_V2_ANSWER,
@@ -46,6 +47,7 @@ from pykueue.embedded.apiserver.reads import Listing
 from pykueue.embedded.apiserver.services import connection_fault
 from pykueue.embedded.apiserver.status import internal_error, method_not_allowed, to_status
 from pykueue.embedded.apiserver.watches import Shown, Watch, bookmark
+from pykueue.embedded.apiserver.websocket import WebSocket
 from pykueue.embedded.store.records import Batch
 from pykueue.kube.errors import ApiError
 
@@ -167,9 +169,12 @@ class HttpFront:
             user = _ANONYMOUS
         elif b"impersonate-user" in request.headers:
             user = self._impersonated(request, user)
-        if request.upgrade:
-            self._refuse_upgrade(request)
         target = resolve(self._server.core.registry, path)
+        if request.upgrade:
+            if target is not None and target.subresource == "exec":
+                await self._enter(request, connection, Call(request.method, target, {}, user), raw_query)
+                return
+            self._refuse_upgrade(request)
         if target is None:
             if self._server.aggregation.extension(path) is not None:
                 query = dict(parse_qsl(raw_query, keep_blank_values=True))
@@ -218,13 +223,13 @@ class HttpFront:
         connection.answer(code, fields, body)
 
     def _refuse_upgrade(self, request: Request) -> None:
-        """Programs in pods cannot be entered: exec, attach, port-forward, proxies (501)."""
+        """Attach, port-forward and proxies are not served, and exec by WebSocket only (501)."""
         wanted = request.header(b"upgrade").lower()
         if request.method == "CONNECT" or wanted.startswith(("websocket", "spdy/")):
             raise ApiError(
                 501,
                 "NotImplemented",
-                "this server offers no exec, attach or port-forward: no connection is upgraded",
+                "this server offers no attach or port-forward; exec needs WebSockets: kubectl 1.31 or newer",
             )
 
     # -- who
@@ -450,6 +455,17 @@ class HttpFront:
                 pass
             if watch.options.bookmarks:
                 connection.send(encoder.bookmark(bookmark(watch.endpoint, watch.revision)))
+
+    # -- exec
+
+    async def _enter(self, request: Request, connection: Connection, call: Call, query: str) -> None:
+        pod = await self._server.entered(call)
+        asked = wanted(pod, parse_qsl(query, keep_blank_values=True))
+        if request.method != "GET" or request.header(b"upgrade").lower() != "websocket":
+            self._refuse_upgrade(request)
+        socket = WebSocket.accept(request, connection, PROTOCOLS)
+        # What goes wrong from here on is told in the conversation: clients take a refusal for one to upgrade.
+        await converse(socket, asked, self._server.enter(pod, asked))
 
     # -- logs
 

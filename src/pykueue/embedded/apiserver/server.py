@@ -31,6 +31,7 @@ from pykueue.embedded.apiserver.custom import CustomResources, GroupConversion
 from pykueue.embedded.apiserver.decoding import decode
 from pykueue.embedded.apiserver.deletion import Deletion
 from pykueue.embedded.apiserver.discovery import Discovery
+from pykueue.embedded.apiserver.entering import Enter, Session, Wanted
 from pykueue.embedded.apiserver.escalation import escalation_check
 from pykueue.embedded.apiserver.eviction import Evictions
 from pykueue.embedded.apiserver.expiry import EventExpiry
@@ -78,6 +79,10 @@ NOT_HERE = {
 SYSTEM = User("system:apiserver", ("system:masters", "system:authenticated"))
 
 
+async def _no_entry(_pod: Object, _wanted: Wanted) -> Session:
+    raise ApiError(501, "NotImplemented", NOT_HERE["pods", "exec"])
+
+
 class Server:
     """An API server over one store. `feature_gates` are the open ones of alpha kinds."""
 
@@ -118,6 +123,8 @@ class Server:
         self.runs_pods = False
         #: Where the logs of pods come from; whoever runs the pods sets it.
         self.log_source: LogSource = no_lines
+        #: Starts commands in containers; whoever runs the pods sets it.
+        self.enter: Enter = _no_entry
         self._listeners: list[Listener] = []
         self._expiry = EventExpiry(self.core)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -362,6 +369,16 @@ class Server:
         return Listing(deleted, str(self.store.settled_revision))
 
     # -- what is not an object
+
+    async def entered(self, call: Call) -> Object:
+        """The pod in which a command is to be started. Raises ApiError for whoever may not.
+
+        It takes the right to create, as starting programs is more than reading, whatever the method is.
+        """
+        await self.authorize(Call("POST", call.target, {}, call.user))
+        answer = await self._reads.get(Call("GET", call.target._replace(subresource=""), {}, call.user))
+        pod: Object = answer.object(call.endpoint)
+        return pod
 
     async def logs(self, call: Call) -> AsyncIterator[bytes]:
         """The lines of a container's log. 400 when the query names no container that has one."""

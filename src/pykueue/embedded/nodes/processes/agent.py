@@ -18,7 +18,7 @@ import selectors
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -248,8 +248,22 @@ class Agent:
         started.log = LogFile(log)
         return started.pid
 
-    def do_enter(self, run: str, inside: str, argv: list[str]) -> int:
-        """Start a command in the namespaces of a container; its output is reported with its exit."""
+    def do_enter(
+        self, run: str, inside: str, argv: list[str], given: bool = False, terminal: bool = False
+    ) -> int:
+        """Start a command in the namespaces of a container; its output is reported with its exit.
+
+        Where three descriptors were sent before, it is `given` those for input and output; all are the same
+        if they are a terminal.
+        """
+        stdio = socket.recv_fds(self._descriptors, 1, 3, socket.MSG_CMSG_CLOEXEC)[1] if given else []
+        try:
+            return self._enter(run, inside, argv, stdio, terminal)
+        finally:
+            for fd in stdio:
+                os.close(fd)
+
+    def _enter(self, run: str, inside: str, argv: list[str], stdio: list[int], terminal: bool) -> int:
         target = self._runs.get(inside)
         if target is None or target.status is not None:
             raise ProcessLookupError(f"the container of run {inside} does not run")
@@ -260,8 +274,9 @@ class Agent:
             new_mounts=False,
             inside=target.pid,
             entered=_flags(self._isolation),
+            terminal=terminal,
         )
-        return self._fork(run, wanted, None).pid
+        return self._fork(run, wanted, None, stdio).pid
 
     def do_signal(self, run: str, number: int) -> None:
         """Send a signal to a container, or a command in one; one that is gone is left alone."""
@@ -269,7 +284,8 @@ class Agent:
         if found is None or found.status is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            if self._isolation.processes:
+            # What a container started goes with its first process; what a command in it started would stay.
+            if self._isolation.processes or found.launch.inside:
                 os.killpg(found.pid, number)
             else:
                 os.kill(found.pid, number)
@@ -287,18 +303,20 @@ class Agent:
 
     # -- processes
 
-    def _fork(self, name: str, launch: Launch, group: Path | None) -> _Run:
-        out, err = os.pipe(), os.pipe()
-        pid = launch.fork(self._own, out[1], err[1])
-        os.close(out[1])
-        os.close(err[1])
-        run = _Run(name, pid, launch, group)
-        run.streams = {out[0]: "stdout", err[0]: "stderr"}
+    def _fork(self, name: str, launch: Launch, group: Path | None, stdio: Sequence[int] = ()) -> _Run:
+        if stdio:
+            run = _Run(name, launch.fork(self._own, *stdio), launch, group)
+        else:
+            out, err = os.pipe(), os.pipe()
+            run = _Run(name, launch.fork(self._own, None, out[1], err[1]), launch, group)
+            os.close(out[1])
+            os.close(err[1])
+            run.streams = {out[0]: "stdout", err[0]: "stderr"}
         for fd in run.streams:
             os.set_blocking(fd, False)
             self._selector.register(fd, selectors.EVENT_READ, self._reader(run, fd))
         # The exit may have come already, while the launch was being watched: it is reaped with the signal.
-        self._runs[name] = self._by_pid[pid] = run
+        self._runs[name] = self._by_pid[run.pid] = run
         return run
 
     def _reader(self, run: _Run, fd: int) -> Callable[[], None]:

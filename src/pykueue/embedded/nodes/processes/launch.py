@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import resource
 import signal
 import socket
+import termios
 from typing import Any, NamedTuple, NoReturn
 
 from pykueue.embedded.nodes.processes import linux
@@ -51,9 +53,14 @@ class Launch(NamedTuple):
     inside: int = 0
     #: Which of its namespaces.
     entered: int = 0
+    #: Whether its input and output are a terminal, which is to be its own.
+    terminal: bool = False
 
-    def fork(self, own: int, out: int, err: int) -> int:
-        """Start it; its process id. `own` is the pidfd of this process. LaunchError, OSError."""
+    def fork(self, own: int, given: int | None, out: int, err: int) -> int:
+        """Start it; its process id. `own` is the pidfd of this process. LaunchError, OSError.
+
+        It reads from `given`, or nothing, and writes to `out` and `err`.
+        """
         told, telling = os.pipe()
         target = os.pidfd_open(self.inside) if self.inside else None
         try:
@@ -64,7 +71,7 @@ class Launch(NamedTuple):
             try:
                 pid = os.fork()
                 if pid == 0:
-                    self._child(target, telling, out, err)
+                    self._child(target, telling, (given, out, err))
             finally:
                 if self.new_processes or self.entered & linux.CLONE_NEWPID:
                     linux.setns(own, linux.CLONE_NEWPID)
@@ -80,10 +87,10 @@ class Launch(NamedTuple):
             raise LaunchError(*json.loads(text))
         return pid
 
-    def _child(self, target: int | None, telling: int, out: int, err: int) -> NoReturn:
+    def _child(self, target: int | None, telling: int, stdio: tuple[int | None, int, int]) -> NoReturn:
         stage = PREPARE
         try:
-            self._settle(target, out, err)
+            self._settle(target, stdio)
             stage = EXECUTE
             os.execvpe(self.argv[0], self.argv, self.environment)
         except FileNotFoundError as error:
@@ -99,7 +106,7 @@ class Launch(NamedTuple):
         finally:
             os._exit(127)
 
-    def _settle(self, target: int | None, out: int, err: int) -> None:
+    def _settle(self, target: int | None, stdio: tuple[int | None, int, int]) -> None:
         """Become what the process is to be, short of its program."""
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD, signal.SIGXFSZ):
@@ -109,9 +116,10 @@ class Launch(NamedTuple):
             resource.RLIMIT_NOFILE, (self.files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
         )
         os.setsid()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for source, fd in ((nothing, 0), (out, 1), (err, 2)):
-            os.dup2(source, fd)
+        for fd, source in enumerate(stdio):
+            os.dup2(os.open(os.devnull, os.O_RDONLY) if source is None else source, fd)
+        if self.terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if self.group is not None:
             with open(f"{self.group}/cgroup.procs", "w") as file:
                 file.write("0")

@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,10 +149,16 @@ class Link:
         """A socket (`tcp` or `udp`) of the nodes' network; bound and listening if told where. AgentError."""
         assert self._descriptors is not None
         await self.call("socket", kind=kind, bind=bind)
-        _, (fd, *_), _, _ = socket.recv_fds(self._descriptors, 1, 1)
+        _, (fd, *_), _, _ = socket.recv_fds(self._descriptors, 1, 1, socket.MSG_CMSG_CLOEXEC)
         made = socket.socket(fileno=fd)
         made.setblocking(False)
         return made
+
+    async def send_descriptors(self, fds: Sequence[int]) -> None:
+        """Hand over descriptors, for the call that follows. Raises AgentGoneError."""
+        if self._descriptors is None or self.gone.is_set():
+            raise AgentGoneError("the program that runs containers has ended")
+        socket.send_fds(self._descriptors, [b"d"], list(fds))
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import random
 import tempfile
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from pykueue.clock import Clock
+from pykueue.embedded.apiserver.entering import Wanted
 from pykueue.embedded.nodes.addresses import Addresses
 from pykueue.embedded.nodes.keeper import PROCESS_NETWORK, NodeKeeper
 from pykueue.embedded.nodes.outages import CRASH
+from pykueue.embedded.nodes.processes.entering import Command
 from pykueue.embedded.nodes.processes.environment import Sources
 from pykueue.embedded.nodes.processes.host import GATEWAY, POD_NETWORK, SERVICE_NETWORK, Host
 from pykueue.embedded.nodes.processes.link import Abilities, AgentError, Link
@@ -61,6 +64,7 @@ class ProcessNodes:
         self._pods.add_index("node", lambda pod: [pod["spec"].get("nodeName") or ""])
         self._session: _Session | None = None
         self._proxy: Proxy | None = None
+        self._entered = itertools.count(1)
         self._abilities: asyncio.Future[Abilities] = asyncio.get_running_loop().create_future()
         self.keeper = NodeKeeper(
             self._client,
@@ -137,6 +141,22 @@ class ProcessNodes:
         for entry in self._folder.iterdir():
             if entry.name not in known and entry.is_dir():
                 forget(self._folder, entry.name)
+
+    async def enter(self, pod: Object, asked: Wanted) -> Command:
+        """Start a command in a container (`Enter`). Raises ApiError."""
+        life = None if self._session is None else self._session.life(pod["metadata"]["uid"])
+        run = None if life is None else life.run_of(asked.container)
+        if self._session is None or run is None:
+            name = pod["metadata"]["name"]
+            said = f"container {asked.container} of pod {name} does not run as a process here"
+            raise ApiError(400, "BadRequest", said)
+        name = f"{run}/entered-{next(self._entered)}"
+        try:
+            return await Command.start(
+                self._session.link, name, run, asked.command, takes_input=asked.input, terminal=asked.terminal
+            )
+        except AgentError as error:
+            raise ApiError(500, "InternalError", f"failed to exec in container: {error}") from None
 
     # -- what the watches tell
 
@@ -265,6 +285,14 @@ class _Session:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def link(self) -> Link:
+        return self._host.link
+
+    def life(self, uid: str) -> ProcessPod | None:
+        """The pod, if it is alive here."""
+        return self._lives.get(uid)
 
     def drop(self, uid: str) -> None:
         """The pod is no more, or its node is not: so is everything of it that runs."""

@@ -126,6 +126,10 @@ class ProcessPod(PodState):
         await self._release()
         self._changed()
 
+    def run_of(self, container: str) -> str | None:
+        """The name of a container's current run, if it runs."""
+        return self._runs.get(container)
+
     def kill(self) -> None:
         """Nobody asks for the pod any more: end its processes now."""
         for run in self._runs.values():
