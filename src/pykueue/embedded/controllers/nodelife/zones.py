@@ -87,7 +87,7 @@ class Zones:
         ready, failed = self._ready[zone], self._failed[zone]
         if self.all_failed:
             return 0.0
-        if not ready or failed <= UNHEALTHY_COUNT or failed < UNHEALTHY_PART * (ready + failed):
+        if not ready or failed <= UNHEALTHY_COUNT or failed / (ready + failed) < UNHEALTHY_PART:
             return EVICTION_RATE
         return SECONDARY_EVICTION_RATE if ready + failed > SMALL_ZONE else 0.0
 
