@@ -216,6 +216,51 @@ def test_a_set_of_jobs_is_decided_on_as_a_whole(queues: Path) -> None:
     assert workloads["team/jobset-large"]["state"] == "Pending"
 
 
+def test_pods_groups_and_what_serves_are_decided_on(queues: Path) -> None:
+    queue = {"kueue.x-k8s.io/queue-name": "lq"}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+
+    def pod(name: str, group: str = "", total: int = 0) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": name, "namespace": "team", "labels": dict(queue)}
+        if group:
+            metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = group
+            metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": str(total)}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def serving(kind: str, name: str) -> dict[str, Any]:
+        return {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": "team", "labels": queue},
+            "spec": {"replicas": 2, "template": {"spec": spec}},
+        }
+
+    objects = (
+        pod("single"),
+        pod("a", "gang", 2),
+        pod("b", "gang", 2),
+        pod("c", "half", 3),
+        serving("Deployment", "web"),
+        serving("StatefulSet", "db"),
+    )
+    workloads = decide(queues, *objects, options=("--until-stable",))["workloads"]
+    assert set(workloads) == {
+        "team/pod-single",
+        "team/gang",
+        "team/deployment-web-0",
+        "team/deployment-web-1",
+        "team/statefulset-db",
+    }
+    counts = {
+        name: sum(one["count"] for one in found["admission"]["podSetAssignments"])
+        for name, found in workloads.items()
+        if found["state"] == "Admitted"
+    }
+    assert sum(counts.values()) == 4
+    result = run("-f", str(queues))
+    assert "pod group half waits for its other pods: 1 of 3 are there" in result.stderr
+
+
 def test_jobs_count_as_the_workloads_they_become(queues: Path) -> None:
     job = """
 apiVersion: kueue.x-k8s.io/v1beta2

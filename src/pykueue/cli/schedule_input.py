@@ -15,10 +15,10 @@ from pykueue.api.decoding import describe
 from pykueue.api.kueue import V1BETA1, V1BETA2, names
 from pykueue.api.validation import FieldError, validate
 from pykueue.api.yaml import YamlError, load_with_places
-from pykueue.jobs.base import JobIntegration
-from pykueue.jobs.job import BatchJob
-from pykueue.jobs.jobset import JobSet
-from pykueue.jobs.workload import build, queue_name
+from pykueue.jobs.base import JobKind
+from pykueue.jobs.workload import queue_name
+
+from .schedule_jobs import Jobs, workload_of
 
 Manifest = dict[str, Any]
 
@@ -41,9 +41,6 @@ _READ = frozenset(
         "WorkloadPriorityClass",
     }
 )
-
-_INTEGRATIONS: tuple[JobIntegration, ...] = (BatchJob(), JobSet())
-_JOBS = {(each.resource.api_version, each.resource.kind): each for each in _INTEGRATIONS}
 
 _CLUSTER_SCOPED = _READ - {"LimitRange", "LocalQueue", "Workload"}
 
@@ -74,19 +71,16 @@ class Input:
         self.warnings: list[str] = []
         self._errors: list[str] = []
         self._places: dict[tuple[str, str, str], str] = {}
-        self._jobs: list[tuple[JobIntegration, Manifest]] = []
+        self._jobs = Jobs()
 
     def finish(self, gates: Mapping[str, bool]) -> None:
         """Turns jobs into workloads and judges everything. Raises InputError."""
-        for integration, job in self._jobs:
-            priority, reference = self._priority(job, integration)
-            workload = build(job, integration, priority, reference)
-            workload["metadata"].pop("finalizers", None)
-            stamp = job["metadata"].get("creationTimestamp")
-            if stamp:
-                workload["metadata"]["creationTimestamp"] = stamp
-            workload["metadata"]["name"] = f"{job['kind'].lower()}-{job['metadata']['name']}"
-            self.manifests.append({"apiVersion": V1BETA2, "kind": "Workload", **workload})
+        for job in self._jobs.workloads():
+            if isinstance(job, str):
+                self.warnings.append(job)
+                continue
+            kind, obj, _ = job
+            self.manifests.append(workload_of(job, *self._priority(obj, kind)))
         for manifest in self.manifests:
             place = self._places.get(_identity(manifest), "")
             for error in validate(manifest, gates=gates):
@@ -104,11 +98,11 @@ class Input:
     def add(self, place: str, manifest: Manifest) -> None:
         """Takes one object in."""
         version, kind = manifest["apiVersion"], manifest["kind"]
-        job = _JOBS.get((version, kind))
-        if kind not in _READ and job is None:
+        is_job = self._jobs.knows(version, kind)
+        if kind not in _READ and not is_job:
             self._ignore(kind)
             return
-        if job is None and (version, kind) not in KINDS and version != V1BETA1:
+        if not is_job and (version, kind) not in KINDS and version != V1BETA1:
             self._ignore(f"{kind} ({version})")
             return
         metadata = manifest.get("metadata")
@@ -123,9 +117,9 @@ class Input:
         except ConversionError as error:
             self._errors.append(f"{place}: {describe(manifest)}: {error}")
             return
-        if job is not None:
+        if is_job:
             if queue_name(manifest):
-                self._jobs.append((job, manifest))
+                self._jobs.add(manifest)
             else:
                 self._ignore(f"{kind} without a queue name")
             return
@@ -140,7 +134,7 @@ class Input:
     def _ignore(self, what: str) -> None:
         self.ignored[what] = self.ignored.get(what, 0) + 1
 
-    def _priority(self, job: Manifest, integration: JobIntegration) -> tuple[int, dict[str, str] | None]:
+    def _priority(self, job: Manifest, integration: JobKind) -> tuple[int, dict[str, str] | None]:
         """Priority of a job, by the classes among the objects."""
         name = (job["metadata"].get("labels") or {}).get(names.PRIORITY_CLASS_LABEL)
         if name:
