@@ -15,6 +15,8 @@ _CONTINUED, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 _FINAL = 0x80
 #: Bytes of one message that are taken from a client.
 MESSAGE_LIMIT = 1024 * 1024
+#: Messages that wait to be taken before no more is read.
+_WAITING = 16
 NORMAL, PROTOCOL_ERROR, TOO_LARGE = 1000, 1002, 1009
 
 
@@ -27,6 +29,8 @@ class WebSocket:
         self._message = bytearray()
         self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._closed = False
+        #: Whether the client has to wait until what it said is taken.
+        self._held_up = False
 
     @classmethod
     def accept(cls, request: Request, connection: Connection, protocols: tuple[str, ...]) -> WebSocket:
@@ -45,7 +49,11 @@ class WebSocket:
 
     async def receive(self) -> bytes | None:
         """The client's next message; None when there is none to come."""
-        return await self._messages.get()
+        message = await self._messages.get()
+        if self._held_up and self._messages.qsize() < _WAITING:
+            self._held_up = False
+            self._connection.transport.resume_reading()
+        return message
 
     async def send(self, data: bytes) -> None:
         """Send a message, and wait while the client does not take it."""
@@ -112,6 +120,9 @@ class WebSocket:
             if first & _FINAL:
                 self._messages.put_nowait(bytes(self._message))
                 self._message.clear()
+                if not self._held_up and self._messages.qsize() >= _WAITING:
+                    self._held_up = True
+                    self._connection.transport.pause_reading()
 
 
 def _unmasked(data: bytes | bytearray, mask: bytes | bytearray) -> bytes:
