@@ -15,7 +15,7 @@ import pytest
 from apiserver_harness import CONFIG_MAPS, PODS, config_map, pod
 
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver import http
+from pykueue.embedded.apiserver import delivering
 from pykueue.embedded.apiserver.certificates import Authority
 from pykueue.embedded.apiserver.connection import HEAD_LIMIT, Connection
 from pykueue.embedded.apiserver.listening import Address
@@ -361,7 +361,7 @@ def test_the_certificate_of_the_connection_tells_who_asks(tmp_path: Path) -> Non
 
 
 def test_a_watcher_that_takes_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_WATCH_BACKLOG", 1_000_000)
+    monkeypatch.setattr(delivering, "BACKLOG", 1_000_000)
 
     async def story(stage: Stage) -> None:
         slow, quick, writer = [await stage.peer() for _ in range(3)]

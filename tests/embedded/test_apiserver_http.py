@@ -23,6 +23,7 @@ from pykueue.clock import Clock
 from pykueue.embedded.apiserver.certificates import Authority
 from pykueue.embedded.apiserver.listening import Address
 from pykueue.embedded.apiserver.server import Server
+from pykueue.kube.transport import Request
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -458,5 +459,28 @@ def test_logs_come_from_whoever_runs_the_pod(tmp_path: Path) -> None:
         assert (code, text) == (200, b"p/main 3\n")
         assert headers["Content-Type"] == "text/plain"
         assert (await client.ask("GET", f"{PODS}/p/log", None, None, container="no"))[0] == 400
+
+    over_tls(tmp_path, story)
+
+
+def test_events_that_come_quickly_arrive_in_order_and_all_of_them(tmp_path: Path) -> None:
+    async def story(client: Web) -> None:
+        headers = {"Authorization": f"Bearer {client.address.token}"}
+        url = f"{client.address.url}{CONFIG_MAPS}?watch=true"
+        ended = f"{url}&timeoutSeconds=1&labelSelector=even=yes"
+        async with (
+            client.session.get(url, headers=headers) as all_of_them,
+            client.session.get(ended, headers=headers) as some,
+        ):
+            api = client.server.transport()
+            for number in range(300):
+                labels = {"even": "no" if number % 2 else "yes"}
+                await api.call(Request("POST", CONFIG_MAPS, {}, config_map(f"c{number}", labels)))
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            frames = await _frames(all_of_them, 300)
+            assert [one["object"]["metadata"]["name"] for one in frames] == [f"c{n}" for n in range(300)]
+            lines = (await some.read()).splitlines()
+            assert len(lines) == 150
 
     over_tls(tmp_path, story)

@@ -21,6 +21,7 @@ from pykueue.embedded.apiserver.authentication import AUTHENTICATED, Authenticat
 from pykueue.embedded.apiserver.call import Call, User, resolve, write_options
 from pykueue.embedded.apiserver.connection import Connection, Request
 from pykueue.embedded.apiserver.decoding import report_unknown
+from pykueue.embedded.apiserver.delivering import Delivery, Rounds
 from pykueue.embedded.apiserver.encoding import (
     LIST_VIEWS,
     OBJECT_VIEWS,
@@ -60,8 +61,6 @@ log = logging.getLogger(__name__)
 _BOOKMARK_INTERVAL = 60.0
 #: Seconds a watch may last when its client says nothing: chosen at random between these.
 _WATCH_TIME = (1800.0, 3600.0)
-#: Bytes a watcher may fall behind before its connection is closed.
-_WATCH_BACKLOG = 16 * 1024 * 1024
 #: Initial events written between two pauses for the connection to take them.
 _SLICE = 500
 #: Requests, besides watches, carried out at the same time; more are told to try again.
@@ -89,6 +88,7 @@ class HttpFront:
         self._connections: set[Connection] = set()
         #: Watches that are open, so that stopping can end them.
         self._watches: set[asyncio.Event] = set()
+        self._rounds = Rounds()
         self._date = (0, b"")
         self._loop = asyncio.get_running_loop()
         self._check = self._loop.call_later(_CHECK_INTERVAL, self._look_after)
@@ -396,7 +396,6 @@ class HttpFront:
             form = PLAIN
         watch = Watch(server.core, call)
         encoder = FrameEncoder(call, form, watch.selection.key)
-        transport = connection.transport
         ended = asyncio.Event()
         waiting: list[tuple[list[Shown], Batch | None]] = []
         early = True
@@ -406,12 +405,16 @@ class HttpFront:
             if early:
                 waiting.append((shown, batch))
                 return
-            transport.write(encoder.chunk(shown, batch, clock))
-            if transport.get_write_buffer_size() > _WATCH_BACKLOG:
-                watch.stop()
-                transport.abort()
+            delivery.send(encoder.chunk(shown, batch, clock))
+
+        def let_go() -> None:
+            watch.stop()
+            connection.abort()
+
+        delivery = Delivery(connection.transport, self._rounds, let_go)
 
         def fail(error: ApiError) -> None:
+            delivery.flush()
             connection.send(encoder.frame("ERROR", to_status(error)))
             ended.set()
 
@@ -432,16 +435,23 @@ class HttpFront:
                 connection.send(encoder.bookmark(mark))
             early = False
             for shown, batch in waiting:
-                transport.write(encoder.chunk(shown, batch, clock))
-            await self._keep_watching(watch, encoder, connection, ended)
+                delivery.send(encoder.chunk(shown, batch, clock))
+            await self._keep_watching(watch, encoder, delivery, connection, ended)
             watch.stop()
+            delivery.flush()
             connection.end()
         finally:
             watch.stop()
+            delivery.close()
             self._watches.discard(ended)
 
     async def _keep_watching(
-        self, watch: Watch, encoder: FrameEncoder, connection: Connection, ended: asyncio.Event
+        self,
+        watch: Watch,
+        encoder: FrameEncoder,
+        delivery: Delivery,
+        connection: Connection,
+        ended: asyncio.Event,
     ) -> None:
         loop = self._loop
         duration = watch.options.timeout or self._server.core.rng.uniform(*_WATCH_TIME)
@@ -454,6 +464,7 @@ class HttpFront:
             except TimeoutError:
                 pass
             if watch.options.bookmarks:
+                delivery.flush()
                 connection.send(encoder.bookmark(bookmark(watch.endpoint, watch.revision)))
 
     # -- exec
