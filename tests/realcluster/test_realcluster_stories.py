@@ -183,6 +183,7 @@ def test_jobsets_once_their_kind_arrives(running: Installation, jobs: JobControl
         "the JobSet started",
     )
     assert queues.admitted() == {"set"}
+    plane.kubectl("delete", "jobset", "set")
 
 
 def test_the_pods_of_the_manager_are_admitted(kubectl: Kubectl) -> None:
@@ -282,6 +283,12 @@ def test_the_manager_was_never_refused(plane: Plane, jobs: JobController) -> Non
     # For half a minute the server cannot say who may wait for owners of a kind it has just learned of.
     refused = {one for one in refused if "cannot find RESTMapping" not in (one[2] or "")}
     assert not refused
+
+
+def test_the_manager_was_never_warned(running: Installation, jobs: JobController) -> None:
+    """Nothing it wrote had fields that the server does not know."""
+    told = [line for one in running.replicas for line in one.process.text().splitlines()]
+    assert [line for line in told if "unknown field" in line] == []
 
 
 def test_what_the_manager_writes_is_not_sent_back_to_it(plane: Plane, jobs: JobController) -> None:

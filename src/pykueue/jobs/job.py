@@ -78,8 +78,6 @@ class BatchJob:
         labels = section(template, "metadata", "labels")
         own = {key: value for key, value in labels.items() if key not in CONTROLLER_LABELS}
         template = replaced(template, ("metadata", "labels"), own or None)
-        if not template.get("metadata"):
-            template = {key: value for key, value in template.items() if key != "metadata"}
         result = pod_set(template, pod_count(job))
         minimum = min_parallelism(job)
         if minimum is not None:

@@ -141,4 +141,13 @@ def _single_env(container: Object) -> Object:
 
 def pod_set(template: Mapping[str, Any], count: int, name: str = names.DEFAULT_POD_SET) -> Object:
     """A pod set of a Workload's spec."""
-    return {"name": name, "count": count, "template": without_duplicate_env(template)}
+    return {"name": name, "count": count, "template": without_duplicate_env(_as_written(template))}
+
+
+def _as_written(template: Mapping[str, Any]) -> Object:
+    """The template without the empty creation time that API servers put into it: Workloads have none."""
+    metadata = {
+        key: value for key, value in section(template, "metadata").items() if key != "creationTimestamp"
+    }
+    rest = {key: value for key, value in template.items() if key != "metadata"}
+    return {"metadata": metadata, **rest} if metadata else rest
