@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import random
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -37,7 +38,7 @@ STATE = "state.db"
 #: The folder in it of pods that run as processes.
 PODS = "pods"
 _RUNS_PROCESSES = (
-    "  Containers on nodes of the runtime `process` are programs of this machine, run as you: "
+    "Containers on nodes of the runtime `process` are programs of this machine, run as you: "
     "images name nothing, and it is no sandbox."
 )
 
@@ -136,6 +137,8 @@ async def run(
                 await serve_visibility(cluster.server, cluster.manager)
             async with until_stopped(cluster.run()) as wait:
                 await wait(cluster.synced())
+                if any(pool.runtime == "process" for pool in pools) and "kube" in parts:
+                    click.echo(_RUNS_PROCESSES)
                 if cluster.server is not None:
                     address = await listen(cluster.server, port, folder)
                     state = folder if isinstance(store, SqliteStore) else "memory only"
@@ -143,8 +146,6 @@ async def run(
                     click.echo(f"  export KUBECONFIG={kubeconfig}")
                 else:
                     click.echo(f"pykueue is up ({', '.join(parts)}) with KUBECONFIG={kubeconfig}")
-                if any(pool.runtime == "process" for pool in pools) and "kube" in parts:
-                    click.echo(_RUNS_PROCESSES)
                 await wait(None)
         finally:
             await cluster.stop()
@@ -206,6 +207,8 @@ def up(
     try:
         configuration = load_configuration(config, frameworks=FRAMEWORKS)
         pools = load_pools(nodes) if nodes is not None else []
+        if sys.platform != "linux" and any(pool.runtime == "process" for pool in pools):
+            raise click.ClickException(f"{nodes}: nodes of the runtime `process` need Linux")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
             memory_store(folder)

@@ -167,8 +167,9 @@ class Agent:
     ) -> Message:
         """Set up what all pods share; what there is, and why there is not more. `folder` is an empty one."""
         if not self._isolation.mounts:
-            # Every container has a file there: room for it is made once, not for each.
-            linux.make_place(TERMINATION_LOG, folder, directory=False)
+            # Every container has a file there: room for it is made once, not for each, where that is possible.
+            with contextlib.suppress(OSError):
+                linux.make_place(TERMINATION_LOG, folder, directory=False)
         network = self._isolation.network
         self._services = (services, services_prefix)
         if not network:
