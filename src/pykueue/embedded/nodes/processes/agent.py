@@ -167,7 +167,7 @@ class Agent:
     ) -> Message:
         """Set up what all pods share; what there is, and why there is not more. `folder` is an empty one."""
         if not self._isolation.mounts:
-            # Every container has a file there: room for it is made once, not for each, where that is possible.
+            # Every container has a file there: room for it is made once, not for each, where it can be.
             with contextlib.suppress(OSError):
                 linux.make_place(TERMINATION_LOG, folder, directory=False)
         network = self._isolation.network
