@@ -3,120 +3,19 @@
 import random
 from contextlib import suppress
 
-import nodes_stage
 import pytest
+from gangs_stage import EIGHT, LABEL, MODES, bound, coscheduled, group, never_a_part, phase, play, serve
 from nodes_stage import Flaky, condition, pod
 
-from pykueue.embedded.podgroups.admission import webhooks
-from pykueue.embedded.podgroups.definitions import (
-    COSCHEDULING_POD_GROUPS,
-    DEFAULT_QUEUE,
-    NATIVE_POD_GROUPS,
-    NATIVE_WORKLOADS,
-    VOLCANO_POD_GROUPS,
-    VOLCANO_QUEUES,
-    definitions,
-)
+from pykueue.embedded.podgroups.definitions import COSCHEDULING_POD_GROUPS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOBS, NODES, PODS, PRIORITY_CLASSES
+from pykueue.kube.resources import NODES, PODS
 from pykueue.kube.transport import JSON_PATCH
-
-EIGHT = "pools: [{name: n, count: 8, allocatable: {cpu: 1, pods: 110}, simulation: {startDelay: 1s}}]"
-LABEL = "scheduling.x-k8s.io/pod-group"
-ANNOTATION = "scheduling.k8s.io/group-name"
-
-
-def play(story, **options):
-    """With all kinds of groups served."""
-    return nodes_stage.play(story, feature_gates=("GenericWorkload",), **options)
-
-
-async def serve(stage):
-    """The kinds of both APIs, and the queue groups are in by default."""
-    await stage.server.install_crds(definitions())
-    await stage.client.create(VOLCANO_QUEUES, DEFAULT_QUEUE)
-    # The scheduler looks for kinds that were not served from time to time.
-    await stage.clock.sleep(6)
-
-
-def group(resource, name, **spec):
-    if resource is NATIVE_POD_GROUPS:
-        spec = {"schedulingPolicy": {"gang": {"minCount": spec["minMember"]}}}
-    return {
-        "apiVersion": resource.api_version,
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": spec,
-    }
-
-
-def coscheduled(name, count, *command, first=0, **options):
-    """Pods that name their group by label."""
-    labels = {LABEL: name, **options.pop("labels", {})}
-    return [
-        pod(f"{name}-{i}", *(command or ("sleep", "30")), cpu="1", labels=labels, **options)
-        for i in range(first, first + count)
-    ]
-
-
-def volcanic(name, count, *command, first=0, tasks=(), annotations=None, **options):
-    """Pods for Volcano that name their group by annotation."""
-    found = []
-    for i in range(first, first + count):
-        one = pod(f"{name}-{i}", *(command or ("sleep", "30")), cpu="1", schedulerName="volcano", **options)
-        one["metadata"]["annotations"] |= {ANNOTATION: name, **(annotations or {})}
-        if tasks:
-            one["metadata"]["annotations"]["volcano.sh/task-spec"] = tasks[i]
-        found.append(one)
-    return found
-
-
-def native(name, count, *command, first=0, **options):
-    """Pods that name their group in a field."""
-    member = {"schedulingGroup": {"podGroupName": name}, **options}
-    return [
-        pod(f"{name}-{i}", *(command or ("sleep", "30")), cpu="1", **member)
-        for i in range(first, first + count)
-    ]
-
-
-MODES = {
-    "coscheduling": (COSCHEDULING_POD_GROUPS, coscheduled),
-    "volcano": (VOLCANO_POD_GROUPS, volcanic),
-    "native": (NATIVE_POD_GROUPS, native),
-}
 
 
 @pytest.fixture(params=MODES.values(), ids=MODES)
 def mode(request):
     return request.param
-
-
-async def bound(stage, name):
-    """How many pods of a group have a node."""
-    return sum(
-        1
-        for one in await stage.pods()
-        if one["metadata"]["name"].rpartition("-")[0] == name and one["spec"].get("nodeName")
-    )
-
-
-async def phase(stage, resource, name):
-    return (await stage.client.get(resource, name, "default")).get("status", {}).get("phase")
-
-
-def never_a_part(stage, name, least):
-    """Whether at the end of every moment none or at least `least` pods of the group had nodes."""
-    counts = {}
-    with_node = set()
-    for at, type_, one in stage.seen:
-        if one["metadata"]["name"].rpartition("-")[0] != name:
-            continue
-        key = one["metadata"]["uid"]
-        if type_ != "DELETED" and one["spec"].get("nodeName"):
-            with_node.add(key)
-        counts[at] = len(with_node)
-    return all(count == 0 or count >= least for count in counts.values())
 
 
 def test_a_group_is_placed_whole_and_the_next_one_waits_for_all_its_room(mode):
@@ -211,56 +110,6 @@ def test_members_above_the_minimum_take_what_is_left(mode):
     play(story, pools=EIGHT)
 
 
-def test_volcano_serves_minimums_before_what_is_above_them():
-    """Of two groups that could take all, each gets its minimum (3.4: members above it come later)."""
-
-    async def story(stage):
-        await serve(stage)
-        for name in ("a", "b"):
-            await stage.client.create(VOLCANO_POD_GROUPS, group(VOLCANO_POD_GROUPS, name, minMember=4))
-        await stage.create(*volcanic("a", 8), *volcanic("b", 4))
-        await stage.clock.sleep(5)
-        assert (await bound(stage, "a"), await bound(stage, "b")) == (4, 4)
-
-    play(story, pools=EIGHT)
-
-
-def test_a_volcano_group_goes_through_its_phases():
-    async def story(stage):
-        await serve(stage)
-        resource = VOLCANO_POD_GROUPS
-        await stage.client.create(resource, group(resource, "a", minMember=4))
-        await stage.client.create(resource, group(resource, "b", minMember=6))
-        await stage.clock.sleep(3)
-        assert await phase(stage, resource, "a") == "Inqueue"
-        await stage.create(*volcanic("a", 4, "sleep", "20"))
-        await stage.clock.sleep(4)
-        running = await stage.client.get(resource, "a", "default")
-        assert running["spec"]["queue"] == "default"
-        assert (running["status"]["phase"], running["status"]["running"]) == ("Running", 4)
-        assert condition(running, "Scheduled") == ("True", "")
-        (said,) = [one for one in running["status"]["conditions"] if one["type"] == "Scheduled"]
-        assert said["message"] == "tasks in gang are ready to be scheduled"
-        assert said["transitionID"]
-        await stage.create(*volcanic("b", 4))
-        await stage.clock.sleep(3)
-        waiting = await stage.client.get(resource, "b", "default")
-        assert condition(waiting, "Unschedulable") == ("True", "NotEnoughTasks")
-        await stage.create(*volcanic("b", 2, first=4))
-        await stage.clock.sleep(3)
-        waiting = await stage.client.get(resource, "b", "default")
-        assert waiting["status"]["phase"] == "Inqueue"
-        assert condition(waiting, "Unschedulable") == ("True", "NotEnoughResources")
-        (said,) = [one["message"] for one in waiting["status"]["conditions"]]
-        assert said.startswith("6/6 tasks in gang unschedulable: only 4 of 6 fit: 0/8 nodes are available")
-        await stage.clock.sleep(20)
-        done = await stage.client.get(resource, "a", "default")
-        assert (done["status"]["phase"], done["status"]["succeeded"]) == ("Completed", 4)
-        assert condition(await stage.client.get(resource, "b", "default"), "Unschedulable")[0] == "False"
-
-    play(story, pools=EIGHT)
-
-
 def test_a_coscheduling_group_goes_through_its_phases():
     async def story(stage):
         await serve(stage)
@@ -294,174 +143,6 @@ def test_a_group_that_fails_says_so():
     play(story, pools=EIGHT)
 
 
-def test_a_native_group_tells_whether_it_is_scheduled():
-    async def story(stage):
-        await serve(stage)
-        resource = NATIVE_POD_GROUPS
-        await stage.create(*(pod(f"other-{i}", "sleep", "20", cpu="1") for i in range(5)))
-        await stage.clock.sleep(1)
-        await stage.client.create(resource, group(resource, "a", minMember=4))
-        await stage.create(*native("a", 4))
-        await stage.clock.sleep(3)
-        waiting = await stage.client.get(resource, "a", "default")
-        assert condition(waiting, "PodGroupScheduled") == ("False", "Unschedulable")
-        await stage.clock.sleep(30)
-        assert await bound(stage, "a") == 4
-        placed = await stage.client.get(resource, "a", "default")
-        assert condition(placed, "PodGroupScheduled") == ("True", "Scheduled")
-
-    play(story, pools=EIGHT)
-
-
-def test_a_native_group_stays_as_long_as_a_pod_uses_it():
-    async def story(stage):
-        await serve(stage)
-        resource = NATIVE_POD_GROUPS
-        await stage.client.create(resource, group(resource, "a", minMember=2))
-        await stage.create(*native("a", 2, "sleep", "20"))
-        await stage.clock.sleep(5)
-        await stage.client.delete(resource, "a", "default")
-        await stage.clock.sleep(5)
-        leaving = await stage.client.get(resource, "a", "default")
-        assert leaving["metadata"]["finalizers"] == ["scheduling.k8s.io/podgroup-protection"]
-        await stage.clock.sleep(20)
-        with pytest.raises(ApiError, match="not found"):
-            await stage.client.get(resource, "a", "default")
-
-    play(story, pools=EIGHT)
-
-
-def test_a_native_group_is_made_from_a_template_that_is_there():
-    async def story(stage):
-        for webhook in webhooks(stage.server):
-            stage.server.admission.register(webhook)
-        resource = NATIVE_POD_GROUPS
-        reference = {"workloadName": "w", "podGroupTemplateName": "t"}
-        made = group(resource, "a", minMember=2)
-        made["spec"]["podGroupTemplateRef"] = {"workload": reference}
-        with pytest.raises(ApiError, match="workload w does not exist"):
-            await stage.client.create(resource, made)
-        workload = {
-            "apiVersion": NATIVE_WORKLOADS.api_version,
-            "kind": "Workload",
-            "metadata": {"name": "w", "namespace": "default"},
-            "spec": {"podGroupTemplates": [{"name": "t", "schedulingPolicy": {"gang": {"minCount": 2}}}]},
-        }
-        await stage.client.create(NATIVE_WORKLOADS, workload)
-        await stage.client.create(resource, made)
-        reference["podGroupTemplateName"] = "other"
-        made["metadata"]["name"] = "b"
-        with pytest.raises(ApiError, match="workload w has no pod group template other"):
-            await stage.client.create(resource, made)
-        grown = {"spec": {"podGroupTemplates": [{"name": "u", "schedulingPolicy": {"basic": {}}}]}}
-        with pytest.raises(ApiError, match="immutable"):
-            await stage.client.patch(NATIVE_WORKLOADS, "w", "default", grown)
-
-    play(story, pools=EIGHT)
-
-
-def test_a_basic_native_group_is_placed_pod_by_pod():
-    async def story(stage):
-        await serve(stage)
-        loose = group(NATIVE_POD_GROUPS, "a", minMember=1)
-        loose["spec"]["schedulingPolicy"] = {"basic": {}}
-        await stage.client.create(NATIVE_POD_GROUPS, loose)
-        await stage.create(*native("a", 10))
-        await stage.clock.sleep(5)
-        assert await bound(stage, "a") == 8
-
-    play(story, pools=EIGHT)
-
-
-@pytest.mark.parametrize(
-    ("policy", "message"),
-    [
-        ({}, "must specify one of"),
-        ({"basic": {}, "gang": {"minCount": 1}}, "must specify exactly one of"),
-        ({"gang": {"minCount": 0}}, "must be greater than zero"),
-    ],
-)
-def test_a_native_group_has_one_policy(policy, message):
-    async def story(stage):
-        wrong = group(NATIVE_POD_GROUPS, "a", minMember=1)
-        wrong["spec"]["schedulingPolicy"] = policy
-        with pytest.raises(ApiError, match=message):
-            await stage.client.create(NATIVE_POD_GROUPS, wrong)
-        template = {"name": "t", "schedulingPolicy": policy}
-        workload = {"apiVersion": NATIVE_WORKLOADS.api_version, "kind": "Workload"}
-        spec = {"podGroupTemplates": [template]}
-        with pytest.raises(ApiError, match=message):
-            await stage.client.create(
-                NATIVE_WORKLOADS,
-                {**workload, "metadata": {"name": "w", "namespace": "default"}, "spec": spec},
-            )
-
-    play(story, pools=EIGHT)
-
-
-def test_each_task_has_its_minimum():
-    tasks = ["worker"] * 6 + ["server"]
-
-    async def story(stage):
-        await serve(stage)
-        spec = {"minMember": 4, "minTaskMember": {"worker": 3, "server": 1}}
-        await stage.client.create(VOLCANO_POD_GROUPS, group(VOLCANO_POD_GROUPS, "a", **spec))
-        await stage.create(*(pod(f"other-{i}", "sleep", "20", cpu="1") for i in range(4)))
-        await stage.clock.sleep(1)
-        await stage.create(*volcanic("a", 6, tasks=tasks))
-        await stage.clock.sleep(3)
-        assert await bound(stage, "a") == 0
-        waiting = await stage.client.get(VOLCANO_POD_GROUPS, "a", "default")
-        assert condition(waiting, "Unschedulable") == ("True", "NotEnoughPodsOfTask")
-        await stage.create(*volcanic("a", 1, tasks=tasks, first=6))
-        await stage.clock.sleep(3)
-        assert await bound(stage, "a") == 4
-        assert (await stage.pod("a-6"))["spec"].get("nodeName"), "the one server goes before further workers"
-
-    play(story, pools=EIGHT)
-
-
-def test_pods_for_volcano_without_a_group_get_one():
-    """One per owner, with the minimum its annotation says (3.2)."""
-
-    async def story(stage):
-        await serve(stage)
-        template = pod("x", "sleep", "30", cpu="1", schedulerName="volcano")
-        job = {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {
-                "name": "j",
-                "namespace": "default",
-                "annotations": {"scheduling.volcano.sh/group-min-member": "3"},
-            },
-            "spec": {
-                "parallelism": 3,
-                "completions": 3,
-                "template": {"metadata": {}, "spec": template["spec"]},
-            },
-        }
-        uid = (await stage.client.create(JOBS, job))["metadata"]["uid"]
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": uid, "controller": True}
-        members = [pod(f"j-{i}", "sleep", "30", cpu="1", schedulerName="volcano") for i in range(3)]
-        for one in members:
-            one["metadata"]["ownerReferences"] = [owner]
-        await stage.create(*members[:2], pod("alone", "sleep", "30", cpu="1", schedulerName="volcano"))
-        await stage.clock.sleep(5)
-        made = await stage.client.get(VOLCANO_POD_GROUPS, f"podgroup-{uid}", "default")
-        assert made["spec"]["minMember"] == 3
-        assert made["metadata"]["ownerReferences"][0]["uid"] == uid
-        assert (await bound(stage, "j"), bool((await stage.pod("alone"))["spec"].get("nodeName"))) == (
-            0,
-            True,
-        )
-        await stage.create(members[2])
-        await stage.clock.sleep(3)
-        assert await bound(stage, "j") == 3
-
-    play(story, pools=EIGHT)
-
-
 def test_fluence_makes_a_group_of_the_size_the_label_says():
     async def story(stage):
         await serve(stage)
@@ -477,44 +158,6 @@ def test_fluence_makes_a_group_of_the_size_the_label_says():
         await stage.create(members[2])
         await stage.clock.sleep(3)
         assert await bound(stage, "j") == 3
-
-    play(story, pools=EIGHT)
-
-
-def test_a_queue_lets_in_what_it_is_open_for_and_no_more_than_its_capability():
-    async def story(stage):
-        await serve(stage)
-        resource = VOLCANO_POD_GROUPS
-        small = {"apiVersion": VOLCANO_QUEUES.api_version, "kind": "Queue", "metadata": {"name": "small"}}
-        await stage.client.create(VOLCANO_QUEUES, {**small, "spec": {"capability": {"cpu": "3"}}})
-        await stage.client.create(resource, group(resource, "a", minMember=2, queue="small"))
-        await stage.client.create(resource, group(resource, "b", minMember=2, queue="small"))
-        await stage.client.create(resource, group(resource, "c", minMember=2, queue="nowhere"))
-        await stage.create(*volcanic("a", 2, "sleep", "20"), *volcanic("b", 2), *volcanic("c", 2))
-        await stage.clock.sleep(5)
-        assert [await bound(stage, name) for name in "abc"] == [2, 0, 0]
-        said = [message for _, message in await stage.events("b-0")]
-        assert said[-1] == "queue small may have no more cpu: its capability is reached."
-        assert await phase(stage, resource, "c") == "Pending"
-        assert "not let into queue nowhere" in (await stage.events("c-0"))[-1][1]
-        await stage.clock.sleep(40)
-        assert await bound(stage, "b") == 2
-
-    play(story, pools=EIGHT)
-
-
-def test_groups_that_ask_for_more_than_there_is_stay_pending():
-    """minResources beyond 1.2 times what the nodes have is not let in (3.4)."""
-
-    async def story(stage):
-        await serve(stage)
-        resource = VOLCANO_POD_GROUPS
-        for name, cpu in (("a", "5"), ("b", "5"), ("c", "10")):
-            spec = {"minMember": 5, "minResources": {"cpu": cpu}}
-            await stage.client.create(resource, group(resource, name, **spec))
-            await stage.clock.sleep(2)
-        phases = [await phase(stage, resource, name) for name in "abc"]
-        assert phases == ["Inqueue", "Pending", "Pending"]
 
     play(story, pools=EIGHT)
 
@@ -638,22 +281,6 @@ def test_failed_bindings_do_not_keep_a_group_from_becoming_whole(mode):
     play(story, pools=EIGHT, wrap=lambda inner: Flaky(inner, "/binding"))
 
 
-def test_the_priority_class_of_a_group_decides_whose_turn_it_is():
-    async def story(stage):
-        await serve(stage)
-        resource = VOLCANO_POD_GROUPS
-        high = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
-        await stage.client.create(PRIORITY_CLASSES, {**high, "metadata": {"name": "high"}})
-        await stage.create(*(pod(f"w-{i}", "sleep", "10", cpu="1") for i in range(8)))
-        await stage.client.create(resource, group(resource, "a", minMember=5))
-        await stage.client.create(resource, group(resource, "z", minMember=5, priorityClassName="high"))
-        await stage.create(*volcanic("a", 5), *volcanic("z", 5))
-        await stage.clock.sleep(30)
-        assert (await bound(stage, "a"), await bound(stage, "z")) == (0, 5)
-
-    play(story, pools=EIGHT)
-
-
 def test_random_groups_all_end_and_are_never_seen_in_parts():
     chance = random.Random(3)
 
@@ -764,5 +391,24 @@ def test_a_group_of_nobody_is_refused():
         nobody = group(COSCHEDULING_POD_GROUPS, "a", minMember=0)
         with pytest.raises(ApiError, match="minMember"):
             await stage.client.create(COSCHEDULING_POD_GROUPS, nobody)
+
+    play(story, pools=EIGHT)
+
+
+def test_a_waiting_pod_that_leaves_its_group_is_placed_alone():
+    async def story(stage):
+        await serve(stage)
+        resource = COSCHEDULING_POD_GROUPS
+        for name in ("a", "b"):
+            await stage.client.create(resource, group(resource, name, minMember=3))
+        await stage.create(*coscheduled("a", 2), *coscheduled("b", 2))
+        await stage.clock.sleep(3)
+        await stage.client.patch(PODS, "a-0", "default", {"metadata": {"labels": {LABEL: None}}})
+        await stage.clock.sleep(3)
+        assert (await stage.pod("a-0"))["spec"]["nodeName"]
+        await stage.client.patch(PODS, "a-1", "default", {"metadata": {"labels": {LABEL: "b"}}})
+        await stage.clock.sleep(3)
+        assert (await stage.pod("a-1"))["spec"]["nodeName"], "it makes the other group complete"
+        assert await bound(stage, "b") == 2
 
     play(story, pools=EIGHT)

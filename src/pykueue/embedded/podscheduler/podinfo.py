@@ -153,6 +153,39 @@ def is_terminal(manifest: Object) -> bool:
     return (manifest.get("status") or {}).get("phase") in _TERMINAL
 
 
+def unchanged(known: PodInfo, manifest: Object) -> bool:
+    """Whether a pod on its node is, at a glance, as it was but for its status."""
+    metadata = manifest["metadata"]
+    return bool(
+        known.generation is not None
+        and known.generation == metadata.get("generation")
+        and known.node == manifest["spec"]["nodeName"]
+        and known.terminating == (metadata.get("deletionTimestamp") is not None)
+        and known.labels == (metadata.get("labels") or {})
+    )
+
+
+def takes_the_same(known: PodInfo, pod: PodInfo) -> bool:
+    """Whether a pod on its node takes there what it took before."""
+    return (
+        known.node == pod.node
+        and known.shape is pod.shape
+        and known.priority == pod.priority
+        and known.terminating == pod.terminating
+        and known.related == pod.related
+        and known.labels == pod.labels
+    )
+
+
+def alike(old: Object, new: Object) -> bool:
+    """Whether a change of a waiting pod leaves it with the same chances."""
+    return bool(
+        old["spec"] == new["spec"]
+        and old["metadata"].get("labels") == new["metadata"].get("labels")
+        and old["metadata"].get("deletionTimestamp") == new["metadata"].get("deletionTimestamp")
+    )
+
+
 class PodReader:
     """Makes PodInfo from manifests, parsing each distinct shape and set of relations once."""
 

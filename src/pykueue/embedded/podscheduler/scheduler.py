@@ -24,7 +24,14 @@ from pykueue.embedded.podscheduler.gangs import HELD, PLACED, WAITING, Gang, Gan
 from pykueue.embedded.podscheduler.modes import SCHEDULERS
 from pykueue.embedded.podscheduler.placer import Likeness, Placed, Placer, Unplaced, placed_at
 from pykueue.embedded.podscheduler.podgroups import Membership, PodGroups
-from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, is_terminal
+from pykueue.embedded.podscheduler.podinfo import (
+    PodInfo,
+    PodReader,
+    alike,
+    is_terminal,
+    takes_the_same,
+    unchanged,
+)
 from pykueue.embedded.podscheduler.queue import Queue
 from pykueue.embedded.podscheduler.reports import Reports
 from pykueue.embedded.podscheduler.services import Services
@@ -178,11 +185,11 @@ class PodScheduler:
         if self._assumed.pop(uid, None) is None and known is None:
             self._drop_waiting(uid)
         self._note_member(new, state_of(new))
-        if known is not None and _unchanged(known, new):
+        if known is not None and unchanged(known, new):
             known.manifest = new
             return
         pod = self._reader.read(new)
-        if known is not None and pod is not None and _takes_the_same(known, pod):
+        if known is not None and pod is not None and takes_the_same(known, pod):
             known.manifest, known.generation = new, pod.generation
             return
         if known is not None:
@@ -211,14 +218,15 @@ class PodScheduler:
                 "pod %s/%s has amounts that are no quantities", metadata.get("namespace"), metadata["name"]
             )
             return
-        alike = old is not None and _alike(old, new)
+        similar = old is not None and alike(old, new)
         membership = self._groups.membership(new)
+        self._leave_group(uid, membership)
         if membership is not None:
-            self._on_waiting_member(membership, pod, alike)
+            self._on_waiting_member(membership, pod, similar)
             return
         if pod.nominated and uid not in self._queue:
             self._placer.nominate(pod, pod.nominated)
-        if uid in self._queue and alike:
+        if uid in self._queue and similar:
             self._queue.refresh(pod)
         else:
             self._queue.add(pod, self._now())
@@ -263,9 +271,20 @@ class PodScheduler:
             gang.promised.pop(uid, None)
             self._seat(gang)
 
-    def _on_waiting_member(self, membership: Membership, pod: PodInfo, alike: bool) -> None:
+    def _leave_group(self, uid: str, membership: Membership | None) -> None:
+        """A waiting pod's labels or annotations may have taken it out of its group."""
+        gang = self._gangs.of(uid)
+        if gang is None or (membership is not None and membership.key == gang.key):
+            return
+        self._queue.remove(uid, self._now())
+        self._gangs.drop(uid)
+        gang.promised.pop(uid, None)
+        self._placer.forget(uid)
+        self._seat(gang)
+
+    def _on_waiting_member(self, membership: Membership, pod: PodInfo, similar: bool) -> None:
         gang = self._gangs.of(pod.uid)
-        if alike and gang is not None and gang.key == membership.key and pod.uid in gang.waiting:
+        if similar and gang is not None and pod.uid in gang.waiting:
             gang.waiting[pod.uid] = pod
             self._queue.refresh(pod)
             return
@@ -556,36 +575,3 @@ class PodScheduler:
             self._seat(gang, retry=True)
         if gang is None or gang.alone:
             self._queue.retry(waiting, self._now())
-
-
-def _unchanged(known: PodInfo, manifest: Object) -> bool:
-    """Whether a pod on its node is, at a glance, as it was but for its status."""
-    metadata = manifest["metadata"]
-    return bool(
-        known.generation is not None
-        and known.generation == metadata.get("generation")
-        and known.node == manifest["spec"]["nodeName"]
-        and known.terminating == (metadata.get("deletionTimestamp") is not None)
-        and known.labels == (metadata.get("labels") or {})
-    )
-
-
-def _takes_the_same(known: PodInfo, pod: PodInfo) -> bool:
-    """Whether a pod on its node takes there what it took before."""
-    return (
-        known.node == pod.node
-        and known.shape is pod.shape
-        and known.priority == pod.priority
-        and known.terminating == pod.terminating
-        and known.related == pod.related
-        and known.labels == pod.labels
-    )
-
-
-def _alike(old: Object, new: Object) -> bool:
-    """Whether a change of a waiting pod leaves it with the same chances."""
-    return bool(
-        old["spec"] == new["spec"]
-        and old["metadata"].get("labels") == new["metadata"].get("labels")
-        and old["metadata"].get("deletionTimestamp") == new["metadata"].get("deletionTimestamp")
-    )
