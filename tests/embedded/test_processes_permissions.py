@@ -67,9 +67,10 @@ def test_without_namespaces_programs_run_and_end(monkeypatch):
         abilities = await stage.nodes.abilities()
         assert "max_user_namespaces" in abilities.processes
         marker = f"sleep 88{os.getpid()}"
+        probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
         await stage.create(
             shell("ends", "echo $HOSTNAME; exit 3"),
-            shell("told", f"trap 'exit 0' TERM; {marker} & wait"),
+            shell("told", f"trap 'exit 0' TERM; {marker} & wait", c_readinessProbe=probe),
             shell("stays", f"{marker} & {marker}"),
         )
         assert state(await stage.ended("ends"))[1]["exitCode"] == 3
