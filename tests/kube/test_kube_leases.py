@@ -25,11 +25,16 @@ class Cut(FakeApi):
         super().__init__()
         self.server = server
         self.up = True
+        #: Seconds between a write and its answer.
+        self.late = 0.0
 
     async def call(self, request: Request) -> object:
         if not self.up:
             raise ConnectionRefusedError("cut")
-        return await self.server.call(request)
+        answer = await self.server.call(request)
+        if self.late and request.method == "PUT":
+            await asyncio.sleep(self.late)
+        return answer
 
 
 class Process:
@@ -114,6 +119,41 @@ def test_a_leader_that_is_cut_off_stops_before_another_starts() -> None:
         assert (second, third) == ("a stops", "b leads")
         assert stopped < started
         assert started - cut <= 20
+        with pytest.raises(LeadershipLost, match="not renewed for 10 s"):
+            await a.task
+
+    story(tell)
+
+
+@pytest.mark.parametrize("late", [3, 6, 9, 9.9])
+def test_a_renewal_whose_answer_comes_late_counts_from_when_it_was_sent(late: float) -> None:
+    async def tell(clock: Clock, server: FakeApi, start: Callable[[str], Process], log: list) -> None:  # type: ignore[type-arg]
+        a = start("a")
+        await clock.sleep(1)
+        start("b")
+        await clock.sleep(30.5)
+        a.link.late = late
+        await clock.sleep(late)
+        a.link.up = False
+        await clock.sleep(60)
+        (_, _), (stopped, second), (started, third) = log
+        assert (second, third) == ("a stops", "b leads")
+        assert stopped < started
+        with pytest.raises(LeadershipLost):
+            await a.task
+
+    story(tell)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.7, 1.1, 2.3, 3.3])
+def test_a_deadline_that_no_clock_shows_exactly_passes_all_the_same(seconds: float) -> None:
+    async def tell(clock: Clock, server: FakeApi, start: Callable[[str], Process], log: list) -> None:  # type: ignore[type-arg]
+        for _ in range(30):
+            # Sums of these are never what they should be.
+            await clock.sleep(seconds)
+        a = start("a")
+        await clock.sleep(10 * seconds)
+        a.link.up = False
         with pytest.raises(LeadershipLost, match="not renewed for 10 s"):
             await a.task
 

@@ -20,6 +20,9 @@ from pykueue.kube.client import Client, Object
 from pykueue.kube.errors import ApiError
 from pykueue.kube.resources import LEASES
 
+#: Seconds that are no time at all: a timer may ring that much early, and must not be set again for the rest.
+_INSTANT = 1e-3
+
 log = logging.getLogger(__name__)
 
 
@@ -67,11 +70,11 @@ class LeaderElector:
 
         Raises LeadershipLost in the last case, after `lead` was cancelled and has ended.
         """
-        await self._acquire()
+        asked = await self._acquire()
         log.info("%s leads by lease %s/%s", self._identity, self._namespace, self._name)
         self.leading = True
         work = asyncio.ensure_future(lead())
-        renewing = asyncio.create_task(self._keep())
+        renewing = asyncio.create_task(self._keep(asked))
         try:
             await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
@@ -85,32 +88,43 @@ class LeaderElector:
             await _cancelled(work)
             await self._release()
 
-    async def _acquire(self) -> None:
+    async def _acquire(self) -> float:
+        """Wait until the Lease is ours; when the request that made it so was sent, in loop time."""
+        loop = asyncio.get_running_loop()
         while True:
+            asked = loop.time()
             try:
-                if await self._try():
-                    return
+                async with asyncio.timeout(self._deadline):
+                    if await self._try():
+                        return asked
             except (ApiError, ConnectionError, TimeoutError) as error:
                 log.info("lease %s/%s: %s", self._namespace, self._name, error)
             await self._clock.sleep(self._retry)
 
-    async def _keep(self) -> None:
+    async def _keep(self, asked: float) -> None:
+        """Renew the Lease until that fails for the deadline.
+
+        It counts from when a request was sent: the Lease may have been renewed long before the answer came,
+        and others count from what they see.
+        """
         loop = asyncio.get_running_loop()
-        renewed = loop.time()
+        give_up = asked + self._deadline
         while True:
-            await self._clock.sleep(min(self._retry, renewed + self._deadline - loop.time()))
+            await self._clock.sleep(min(self._retry, give_up - loop.time()))
+            asked, why = loop.time(), "others write it all the time"
             try:
-                async with asyncio.timeout_at(renewed + self._deadline):
+                async with asyncio.timeout_at(give_up):
                     held = await self._try()
             except (ApiError, ConnectionError, TimeoutError) as error:
                 log.info("lease %s/%s not renewed: %s", self._namespace, self._name, error)
-                if loop.time() - renewed >= self._deadline:
-                    raise LeadershipLost(f"lease not renewed for {self._deadline:g} s: {error}") from error
-                continue
-            if held:
-                renewed = loop.time()
-            elif self._holder() != self._identity:
-                raise LeadershipLost(f"{self._holder()} holds the lease")
+                why = str(error)
+            else:
+                if held:
+                    give_up = asked + self._deadline
+                elif self._holder() != self._identity:
+                    raise LeadershipLost(f"{self._holder()} holds the lease")
+            if loop.time() >= give_up - _INSTANT:
+                raise LeadershipLost(f"lease not renewed for {self._deadline:g} s: {why}")
 
     async def _try(self) -> bool:
         """Take or renew the Lease if it is ours to take; whether we hold it now."""
