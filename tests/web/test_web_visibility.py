@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from visibility_world import GROUP, KUEUE, QUEUES, World, in_world, workload
+from web_visibility_world import GROUP, KUEUE, QUEUES, World, in_world, workload
 
 from pykueue.kube.transport import MERGE_PATCH
 
