@@ -125,7 +125,7 @@ def test_a_leader_that_is_cut_off_stops_before_another_starts() -> None:
     story(tell)
 
 
-@pytest.mark.parametrize("late", [3, 6, 9, 9.9])
+@pytest.mark.parametrize("late", [3, 6, 7.5, 7.9, 9])
 def test_a_renewal_whose_answer_comes_late_counts_from_when_it_was_sent(late: float) -> None:
     async def tell(clock: Clock, server: FakeApi, start: Callable[[str], Process], log: list) -> None:  # type: ignore[type-arg]
         a = start("a")
