@@ -354,7 +354,7 @@ PAIRS = "self.all(x, self.all(y, x >= y))"
     ("spec", "factor"),
     [
         ({**NUMBERS, "x-kubernetes-validations": [{"rule": PAIRS}]}, "more than 100x"),
-        ({**NUMBERS, "maxItems": 2000, "x-kubernetes-validations": [{"rule": PAIRS}]}, "2.8x"),
+        ({**NUMBERS, "maxItems": 2000, "x-kubernetes-validations": [{"rule": PAIRS}]}, "2.4x"),
         ({**NUMBERS, "maxItems": 1000, "x-kubernetes-validations": [{"rule": PAIRS}]}, ""),
         ({**NUMBERS, "x-kubernetes-validations": [{"rule": "self.all(x, x > 0)"}]}, ""),
         (objects("self.a.contains(self.b)", a=STRING, b=STRING), "more than 100x"),
@@ -362,7 +362,7 @@ PAIRS = "self.all(x, self.all(y, x >= y))"
         (objects("self.a.contains('x')", a=STRING), ""),
         (
             {**NUMBERS, "x-kubernetes-validations": [{"rule": "self.map(x, x * 2).filter(x, x > 1) != []"}]},
-            "5.0x",
+            "4.9x",
         ),
     ],
 )

@@ -29,6 +29,7 @@ _NEW_LIST, _NEW_MAP = 10, 30
 _ANY_VALUE, _CHECKED_EXPR, _STRING_CONSTANT = 2, 4, 6
 
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
+_CONVERSIONS: Final = frozenset({"timestamp", "duration", "int", "uint", "double", "bool", "type"})
 _INDEX: Final = frozenset({"_[_]", "_[?_]"})
 _SELECT_OPTIONAL: Final = "_?._"
 
@@ -138,9 +139,11 @@ class _Estimate:
         parts = [self.of(inner, scope) for inner in (*_all(body, 1), *_all(body, 3))]
         before, shapes = sum(cost for cost, _ in parts) + 1, [shape for _, shape in parts]
         if name == "_?_:_" and len(shapes) == 3:
-            cost = parts[0][0] + 1 + max(parts[1][0], parts[2][0])
+            cost = parts[0][0] + max(parts[1][0], parts[2][0])
             return cost, _larger(shapes[1:])
-        if name in ("_&&_", "_||_", "!_", "@not_strictly_false", "size"):
+        if name in ("_&&_", "_||_"):
+            return before - 1, _SCALAR
+        if name in ("!_", "@not_strictly_false", "size") or name in _CONVERSIONS:
             return before, _SCALAR
         if name in _INDEX and len(shapes) == 2:
             return before, _entry(shapes[0])
