@@ -215,7 +215,8 @@ class World:
                 break
         waiting = [obj["metadata"]["name"] for obj in jobs if not _is(obj, "Complete")]
         assert (len(jobs), waiting) == (JOBS_IN_ALL, [])
-        await self.clock.sleep(10)
+        # Whoever led may have died just now, and watches that broke are tried again within half a minute.
+        await self.clock.sleep(HAND_OVER + 30)
         workloads = self._objects("kueue.x-k8s.io/workloads")
         assert len(workloads) == JOBS_IN_ALL
         assert all(reading.is_finished(workload) for workload in workloads)
