@@ -64,6 +64,8 @@ def test_a_deployment_through_its_rollouts(kubectl: Kubectl) -> None:
     kubectl("rollout", "status", "deployment/web", "--timeout=90s")
     image = "jsonpath={.spec.template.spec.containers[0].image}"
     assert kubectl("get", "deployment", "web", "-o", image) == "web:1"
+    history = kubectl("rollout", "history", "deployment/web").splitlines()
+    assert [line.split()[0] for line in history[2:] if line] == ["1", "3", "4"]
     assert kubectl("rollout", "restart", "deployment/web") == "deployment.apps/web restarted\n"
     kubectl("rollout", "status", "deployment/web", "--timeout=90s")
     row = kubectl("get", "deployment", "web", "--no-headers").split()

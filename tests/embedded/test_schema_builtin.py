@@ -19,12 +19,12 @@ from pykueue.embedded.apiserver.schema_walk import path_text
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
     "kind": "Job",
-    "metadata": {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "q"}, "creationTimestamp": None},
+    "metadata": {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
     "spec": {
         "parallelism": 3,
         "suspend": True,
         "template": {
-            "metadata": {"creationTimestamp": None},
+            "metadata": {"labels": {"app": "j"}},
             "spec": {
                 "restartPolicy": "Never",
                 "containers": [
@@ -81,6 +81,15 @@ def test_quantities_are_canonical(schema: BuiltinSchema, written: Any, stored: A
     prepared, unknown = schema.prepare(job(resources={"requests": written}))
     assert prepared["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] == stored
     assert (schema.validate(prepared), unknown) == ([], [])
+
+
+def test_a_time_that_is_null_is_absent(schema: BuiltinSchema) -> None:
+    """As kubectl and other clients in Go write templates; `rollout undo` finds the revision again."""
+    obj = copy.deepcopy(JOB)
+    obj["metadata"]["creationTimestamp"] = None
+    obj["spec"]["template"]["metadata"]["creationTimestamp"] = None
+    prepared, unknown = schema.prepare(obj)
+    assert (prepared, unknown) == (JOB, [])
 
 
 def test_nulls_are_absent_as_in_go(schema: BuiltinSchema) -> None:

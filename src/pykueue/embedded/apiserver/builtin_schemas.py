@@ -96,10 +96,13 @@ def _fill(node: Node, schema: Mapping[str, Any], name: str) -> None:
     node.open = name in _ANYTHING
     if node.open:
         node.type = ""
-    # Some clients always send null for the creation time; it is left alone, as Go leaves it.
+    # Times that are not set are null in what Go writes. Those of metadata go, like nulls elsewhere: some
+    # clients send them in templates, which would not equal those without. Others are left alone.
     node.nullable = name in _TIMES
     for field, inner in (schema.get("properties") or {}).items():
         child = _place(inner)
+        if child.nullable and name == OBJECT_META:
+            child = replace(child, nullable=False)
         default = _KEY_DEFAULTS.get((name, field))
         node.properties[field] = child if default is None else replace(child, default=default)
     additional = schema.get("additionalProperties")
@@ -148,6 +151,9 @@ def _json_type(schema: Mapping[str, Any]) -> str:
 
 # Validators
 
+#: A time that is not null.
+_SET_TIME: Final[Object] = {"type": "string", "format": "date-time"}
+
 #: Marks the variant of a definition that is used below a status.
 _IN_STATUS: Final = "~"
 
@@ -191,7 +197,7 @@ def _convert(schema: Mapping[str, Any], name: str = "", variant: str = "") -> Ob
     kind = _json_type(schema)
     out: Object = {"type": kind}
     if name in _TIMES:
-        return {"type": ["string", "null"], "format": "date-time"}
+        return {**_SET_TIME, "type": ["string", "null"]}
     if kind == "integer":
         out["minimum"], out["maximum"] = INTEGER_BOUNDS[schema.get("format", "")]
     elif kind == "string" and schema.get("format") == "byte":
@@ -202,6 +208,9 @@ def _convert(schema: Mapping[str, Any], name: str = "", variant: str = "") -> Ob
             out["properties"] = {
                 field: _convert(inner, variant=variant) for field, inner in properties.items()
             }
+            if name == OBJECT_META:
+                times = [field for field, inner in properties.items() if referenced(inner) in _TIMES]
+                out["properties"] |= dict.fromkeys(times, _SET_TIME)
         additional = schema.get("additionalProperties")
         out["additionalProperties"] = (
             _convert(additional, variant=variant) if isinstance(additional, dict) else False
