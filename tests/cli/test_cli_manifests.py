@@ -169,6 +169,11 @@ class TestChoices:
         namespaces = {obj["metadata"].get("namespace") for obj in objects}
         assert namespaces == {None, "queues", "kube-system"}
         assert {one["namespace"] for obj in objects for one in _services(obj)} == {"queues"}
+        # The manager that is not asked about its own writes is the one that is installed.
+        account = "system:serviceaccount:queues:kueue-controller-manager"
+        for webhook in of_kind(objects, "ValidatingWebhookConfiguration")["webhooks"]:
+            (condition,) = webhook["matchConditions"]
+            assert condition["expression"] == f'request.userInfo.username != "{account}"'
 
     def test_a_configuration_is_installed_as_it_was_written(self, tmp_path: Path) -> None:
         file = tmp_path / "config.yaml"
