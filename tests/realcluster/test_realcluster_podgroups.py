@@ -73,6 +73,8 @@ async def schedule(plane: Plane) -> list[Object]:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         await transport.close()
+        # Connections under TLS take a moment to part.
+        await clock.sleep(0.25)
 
 
 def conditions(group: Object) -> list[Object]:
