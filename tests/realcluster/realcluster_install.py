@@ -23,6 +23,7 @@ class Replica:
     """One manager process, started as its Deployment would start it."""
 
     def __init__(self, plane: Plane, number: int, configuration: dict[str, Any], kubeconfig: str) -> None:
+        self.number = number
         folder = plane.folder / f"manager-{number}"
         folder.mkdir()
         self.ports = {purpose: free_port() for purpose in (*SERVICES, "health")}
@@ -138,25 +139,43 @@ class Installation:
         assert replica.process.wait() == 0
 
     def route(self) -> None:
-        """Endpoints of the Services: the replicas that are ready, as the endpoints controller would write."""
-        ready = [replica for replica in self.replicas if replica.probe("readyz")]
+        """Endpoints of the Services: the replicas that are ready, as the endpoints controllers would write.
+
+        Newer API servers read slices: of one replica each here, for each has ports of its own.
+        """
+        ready = {replica.number: replica for replica in self.replicas if replica.probe("readyz")}
+        objects: list[dict[str, Any]] = []
         for purpose, service in SERVICES.items():
             port_name = next(
                 obj["spec"]["ports"][0]["name"]
                 for obj in self.objects("Service")
                 if obj["metadata"]["name"] == service
             )
-            subsets = [
-                {
-                    "addresses": [{"ip": own_address()}],
-                    "ports": [{"name": port_name, "port": replica.ports[purpose], "protocol": "TCP"}],
-                }
-                for replica in ready
-            ]
+
+            def ports(replica: Replica, purpose: str = purpose, name: str = port_name) -> list[Any]:
+                return [{"name": name, "port": replica.ports[purpose], "protocol": "TCP"}]
+
+            subsets = [{"addresses": [{"ip": own_address()}], "ports": ports(one)} for one in ready.values()]
             metadata = {"name": service, "namespace": NAMESPACE}
-            self.plane.kubectl.apply(
+            objects.append(
                 {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets}
             )
+            for number in range(1, self._started + 1):
+                replica = ready.get(number)
+                slice_ = {
+                    "apiVersion": "discovery.k8s.io/v1",
+                    "kind": "EndpointSlice",
+                    "metadata": {
+                        "name": f"{service}-{number}",
+                        "namespace": NAMESPACE,
+                        "labels": {"kubernetes.io/service-name": service},
+                    },
+                    "addressType": "IPv4",
+                    "endpoints": [] if replica is None else [{"addresses": [own_address()]}],
+                    "ports": [] if replica is None else ports(replica),
+                }
+                objects.append(slice_)
+        self.plane.kubectl.apply(*objects)
 
     def stop(self) -> None:
         for replica in self.replicas:
