@@ -147,6 +147,24 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit() -> None:
     with_replica(test)
 
 
+def test_webhooks_of_kinds_that_are_not_queued_stop_nobody() -> None:
+    """Webhooks that were applied for another configuration are still called; Kueue allows there, too."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+    }
+    asked = {**REVIEW, "request": {"uid": "u", "operation": "CREATE", "object": pod}}
+
+    async def test(r: Running) -> None:
+        for path in ("/mutate--v1-pod", "/validate--v1-pod", "/validate-apps-v1-statefulset"):
+            code, review = await r.post(path, json=asked)
+            assert (code, review["response"]) == (200, {"uid": "u", "allowed": True})
+        assert (await r.post("/mutate--v1-pod", json={"kind": "Pod"}))[0] == 400
+
+    with_replica(test)
+
+
 def test_unknown_paths_and_methods_are_refused_with_a_status() -> None:
     async def test(r: Running) -> None:
         code, status = await r.post("/nothing", json=REVIEW)

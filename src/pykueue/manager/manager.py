@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -131,6 +132,13 @@ class Manager:
     def webhooks(self) -> list[Registration]:
         """Its admission rules, answering from its caches."""
         return webhooks(self.configuration, self.cluster, self.registry)
+
+    def unused_paths(self) -> set[str]:
+        """Where the API server asks about kinds that are not queued here, if its webhooks are older."""
+        integrations = replace(self.configuration.integrations, frameworks=QUEUED)
+        everything = replace(self.configuration, integrations=integrations)
+        found = webhooks(everything, self.cluster, registry(everything))
+        return {one.path for one in found} - {one.path for one in self.webhooks()}
 
     async def synced(self) -> None:
         """Wait until the whole cluster has been read once."""

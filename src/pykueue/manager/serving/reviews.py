@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -109,16 +109,28 @@ class _Body:
 
 
 class Reviews:
-    """Handlers of the webhook server. `synced` waits until the caches that rules look into are filled."""
+    """Handlers of the webhook server.
 
-    def __init__(self, hooks: Sequence[Registration], synced: Callable[[], Awaitable[None]]) -> None:
+    `synced` waits until the caches that rules look into are filled. Whatever is asked at `unused` is allowed:
+    kinds without rules are not to be stopped by webhooks of another configuration.
+    """
+
+    def __init__(
+        self,
+        hooks: Sequence[Registration],
+        synced: Callable[[], Awaitable[None]],
+        unused: Iterable[str] = (),
+    ) -> None:
         self._hooks = hooks
         self._synced = synced
+        self._unused = unused
         self._bodies = Bodies()
 
     def handlers(self, convert_path: str) -> dict[str, Handler]:
         """A handler for every path."""
-        found: dict[str, Handler] = {hook.path: self._reviewer(hook) for hook in self._hooks}
+        allowing = self._handler("AdmissionReview", REVIEW_LIMIT, _allow)
+        found: dict[str, Handler] = dict.fromkeys(self._unused, allowing)
+        found |= {hook.path: self._reviewer(hook) for hook in self._hooks}
         found[convert_path] = self._handler("ConversionReview", CONVERSION_LIMIT, self._convert)
         return found
 
@@ -189,6 +201,11 @@ class Reviews:
             response["convertedObjects"] = []
             response["result"] = {"status": "Failure", "message": str(error)}
         return {"apiVersion": body["apiVersion"], "kind": body["kind"], "response": response}
+
+
+async def _allow(_request: web.Request, body: Object) -> Object:
+    response = {"uid": body["request"]["uid"], "allowed": True}
+    return {"apiVersion": body["apiVersion"], "kind": body["kind"], "response": response}
 
 
 def _malformed(body: Any, kind: str) -> str | None:

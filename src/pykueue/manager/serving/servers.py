@@ -79,7 +79,7 @@ class Serving:
 
     async def _open_secured(self) -> None:
         webhook = self._configuration.webhook
-        reviews = Reviews(self._manager.webhooks(), self._manager.synced)
+        reviews = Reviews(self._manager.webhooks(), self._manager.synced, self._manager.unused_paths())
         host = f"[{webhook.host}]" if ":" in webhook.host else webhook.host
         await self._open(
             "webhooks", f"{host}:{webhook.port}", reviews.handlers(CONVERT_PATH), True, method="POST"
