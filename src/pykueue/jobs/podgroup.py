@@ -154,7 +154,7 @@ class PodGroup:
         if not all(map(is_deleting, self.pods)):
             return False
         latest = max(map(_deleted_at, self.pods))
-        return not any(is_stopped_by_us(pod) for pod in self.pods if _deleted_at(pod) == latest)
+        return not all(is_stopped_by_us(pod) for pod in self.pods if _deleted_at(pod) == latest)
 
     def is_over(self) -> bool:
         """Whether nothing of it goes on or will."""

@@ -87,6 +87,7 @@ class PodUsers(Users):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._replacements = 0
+        self._left = False
         self._acts = (
             self._delete_pod,
             self._delete_pod,
@@ -111,10 +112,16 @@ class PodUsers(Users):
             await self._clock.sleep(start + at - self._clock.time())
             await self._create(PODS, pod)
 
+    async def leave(self) -> None:
+        self._left = True
+        await super().leave()
+
     async def replace_lost(self) -> None:
-        """Give groups the pods that they lack, until cancelled."""
+        """Give groups the pods that they lack, until everybody leaves."""
         while True:
             await self._clock.sleep(LOOK + AGAIN * self._rng.random())
+            if self._left:
+                return
             groups = defaultdict(list)
             for pod in await self._all(PODS):
                 if group_name(pod):

@@ -76,10 +76,15 @@ class StatefulSetController:
             return None
         await self._pods.claim(stateful_set)
         versions = await self._revisions.versions(stateful_set)
+        failure: Exception | None = None
         try:
             await self._advance(stateful_set, versions)
-        finally:
-            wake = await self._report(stateful_set, versions)
+        except Exception as error:
+            # What was done before it shows in the status all the same.
+            failure = error
+        wake = await self._report(stateful_set, versions)
+        if failure is not None:
+            raise failure
         await self._revisions.forget_old(stateful_set, versions, self._pods.of(stateful_set))
         return wake
 
