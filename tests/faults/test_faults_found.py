@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -499,5 +500,46 @@ def test_a_job_that_shrinks_while_it_waits_is_admitted_for_all_that_is_left_of_i
         (assigned,) = (await s.workload("a"))["status"]["admission"]["podSetAssignments"]
         assert assigned["count"] == 1
         assert not await s.suspended("a")
+
+    story(life)
+
+
+class _StillJobs:
+    """A way to the server whose watch of Jobs tells nothing any more."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.still = False
+
+    async def call(self, request: Request) -> Any:
+        return await self._inner.call(request)
+
+    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        async for event in self._inner.watch(request):
+            if self.still and request.path.endswith("/jobs"):
+                await asyncio.get_running_loop().create_future()
+            yield event
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def test_a_job_that_is_gone_is_not_queued_again_and_again_while_the_watch_is_late() -> None:
+    async def life(s: Stack) -> None:
+        await s.stop_manager()
+        still = _StillJobs(s.server.transport("pykueue-manager"))
+        s.server.transport = lambda user="": still  # type: ignore[method-assign, assignment, return-value]
+        await s.start_manager()
+        await s.apply(job("big", 10))
+        await s.apply(job("a", 10))
+        await s.settle()
+        still.still = True
+        await s.delete(JOBS, "a")
+        await s.delete(JOBS, "big")
+        for _ in range(20):
+            for workload in await s.workloads():
+                await s.delete(WORKLOADS, workload["metadata"]["name"])
+            await s.settle(1)
+        assert s.transport.writes["POST workloads"] <= 4
 
     story(life)

@@ -40,7 +40,19 @@ class Writer:
         except ApiError as error:
             if error.conflict:
                 await self.reread(informer, (obj["metadata"].get("namespace") or "", obj["metadata"]["name"]))
+            self._note_missing(informer, obj, error)
             raise
+
+    def _note_missing(self, informer: Informer, obj: Mapping[str, Any], error: ApiError) -> None:
+        """Believe it at once when the server says that this very object is gone.
+
+        What is done for an object that only a late watch still shows is undone by others, and done again.
+        An answer that names no object, as from a server that does not serve the kind, proves nothing.
+        """
+        kinds, missing = (informer.resource.plural, informer.resource.kind), error.details
+        named = missing.get("kind") in kinds and missing.get("name") == obj["metadata"]["name"]
+        if error.not_found and named:
+            informer.note_gone(dict(obj))
 
     async def _patch(
         self, informer: Informer, obj: Mapping[str, Any], desired: Mapping[str, Any], subresource: str
@@ -121,6 +133,7 @@ class Writer:
                     return await self._patch(informer, obj, desired, subresource)
                 except ApiError as error:
                     if error.not_found:
+                        self._note_missing(informer, obj, error)
                         return None
                     if not error.conflict or attempt == ATTEMPTS:
                         raise
@@ -134,6 +147,9 @@ class Writer:
             obj = await self._client.get(informer.resource, name, namespace or None)
         except ApiError as error:
             if error.not_found:
+                known = informer.get(namespace, name)
+                if known is not None:
+                    self._note_missing(informer, known, error)
                 return None
             raise
         informer.note(obj)
