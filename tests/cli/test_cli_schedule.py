@@ -182,6 +182,7 @@ def test_the_table_names_what_starts_and_what_waits_for_what(queues: Path) -> No
     (queues / "workloads.yaml").write_text(yaml.safe_dump_all(objects))
     result = run("-f", str(queues))
     assert result.exit_code == 0
+    assert "ExceedsMaxQuota: couldn't assign flavors to pod set main: insufficient quota" in result.stdout
     assert "team/high" in result.stdout
     assert "cpu 3 on default" in result.stdout
     assert "displaces" in result.stdout
@@ -331,6 +332,37 @@ def test_the_configuration_changes_decisions(queues: Path) -> None:
     assert decide(queues, odd)["workloads"]["team/odd"]["reason"] == "NoMatchingFlavor"
     report = decide(queues, odd, options=("--config", str(config)))
     assert report["workloads"]["team/odd"]["state"] == "Admitted"
+
+
+def test_a_job_whose_workload_is_there_counts_once(queues: Path) -> None:
+    """As `kubectl get jobs,workloads,... -o yaml` prints a cluster."""
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "low",
+            "namespace": "team",
+            "uid": "u1",
+            "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        },
+        "spec": {"template": workload("low", 4)["spec"]["podSets"][0]["template"]},
+    }
+    held = admitted("job-low-12345", 4)
+    held["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "low", "uid": "u1", "controller": True}
+    ]
+    report = decide(queues, job, held)
+    assert list(report["workloads"]) == ["team/job-low-12345"]
+
+
+def test_files_of_other_things_are_left_out_of_a_folder(queues: Path) -> None:
+    pools = queues / "nodes.yaml"
+    pools.write_text("pools: []")
+    result = run("-f", str(queues))
+    assert result.exit_code == 0
+    assert "apiVersion is missing" in result.stderr
+    assert "the file is left out" in result.stderr
+    assert run("-f", str(pools)).exit_code == 2
 
 
 def test_wrong_options_are_refused(queues: Path) -> None:

@@ -22,6 +22,10 @@ class YamlError(ValueError):
     """A file cannot be read as manifests. The text names the source, the document and the line."""
 
 
+class NoObjectError(YamlError):
+    """A document is something else than an object of an API: it has neither apiVersion nor kind."""
+
+
 class _ManifestLoader(_Loader):
     """YAML as Kubernetes reads it: times stay text and keys are unique text."""
 
@@ -150,7 +154,8 @@ def _collect(document: Any, objects: list[tuple[str, dict[str, Any]]], where: st
         return
     for field in ("apiVersion", "kind"):
         if not isinstance(document.get(field), str) or not document[field]:
-            raise YamlError(f"{where}: {field} is missing; every object names its apiVersion and kind")
+            error = NoObjectError if document.keys().isdisjoint(("apiVersion", "kind")) else YamlError
+            raise error(f"{where}: {field} is missing; every object names its apiVersion and kind")
     objects.append((where, document))
 
 

@@ -21,6 +21,8 @@ from pykueue.manager.engine_options import engine_options
 
 #: Exit status when the input is wrong.
 _WRONG = 2
+#: Columns of a table that nobody looks at in a terminal.
+_UNFOLDED = 1000
 
 
 def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
@@ -67,8 +69,8 @@ def schedule(
 ) -> None:
     """Say what would be admitted, preempted or left waiting, and why.
 
-    Workloads that hold quota by their status keep it. Batch jobs with a queue name count as the workloads
-    they would become. Kinds that decide nothing are left out.
+    Workloads that hold quota by their status keep it. Jobs with a queue name count as the workloads they
+    would become, unless those are there. Kinds that decide nothing are left out.
     """
     if cycles is not None and until_stable:
         raise click.UsageError("--cycles and --until-stable exclude each other")
@@ -94,4 +96,4 @@ def schedule(
         case "yaml":
             click.echo(yaml.safe_dump(report, sort_keys=False), nl=False)
         case _:
-            schedule_table.show(report, Console())
+            schedule_table.show(report, Console(width=None if sys.stdout.isatty() else _UNFOLDED))

@@ -14,7 +14,7 @@ from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.decoding import describe
 from pykueue.api.kueue import V1BETA1, V1BETA2, names
 from pykueue.api.validation import FieldError, validate
-from pykueue.api.yaml import YamlError, load_with_places
+from pykueue.api.yaml import NoObjectError, YamlError, load_with_places
 from pykueue.jobs.base import JobKind
 from pykueue.jobs.workload import queue_name
 
@@ -75,11 +75,20 @@ class Input:
 
     def finish(self, gates: Mapping[str, bool]) -> None:
         """Turns jobs into workloads and judges everything. Raises InputError."""
+        owners = {
+            owner.get("uid")
+            for manifest in self.manifests
+            if manifest["kind"] == "Workload"
+            for owner in manifest["metadata"].get("ownerReferences") or ()
+        }
         for job in self._jobs.workloads():
             if isinstance(job, str):
                 self.warnings.append(job)
                 continue
             kind, obj, _ = job
+            if obj["metadata"].get("uid", "") in owners:
+                self._ignore(f"{obj['kind']} whose Workload is there")
+                continue
             self.manifests.append(workload_of(job, *self._priority(obj, kind)))
         for manifest in self.manifests:
             place = self._places.get(_identity(manifest), "")
@@ -176,6 +185,9 @@ def read(paths: Iterable[Path], gates: Mapping[str, bool]) -> Input:
                 for place, manifest in load_with_places(text, source):
                     result.add(place, manifest)
             except YamlError as error:
+                if isinstance(error, NoObjectError) and path.is_dir():
+                    result.warnings.append(f"{error}; the file is left out")
+                    continue
                 raise InputError(str(error)) from None
     result.finish(gates)
     return result
