@@ -10,6 +10,7 @@ from collections import Counter
 import click
 
 from pykueue.simulate.faults import play
+from pykueue.simulate.faults.podruns import play_pods
 
 
 @click.command()
@@ -22,8 +23,17 @@ from pykueue.simulate.faults import play
 )
 @click.option("--trace", is_flag=True, help="Print everything that happened, also when nothing went wrong.")
 @click.option("--pods", is_flag=True, help="With the cluster's own Job controller, scheduler and nodes.")
+@click.option("--plain-pods", is_flag=True, help="With plain pods and pod groups as jobs.")
 @click.option("--keep-going", is_flag=True, help="Go on after a failure.")
-def main(seed: int, runs: int, seconds: float | None, trace: bool, pods: bool, keep_going: bool) -> None:
+def main(
+    seed: int,
+    runs: int,
+    seconds: float | None,
+    trace: bool,
+    pods: bool,
+    plain_pods: bool,
+    keep_going: bool,
+) -> None:
     """Play runs with faults in virtual time; exits 1 when something that must never happen did."""
     started = time.perf_counter()
     faults: Counter[str] = Counter()
@@ -33,7 +43,7 @@ def main(seed: int, runs: int, seconds: float | None, trace: bool, pods: bool, k
     for number in range(seed, seed + runs):
         if seconds is not None and time.perf_counter() - started > seconds:
             break
-        report = play(number, pods)
+        report = play_pods(number) if plain_pods else play(number, pods)
         played, writes, deaths = played + 1, writes + report.writes, deaths + report.deaths
         faults += report.faults
         digests.update(report.digest.encode())

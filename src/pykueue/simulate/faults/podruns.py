@@ -276,4 +276,4 @@ class PodRun(Run):
 def play_pods(seed: int) -> Report:
     """Play the run of this seed, in virtual time."""
     rng = random.Random(seed)
-    return play_run(PodRun, seed, pod_scenario(rng), rng, True)
+    return replace(play_run(PodRun, seed, pod_scenario(rng), rng, True), options=" --plain-pods")

@@ -58,6 +58,8 @@ class Report:
     trace: list[Entry] = field(repr=False)
     #: Managers that died on the way.
     deaths: int = 0
+    #: What the command line needs besides the seed to play it again.
+    options: str = ""
 
     def text(self, last: int | None = None) -> str:
         """For people: what went wrong, what happened before, how to see it again."""
@@ -66,7 +68,7 @@ class Report:
             [
                 f"seed {self.seed}: {'; '.join(self.violations) or 'nothing went wrong'}",
                 *map(str, entries),
-                f"to run it again: python -m pykueue.simulate.faults --seed {self.seed}",
+                f"to run it again: python -m pykueue.simulate.faults --seed {self.seed}{self.options}",
             ]
         )
 
