@@ -240,6 +240,32 @@ def test_a_status_write_of_a_queue_is_not_paid_per_job() -> None:
     story(life)
 
 
+def test_a_condition_says_which_spec_it_speaks_of_for_one_write() -> None:
+    async def life(s: Stack) -> None:
+        before = {
+            CLUSTER_QUEUES: (await s.cluster_queue())["status"]["conditions"],
+            LOCAL_QUEUES: (await s.local_queue())["status"]["conditions"],
+        }
+        await s.settle(30)
+        s.transport.writes.clear()
+        await quota(s, "9")
+        await s.settle(10)
+        assert s.transport.writes["PATCH clusterqueues/status"] == 1
+        assert s.transport.writes["PATCH localqueues/status"] == 0
+        fair = {"fairSharing": {"weight": "2"}}
+        await s.patch(LOCAL_QUEUES, "lq", {"spec": fair})
+        await s.settle(10)
+        assert s.transport.writes["PATCH clusterqueues/status"] == 1
+        assert s.transport.writes["PATCH localqueues/status"] == 1
+        for resource, name in ((CLUSTER_QUEUES, "cq"), (LOCAL_QUEUES, "lq")):
+            queue = await s.get(resource, name)
+            (was,), (now,) = before[resource], queue["status"]["conditions"]
+            assert now == {**was, "observedGeneration": queue["metadata"]["generation"]}
+            assert now["observedGeneration"] == was["observedGeneration"] + 1
+
+    story(life)
+
+
 def test_nothing_is_written_or_read_while_nothing_happens() -> None:
     async def life(s: Stack) -> None:
         await s.apply(job("a", 6))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
-from pykueue.api.meta import format_time, set_condition
+from pykueue.api.meta import ConditionStatus, format_time, set_condition
 from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
 from pykueue.jobs.objects import Object, get, replaced
@@ -266,19 +266,15 @@ class QueueController:
 
     def _with_activity(self, queue: Object, activity: Activity) -> Object:
         conditions = get(queue, "status", "conditions") or []
-        status = "True" if activity.active else "False"
+        status: ConditionStatus = "True" if activity.active else "False"
+        generation = int(queue["metadata"].get("generation") or 0)
+        said = (status, activity.reason, activity.message, generation)
         for known in conditions:
             same = (known.get("status"), known.get("reason"), known.get("message"))
-            if known.get("type") == "Active" and same == (status, activity.reason, activity.message):
+            if known.get("type") == "Active" and (*same, known.get("observedGeneration", 0)) == said:
                 return queue
         changed = set_condition(
-            conditions,
-            "Active",
-            "True" if activity.active else "False",
-            activity.reason,
-            activity.message,
-            self._clock.time(),
-            int(queue["metadata"].get("generation") or 0),
+            conditions, "Active", status, activity.reason, activity.message, self._clock.time(), generation
         )
         return replaced(queue, ("status", "conditions"), changed)
 
