@@ -251,7 +251,7 @@ class Stack:
 
     async def message(self, job_name: str, kind: str = "QuotaReserved") -> str:
         workload = await self.workload(job_name)
-        return next(c["message"] for c in workload["status"]["conditions"] if c["type"] == kind)
+        return str(next(c["message"] for c in workload["status"]["conditions"] if c["type"] == kind))
 
     async def suspended(self, name: str) -> bool:
         return bool((await self.job(name))["spec"].get("suspend"))
