@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -370,3 +372,9 @@ def test_wrong_options_are_refused(queues: Path) -> None:
     assert result.exit_code == 2
     result = run("-f", str(queues), "--cycles", "1", "--until-stable")
     assert result.exit_code == 2
+
+
+def test_the_package_runs_as_the_command(queues: Path) -> None:
+    command = [sys.executable, "-m", "pykueue", "schedule", "-f", str(queues), "-o", "json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout)["workloads"] == {}
