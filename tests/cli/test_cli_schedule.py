@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -321,6 +322,24 @@ def test_wrong_input_is_told_by_place_and_field(tmp_path: Path, text: str, wante
     assert result.exit_code == 2
     assert wanted in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_names_that_a_server_would_make_are_made_the_same_each_time(queues: Path) -> None:
+    """The pods of docs/pods.md, as they are created there: one manifest, three times."""
+    page = (Path(__file__).parents[2] / "docs" / "pods.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+    (queues / "pods.yaml").write_text("---\n".join([example] * 3))
+    (queues / "lone.yaml").write_text(
+        "---\n".join([re.sub(r".*pod-group-.*\n|  annotations:\n", "", example)] * 2)
+    )
+    (queues / "default.yaml").write_text(QUEUES.split("---\n")[2].replace("lq, namespace: team", "team-a"))
+    results = [run("-f", str(queues), "-o", "json") for _ in range(2)]
+    assert results[0].exit_code == 0, results[0].output
+    assert results[0].stdout == results[1].stdout
+    report = json.loads(results[0].stdout)["workloads"]
+    names = {"default/experiment-7", "default/pod-worker-00001", "default/pod-worker-00002"}
+    assert set(report) == names
+    assert sum(one["state"] == "Admitted" for one in report.values()) == 2
 
 
 def test_the_configuration_changes_decisions(queues: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ _READ = frozenset(
 _CLUSTER_SCOPED = _READ - {"LimitRange", "LocalQueue", "Workload"}
 
 
+#: So much of `generateName` becomes part of a name, which five characters end, as on an API server.
+_PREFIX_LENGTH = 58
+
 #: Rules of the API that leave no doubt what an object means: breaking one is a warning here, where nothing is
 #: stored. (path, part of the text, what is made of it).
 _TOLERATED = (
@@ -71,6 +75,7 @@ class Input:
         self.warnings: list[str] = []
         self._errors: list[str] = []
         self._places: dict[tuple[str, str, str], str] = {}
+        self._generated: Counter[str] = Counter()
         self._jobs = Jobs()
 
     def finish(self, gates: Mapping[str, bool]) -> None:
@@ -114,6 +119,7 @@ class Input:
         if not is_job and (version, kind) not in KINDS and version != V1BETA1:
             self._ignore(f"{kind} ({version})")
             return
+        manifest = self._named(manifest)
         metadata = manifest.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
             self._errors.append(f"{place}: {kind}: metadata.name: Required value")
@@ -139,6 +145,21 @@ class Input:
             return
         self._places[identity] = place
         self.manifests.append(manifest)
+
+    def _named(self, manifest: Manifest) -> Manifest:
+        """With a name where a server is to make one: numbered, so that the same files give the same."""
+        metadata = manifest.get("metadata")
+        prefix = metadata.get("generateName") if isinstance(metadata, dict) else None
+        if (
+            not isinstance(metadata, dict)
+            or metadata.get("name")
+            or not isinstance(prefix, str)
+            or not prefix
+        ):
+            return manifest
+        prefix = prefix[:_PREFIX_LENGTH]
+        self._generated[prefix] += 1
+        return {**manifest, "metadata": {**metadata, "name": f"{prefix}{self._generated[prefix]:05}"}}
 
     def _ignore(self, what: str) -> None:
         self.ignored[what] = self.ignored.get(what, 0) + 1
