@@ -376,6 +376,72 @@ def test_a_job_whose_workload_is_there_counts_once(queues: Path) -> None:
     assert list(report["workloads"]) == ["team/job-low-12345"]
 
 
+def test_what_serves_and_its_pods_count_once_whatever_of_it_is_there(queues: Path) -> None:
+    """A Deployment one of whose pods has no Workload yet, a StatefulSet and a group, as they run."""
+    queue = {"kueue.x-k8s.io/queue-name": "lq"}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
+
+    def owner(kind: str, name: str, controller: bool = True) -> dict[str, Any]:
+        version = "v1" if kind == "Pod" else "apps/v1"
+        return {"apiVersion": version, "kind": kind, "name": name, "uid": name, "controller": controller}
+
+    def pod(name: str, controller: str = "", group: str = "", **labels: str) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": name, "namespace": "team", "uid": name, "labels": queue | labels}
+        if controller:
+            metadata["ownerReferences"] = [
+                owner("ReplicaSet" if controller == "web-1" else "StatefulSet", controller)
+            ]
+        if group:
+            metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = group
+            metadata["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def serving(kind: str, name: str, replicas: int) -> dict[str, Any]:
+        labels = {"app": name}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": "team", "labels": queue, "uid": name},
+            "spec": {
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        }
+
+    def held(name: str, *owners: dict[str, Any], **labels: str) -> dict[str, Any]:
+        result = admitted(name, 1)
+        result["metadata"]["ownerReferences"] = list(owners)
+        result["spec"]["podSets"][0]["template"]["metadata"] = {"labels": labels}
+        return result
+
+    web, db = serving("Deployment", "web", 3), serving("StatefulSet", "db", 2)
+    replica_set = serving("ReplicaSet", "web-1", 3)
+    web_pods = [pod(f"web-1-{letter}", "web-1", app="web") for letter in "abc"]
+    db_pods = [pod(f"db-{number}", "db", "statefulset-db-x", app="db") for number in range(2)]
+    gang = [pod(f"gang-{number}", group="gang") for number in range(2)]
+    workloads = [
+        held("pod-a-x", owner("Pod", "web-1-a"), app="web"),
+        held("pod-b-x", owner("Pod", "web-1-b"), app="web"),
+        held(
+            "statefulset-db-x",
+            owner("StatefulSet", "db", False),
+            *(owner("Pod", f"db-{n}", False) for n in (0, 1)),
+        ),
+        held("gang", *(owner("Pod", f"gang-{n}", False) for n in (0, 1))),
+    ]
+    known = {f"team/{one['metadata']['name']}" for one in workloads}
+    for objects, more in (
+        ((web, replica_set, db, *web_pods, *db_pods, *gang, *workloads), {"team/pod-web-1-c"}),
+        ((web, db, *workloads), {"team/deployment-web-2"}),
+        ((*db_pods, *gang, *workloads), set()),
+    ):
+        assert set(decide(queues, *objects)["workloads"]) == known | more
+    without = decide(queues, web, replica_set, db, *web_pods, *db_pods, *gang)["workloads"]
+    pods = {f"team/pod-web-1-{letter}" for letter in "abc"}
+    assert set(without) == {"team/statefulset-db", "team/gang"} | pods
+
+
 def test_files_of_other_things_are_left_out_of_a_folder(queues: Path) -> None:
     pools = queues / "nodes.yaml"
     pools.write_text("pools: []")

@@ -19,7 +19,7 @@ from pykueue.api.yaml import NoObjectError, YamlError, load_with_places
 from pykueue.jobs.base import JobKind
 from pykueue.jobs.workload import queue_name
 
-from .schedule_jobs import Jobs, workload_of
+from .schedule_jobs import Held, Jobs, workload_of
 
 Manifest = dict[str, Any]
 
@@ -80,20 +80,12 @@ class Input:
 
     def finish(self, gates: Mapping[str, bool]) -> None:
         """Turns jobs into workloads and judges everything. Raises InputError."""
-        owners = {
-            owner.get("uid")
-            for manifest in self.manifests
-            if manifest["kind"] == "Workload"
-            for owner in manifest["metadata"].get("ownerReferences") or ()
-        }
-        for job in self._jobs.workloads():
+        held = Held(manifest for manifest in self.manifests if manifest["kind"] == "Workload")
+        for job in list(self._jobs.workloads(held, self._ignore)):
             if isinstance(job, str):
                 self.warnings.append(job)
                 continue
             kind, obj, _ = job
-            if obj["metadata"].get("uid", "") in owners:
-                self._ignore(f"{obj['kind']} whose Workload is there")
-                continue
             self.manifests.append(workload_of(job, *self._priority(obj, kind)))
         for manifest in self.manifests:
             place = self._places.get(_identity(manifest), "")

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.kueue import names
+from pykueue.api.meta import LabelSelector
+from pykueue.api.selectors import Selector, SelectorError
 from pykueue.jobs.base import JobKind
 from pykueue.jobs.job import BatchJob
 from pykueue.jobs.jobset import JobSet
-from pykueue.jobs.objects import Object, replaced, section
-from pykueue.jobs.pod import PlainPod, group_name, with_role
+from pykueue.jobs.objects import Object, get, labels_of, replaced, section
+from pykueue.jobs.pod import PlainPod, group_name, is_terminal, with_role
 from pykueue.jobs.podgroup import GroupError, PodGroup
-from pykueue.jobs.statefulset import StatefulSet
+from pykueue.jobs.statefulset import StatefulSet, replicas
 from pykueue.jobs.workload import build, queue_name
-from pykueue.kube.resources import DEPLOYMENTS
+from pykueue.kube.resources import DEPLOYMENTS, PODS
+from pykueue.manager.workloads.reading import is_finished
 
 _KINDS: tuple[JobKind, ...] = (BatchJob(), JobSet(), PlainPod(), StatefulSet())
 _BY_KIND = {(each.resource.api_version, each.resource.kind): each for each in _KINDS}
@@ -40,12 +44,41 @@ class GroupOfPods:
         return PlainPod().priority_class(job)
 
 
+class Held:
+    """Whom the Workloads among the manifests stand for."""
+
+    def __init__(self, workloads: Iterable[Object]) -> None:
+        self._names: set[tuple[str, str]] = set()
+        self._owners: set[str] = set()
+        #: Labels of pods on their own that have not ended, by namespace and name.
+        self.pods: dict[tuple[str, str], Mapping[str, str]] = {}
+        for workload in workloads:
+            namespace = str(get(workload, "metadata", "namespace"))
+            self._names.add((namespace, workload["metadata"]["name"]))
+            for owner in get(workload, "metadata", "ownerReferences") or ():
+                self._owners.add(str(owner.get("uid") or ""))
+                if owner.get("kind") == PODS.kind and owner.get("controller") and not is_finished(workload):
+                    pod_set: Object = next(iter(get(workload, "spec", "podSets") or ()), {})
+                    labels = labels_of(section(pod_set, "template"))
+                    self.pods[namespace, str(owner.get("name"))] = labels
+        self._owners.discard("")
+
+    def has_job(self, job: Object) -> bool:
+        return job["metadata"].get("uid") in self._owners
+
+    def has_group(self, namespace: str, name: str) -> bool:
+        """Whether it is a pod group's Workload, which has the group's name."""
+        return (namespace, name) in self._names
+
+
 class Jobs:
-    """The jobs of some manifests."""
+    """The jobs of some manifests, which may be a cluster's, with what its controllers made of them."""
 
     def __init__(self) -> None:
         self._single: list[Job] = []
+        self._deployments: list[Object] = []
         self._groups: dict[tuple[str, str], list[Object]] = {}
+        self._uids: set[str] = set()
 
     @staticmethod
     def knows(version: str, kind: str) -> bool:
@@ -55,30 +88,77 @@ class Jobs:
     def add(self, manifest: Object) -> None:
         """Takes a job in, which has a queue."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if manifest["metadata"].get("uid"):
+            self._uids.add(manifest["metadata"]["uid"])
         if kind == DEPLOYMENTS.kind:
-            for number in range(int(manifest.get("spec", {}).get("replicas", 1))):
-                pod = _pod_of(manifest)
-                self._single.append((PlainPod(), pod, f"deployment-{name}-{number}"))
+            self._deployments.append(manifest)
         elif kind == PlainPod.resource.kind and group_name(manifest):
             key = (str(manifest["metadata"].get("namespace")), group_name(manifest))
             self._groups.setdefault(key, []).append(with_role(manifest))
         else:
             self._single.append((_BY_KIND[manifest["apiVersion"], kind], manifest, f"{kind.lower()}-{name}"))
 
-    def workloads(self) -> Iterable[Job | str]:
-        """What each becomes; a text says why a group becomes none."""
-        yield from self._single
-        for (_, name), pods in self._groups.items():
-            group = PodGroup.of(pods)
-            try:
-                group.check()
-            except GroupError as error:
-                yield str(error)
-                continue
-            if group.is_complete():
-                yield GroupOfPods(group), group.first, name
+    def workloads(self, held: Held, left_out: Callable[[str], None]) -> Iterable[Job | str]:
+        """What each becomes; a text says why a group becomes none.
+
+        `left_out` is told of those that have their Workload, or that another job makes.
+        """
+        there = dict(held.pods)
+        for job in self._single:
+            kind, obj, _ = job
+            if kind.resource == PODS and not is_terminal(obj):
+                there[str(obj["metadata"].get("namespace")), obj["metadata"]["name"]] = labels_of(obj)
+            if held.has_job(obj):
+                left_out(f"{obj['kind']} whose Workload is there")
+            elif self._is_made(obj):
+                left_out(f"{obj['kind']} of another job")
             else:
-                yield f"pod group {name} waits for its other pods: {len(pods)} of {group.total} are there"
+                yield job
+        for deployment in self._deployments:
+            yield from _pods_to_come(deployment, there)
+        for (namespace, name), pods in self._groups.items():
+            if all(map(self._is_made, pods)):
+                left_out("pod group of another job")
+            elif held.has_group(namespace, name) or any(map(held.has_job, pods)):
+                left_out("pod group whose Workload is there")
+            else:
+                yield _group(name, PodGroup.of(pods))
+
+    def _is_made(self, obj: Object) -> bool:
+        """Whether the controller of another of these jobs makes it."""
+        owners = get(obj, "metadata", "ownerReferences") or ()
+        return any(owner.get("controller") and owner.get("uid") in self._uids for owner in owners)
+
+
+def _group(name: str, group: PodGroup) -> Job | str:
+    """What a pod group becomes, or why it becomes nothing."""
+    try:
+        group.check()
+    except GroupError as error:
+        return str(error)
+    if group.is_complete():
+        return GroupOfPods(group), group.first, name
+    return f"pod group {name} waits for its other pods: {len(group.pods)} of {group.total} are there"
+
+
+def _pods_to_come(deployment: Object, there: Mapping[tuple[str, str], Mapping[str, str]]) -> Iterable[Job]:
+    """The pods of a Deployment beyond those that are there."""
+    metadata, chosen = deployment["metadata"], _selector(deployment)
+    present = sum(
+        namespace == metadata.get("namespace") and chosen.matches(labels)
+        for (namespace, _), labels in there.items()
+        if chosen.requirements
+    )
+    for number in range(present, replicas(deployment)):
+        yield PlainPod(), _pod_of(deployment), f"deployment-{metadata['name']}-{number}"
+
+
+def _selector(deployment: Object) -> Selector:
+    """How it finds its pods; without terms where that is not said, or means nothing."""
+    try:
+        return decode_as(LabelSelector, dict(section(deployment, "spec", "selector"))).selector()
+    except (DecodeError, SelectorError):
+        return Selector()
 
 
 def _pod_of(deployment: Object) -> Object:
