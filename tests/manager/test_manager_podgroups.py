@@ -276,6 +276,20 @@ def test_deleting_the_workload_deletes_the_group() -> None:
     play(test)
 
 
+def test_a_running_member_that_is_deleted_stays_until_it_is_replaced() -> None:
+    async def test(pods: Pods) -> None:
+        await group_of(pods, 2)
+        await pods.delete("p0")
+        await pods.end("p0", phase="Failed")
+        await pods.stack.settle(600)
+        assert await pods.is_held("p0")
+        await pods.create(member("again", 2))
+        assert await pods.names() == ["again", "p1"]
+        assert await pods.gated() == []
+
+    play(test)
+
+
 def test_deleting_all_pods_gives_the_group_up() -> None:
     async def test(pods: Pods) -> None:
         members = await group_of(pods, 2)
