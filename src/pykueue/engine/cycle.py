@@ -33,6 +33,8 @@ _COARSE: dict[str, PendReason] = {
 
 #: Requeue reasons after which a BestEffortFIFO queue looks at the workload again at once (4.5).
 _IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"})
+#: Rounds of preemption after which a workload comes before those that were preempted for it.
+MANY_ROUNDS = 2
 
 
 class Entry:
@@ -79,7 +81,8 @@ class TreeCycle:
         #: Something happened that makes the next cycle different from this one.
         self.progress = False
         #: Workloads for which others of this cycle were preempted. Under fair sharing they go first: shares
-        #: do not ask who is owed, and could let the two take turns for ever.
+        #: do not ask who is owed, and could let the two take turns for ever. Otherwise they do so when it was
+        #: not the first time: who shrinks to fit what it reclaimed can come behind whom it reclaimed it from.
         self._owed: set[str] = set()
         #: Victims of this cycle.
         self._taken: set[Record] = set()
@@ -126,6 +129,7 @@ class TreeCycle:
         record = entry.record
         return (
             not (self._preemptors_first and entry.is_preemptor),
+            not (record.rounds >= MANY_ROUNDS and record.key in self._owed),
             entry.found.assignment.level,
             -record.priority if self._by_priority else 0,
             record.timestamp,
@@ -368,6 +372,7 @@ class TreeCycle:
         record.evicted = record.eviction_assumed = False
         record.scan = NO_SCAN
         record.preempted_for = ""
+        record.rounds = 0
         record.reason = ""
         if queue.pending.sticky is record:
             state.journal.set(queue.pending, "sticky", None)
@@ -390,6 +395,8 @@ class TreeCycle:
     def _preempt(self, entry: Entry) -> None:
         state, record, queue = self.state, entry.record, entry.queue
         self._plan(entry)
+        if not all(target.evicted for target, _ in entry.found.targets):
+            state.journal.set(record, "rounds", record.rounds + 1)
         for target, reason in entry.found.targets:
             self._taken.add(target)
             victim_queue = target.queue

@@ -64,6 +64,7 @@ class Record:
         "requeue_at",
         "requeue_blocked",
         "reserved_at",
+        "rounds",
         "scan",
         "scan_cycle",
         "scan_generation",
@@ -115,6 +116,8 @@ class Record:
         self.tried_at = -1
         #: Key of the workload it was preempted for last.
         self.preempted_for = ""
+        #: How many times others were preempted for it since it last got quota.
+        self.rounds = 0
         #: Why it waits, in the words of the last decision.
         self.reason = ""
 
