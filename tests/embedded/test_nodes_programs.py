@@ -6,7 +6,8 @@ import random
 import pytest
 
 from pykueue.embedded.nodes.addresses import Addresses
-from pykueue.embedded.nodes.behaviour import DOMAIN, Program, as_annotations, read
+from pykueue.embedded.nodes.annotations import DOMAIN
+from pykueue.embedded.nodes.behaviour import Program, as_annotations, read
 from pykueue.embedded.nodes.commands import understand
 from pykueue.embedded.nodes.durations import format_span, parse_duration, parse_span
 from pykueue.embedded.nodes.siblings import Families, Interval, gathered

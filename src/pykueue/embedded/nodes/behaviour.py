@@ -22,26 +22,19 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pykueue.embedded.nodes.annotations import SPAN, TRUTH, BehaviourError, Value, Vocabulary
 from pykueue.embedded.nodes.commands import FOREVER, Outcome, understand
-from pykueue.embedded.nodes.durations import Span, format_span, parse_span
+from pykueue.embedded.nodes.durations import Span
 
 Object = dict[str, Any]
-
-DOMAIN = "sim.pykueue.io/"
-SEED = DOMAIN + "seed"
 
 START_DELAY = Span(1.0, 2.0)
 STOP_DELAY = Span(0.1, 0.1)
 #: Of programs nobody says anything about, unless the pod is to be kept running.
 RUN_TIME = Span(10.0, 10.0)
 _EXIT_CODES = re.compile(r"[0-9]{1,3}(,[0-9]{1,3})*")
-
-
-class BehaviourError(ValueError):
-    """An annotation's value cannot be understood; the text names it and what is accepted."""
 
 
 class Behaviour(NamedTuple):
@@ -86,77 +79,27 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _truth(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise BehaviourError(f"{text!r} is neither true nor false")
-    return text == "true"
+def _number(value: float) -> str:
+    return f"{value:g}"
 
 
-def _span(text: str) -> Span:
-    try:
-        return parse_span(text)
-    except ValueError as error:
-        raise BehaviourError(str(error)) from None
-
-
-_READERS: dict[str, Any] = {
-    "start_delay": _span,
-    "run_time": _span,
-    "ready_delay": _span,
-    "stop_delay": _span,
-    "exit_code": _exit_code,
-    "failure_rate": _rate,
-    "waits_for_siblings": _count,
-    "ignores_sigterm": _truth,
-}
-_KEYS = {DOMAIN + field.replace("_", "-"): field for field in _READERS}
-
-
-def read(annotations: Mapping[str, str]) -> tuple[Behaviour, list[str]]:
-    """What the annotations say, and what is wrong with those that were left out for it."""
-    said: dict[str, Any] = {}
-    wrong: list[str] = []
-    for key, field in _KEYS.items():
-        text = annotations.get(key)
-        if text is None:
-            continue
-        try:
-            said[field] = _READERS[field](text)
-        except BehaviourError as error:
-            wrong.append(f"annotation {key}: {error}")
-    return Behaviour(**said), wrong
-
-
-def read_fields(texts: Mapping[str, str]) -> Behaviour:
-    """As `read`, but by field name. Raises BehaviourError naming the field as a file spells it."""
-    said: dict[str, Any] = {}
-    for field, text in texts.items():
-        try:
-            said[field] = _READERS[field](text)
-        except BehaviourError as error:
-            first, *more = field.split("_")
-            raise BehaviourError(f"{first}{''.join(map(str.capitalize, more))}: {error}") from None
-    return Behaviour(**said)
-
-
-def as_annotations(behaviour: Behaviour) -> dict[str, str]:
-    """The annotations that say this."""
-    found: dict[str, str] = {}
-    for key, field in _KEYS.items():
-        value = getattr(behaviour, field)
-        match value:
-            case None:
-                continue
-            case Span():
-                text = format_span(value)
-            case bool():
-                text = "true" if value else "false"
-            case tuple():
-                text = ",".join(map(str, value))
-            case _:
-                text = f"{value:g}"
-        found[key] = text
-    return found
+_COUNT = Value(_count, _number)
+_RATE = Value(_rate, _number)
+_EXITS = Value(_exit_code, lambda codes: ",".join(map(str, codes)))
+_VOCABULARY = Vocabulary(
+    Behaviour,
+    {
+        "start_delay": SPAN,
+        "run_time": SPAN,
+        "ready_delay": SPAN,
+        "stop_delay": SPAN,
+        "exit_code": _EXITS,
+        "failure_rate": _RATE,
+        "waits_for_siblings": _COUNT,
+        "ignores_sigterm": TRUTH,
+    },
+)
+read, read_fields, as_annotations = _VOCABULARY.read, _VOCABULARY.read_fields, _VOCABULARY.as_annotations
 
 
 class Program:

@@ -21,13 +21,21 @@ alone, so that they come out the same after a restart. Times are seconds since 1
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple
 
 from pykueue.api.times import parse_time
-from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, BehaviourError
-from pykueue.embedded.nodes.durations import Span, format_duration, format_span, parse_duration, parse_span
+from pykueue.embedded.nodes.annotations import (
+    DOMAIN,
+    DURATION,
+    SEED,
+    SPAN,
+    TRUTH,
+    BehaviourError,
+    Value,
+    Vocabulary,
+)
+from pykueue.embedded.nodes.durations import Span
 
 Object = dict[str, Any]
 
@@ -70,87 +78,29 @@ def _way(text: str) -> str:
     return text
 
 
-def _truth(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise BehaviourError(f"{text!r} is neither true nor false")
-    return text == "true"
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise BehaviourError(str(error)) from None
-
-
 def _mean(text: str) -> float:
-    seconds = _duration(text)
+    seconds: float = DURATION.read(text)
     if not seconds:
         raise BehaviourError(f"{text!r} is not longer than no time at all")
     return seconds
 
 
-def _span(text: str) -> Span:
-    try:
-        return parse_span(text)
-    except ValueError as error:
-        raise BehaviourError(str(error)) from None
-
-
-_READERS: dict[str, Any] = {
-    "fail": _way,
-    "fail_every": _mean,
-    "fail_for": _span,
-    "fail_as": _way,
-    "reclaim": _truth,
-    "reclaim_every": _mean,
-    "reclaim_notice": _duration,
-    "replace_after": _span,
-}
-_KEYS = {DOMAIN + field.replace("_", "-"): field for field in _READERS}
-
-
-def read(annotations: Mapping[str, str]) -> tuple[Outages, list[str]]:
-    """What the annotations say, and what is wrong with those that were left out for it."""
-    said: dict[str, Any] = {}
-    wrong: list[str] = []
-    for key, field in _KEYS.items():
-        if key in annotations:
-            try:
-                said[field] = _READERS[field](annotations[key])
-            except BehaviourError as error:
-                wrong.append(f"annotation {key}: {error}")
-    return Outages(**said), wrong
-
-
-def read_fields(texts: Mapping[str, str]) -> Outages:
-    """As `read`, but by field name. Raises BehaviourError naming the field as a file spells it."""
-    said: dict[str, Any] = {}
-    for field, text in texts.items():
-        try:
-            said[field] = _READERS[field](text)
-        except BehaviourError as error:
-            first, *more = field.split("_")
-            raise BehaviourError(f"{first}{''.join(map(str.capitalize, more))}: {error}") from None
-    return Outages(**said)
-
-
-def as_annotations(outages: Outages) -> dict[str, str]:
-    """The annotations that say this."""
-    found: dict[str, str] = {}
-    for key, field in _KEYS.items():
-        match getattr(outages, field):
-            case None:
-                continue
-            case bool() as value:
-                found[key] = "true" if value else "false"
-            case str() as value:
-                found[key] = value
-            case Span() as value:
-                found[key] = format_span(value)
-            case value:
-                found[key] = format_duration(value)
-    return found
+_WAY = Value(_way, str)
+_MEAN = Value(_mean, DURATION.write)
+_VOCABULARY = Vocabulary(
+    Outages,
+    {
+        "fail": _WAY,
+        "fail_every": _MEAN,
+        "fail_for": SPAN,
+        "fail_as": _WAY,
+        "reclaim": TRUTH,
+        "reclaim_every": _MEAN,
+        "reclaim_notice": DURATION,
+        "replace_after": SPAN,
+    },
+)
+read, read_fields, as_annotations = _VOCABULARY.read, _VOCABULARY.read_fields, _VOCABULARY.as_annotations
 
 
 def health(node: Object, said: Outages, now: float) -> Health:

@@ -36,8 +36,9 @@ from pykueue.api.quantity import QuantityError, parse
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.podspec import canonical_amounts
 from pykueue.embedded.kinds.podvalidation import validate_taints
-from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, BehaviourError, read_fields
+from pykueue.embedded.nodes.annotations import DOMAIN, SEED, BehaviourError
 from pykueue.embedded.nodes.behaviour import as_annotations as behaviour_annotations
+from pykueue.embedded.nodes.behaviour import read_fields
 from pykueue.embedded.nodes.outages import as_annotations as outage_annotations
 from pykueue.embedded.nodes.outages import read_fields as read_outages
 from pykueue.embedded.nodes.registration import RUNTIME

@@ -18,7 +18,7 @@ import msgspec
 import yaml
 
 from pykueue.clock import Clock
-from pykueue.embedded.nodes.behaviour import DOMAIN
+from pykueue.embedded.nodes.annotations import DOMAIN
 from pykueue.embedded.nodes.outages import read
 from pykueue.embedded.nodes.pool import POOL_LABEL, NodePool, PoolError, ensure_nodes, parse_pools
 from pykueue.embedded.nodes.registration import LAST_LEASE_DURATION, is_ready, renew, runs_processes

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.addresses import Addresses
-from pykueue.embedded.nodes.behaviour import DOMAIN, SEED, Behaviour, Program, read
+from pykueue.embedded.nodes.annotations import DOMAIN, SEED
+from pykueue.embedded.nodes.behaviour import Behaviour, Program, read
 from pykueue.embedded.nodes.containers import NEW
 from pykueue.embedded.nodes.keeper import NodeKeeper
 from pykueue.embedded.nodes.life import PodLife
