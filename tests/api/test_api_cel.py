@@ -413,3 +413,10 @@ def test_priority_classes_in_v1beta1(before: Manifest, after: Manifest, expected
     assert check("Workload", workload(after), name="v1beta1") == [
         "priority is required when priorityClassName is set"
     ]
+
+
+def test_in_v1beta1_an_empty_priority_class_is_none() -> None:
+    """What is stored as v1beta2 has no field where a v1beta1 client writes the empty string."""
+    none = workload({}, conditions=("QuotaReserved",))
+    empty = workload({"priorityClassSource": ""}, conditions=("QuotaReserved",))
+    assert check("Workload", empty, none, "v1beta1") == check("Workload", none, empty, "v1beta1") == []

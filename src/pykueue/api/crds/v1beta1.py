@@ -139,17 +139,16 @@ def _frozen_priority_class(field: str) -> Schema:
         "(has({0}.status) && has({0}.status.conditions) && "
         "{0}.status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True'))"
     )
-    same = (
-        f"has(oldSelf.spec.{field}) == has(self.spec.{field})"
-        f" && (!has(self.spec.{field}) || oldSelf.spec.{field} == self.spec.{field})"
-    )
+    # A v1beta1 client writes the empty string where a v1beta2 object has nothing.
+    value = f"(has({{0}}.spec.{field}) ? {{0}}.spec.{field} : '')"
+    same = f"{value.format('oldSelf')} == {value.format('self')}"
     free = (
         f" || (has(self.spec.priorityClassSource) && self.spec.priorityClassSource == '{_WORKLOAD_CLASS}')"
         if field == "priorityClassName"
         else ""
     )
     return {
-        "rule": f"!{holds.format('oldSelf')} || !{holds.format('self')} || ({same}){free}",
+        "rule": f"!{holds.format('oldSelf')} || !{holds.format('self')} || {same}{free}",
         "message": f"{field} is immutable while quota is reserved",
     }
 
