@@ -347,6 +347,19 @@ def refused(spec: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 NUMBERS = {"type": "array", "items": INTEGER}
+CONDITIONS = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+        "properties": {
+            **dict.fromkeys(("type", "status", "reason", "message"), STRING),
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+        },
+    },
+}
+HOLDS = "self.exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
+TEXTS = {"type": "array", "items": {"type": "object", "properties": {"v": STRING}}}
 PAIRS = "self.all(x, self.all(y, x >= y))"
 
 
@@ -362,7 +375,17 @@ PAIRS = "self.all(x, self.all(y, x >= y))"
         (objects("self.a.contains('x')", a=STRING), ""),
         (
             {**NUMBERS, "x-kubernetes-validations": [{"rule": "self.map(x, x * 2).filter(x, x > 1) != []"}]},
-            "4.9x",
+            "4.6x",
+        ),
+        # What is required bounds how many elements a request can hold: conditions may be unlimited.
+        ({**CONDITIONS, "x-kubernetes-validations": [{"rule": " && ".join([HOLDS] * 20)}]}, ""),
+        (objects("self.list.all(x, x.v.startsWith('a'))", list=TEXTS), ""),
+        (objects("self.list.all(x, x.v.contains('a'))", list=TEXTS), "more than 100x"),
+        (
+            objects(
+                "self.map.all(k, k in oldSelf.map)", map={"type": "object", "additionalProperties": STRING}
+            ),
+            "",
         ),
     ],
 )

@@ -427,7 +427,9 @@ _SIMPLER: Final = (
 
 
 def _factor(factor: float) -> str:
-    return "more than 100x" if factor > 100 else f"{factor:.1f}x"
+    if factor > 100:
+        return "more than 100x"
+    return f"{factor:.1f}x" if factor >= 1.5 else f"{factor:f}x"
 
 
 def check_rules(

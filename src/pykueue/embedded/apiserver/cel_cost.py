@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 from pykueue.embedded.apiserver.protobuf import wire_fields
-from pykueue.embedded.apiserver.schema_node import INT_OR_STRING, Node
+from pykueue.embedded.apiserver.schema_node import Node
 
 #: What one rule may cost at all its places in an object, and all rules of a schema together.
 RULE_BUDGET: Final = 10_000_000
@@ -29,9 +30,15 @@ _NEW_LIST, _NEW_MAP = 10, 30
 _ANY_VALUE, _CHECKED_EXPR, _STRING_CONSTANT = 2, 4, 6
 
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
-_CONVERSIONS: Final = frozenset({"timestamp", "duration", "int", "uint", "double", "bool", "type"})
+_CONVERSIONS: Final = frozenset({"timestamp", "duration", "int", "uint", "double", "bool", "type", "isURL"})
 _INDEX: Final = frozenset({"_[_]", "_[?_]"})
 _SELECT_OPTIONAL: Final = "_?._"
+#: What is read from a text once; what is asked of it afterwards has the same price whatever its length.
+_PARSED: Final = frozenset(
+    {"quantity", "isQuantity", "url", "ip", "isIP", "cidr", "isCIDR", "semver", "isSemver"}
+)
+#: What compares the elements of a list with one another or with another value.
+_OF_ELEMENTS: Final = frozenset({"isSorted", "sum", "min", "max", "indexOf", "lastIndexOf"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +56,18 @@ class Shape:
 _SCALAR: Final = Shape()
 
 
-def _least(node: Node | None) -> int:
-    """Bytes of the smallest JSON value at a place."""
-    if node is None or node.type in ("", "integer", "number", INT_OR_STRING):
-        return 1
-    return 4 if node.type == "boolean" else 2
-
-
 def count(node: Node) -> int:
     """The most elements of a list or entries of a map at a place."""
     if node.limit is not None:
         return node.limit
     if node.type == "array":
-        return (_REQUEST - 2) // (_least(node.items) + 1)
-    return (_REQUEST - 2) // (_least(node.values) + 5)
+        return (_REQUEST - 2) // ((node.items.least if node.items else 1) + 1)
+    return (_REQUEST - 2) // ((node.values.least if node.values else 1) + 6)
 
 
 def occurrences(node: Node) -> float:
     """How often a place may be in the largest request."""
-    return _REQUEST / (_least(node) + 1)
+    return _REQUEST / (node.least + 1)
 
 
 def shape_of(node: Node | None) -> Shape:
@@ -94,6 +94,11 @@ def estimate(serialized: bytes, variables: Mapping[str, Shape]) -> float:
         raise ValueError("the serialized expression is not a CheckedExpr")
     cost, _ = _Estimate().of(expr, variables)
     return cost
+
+
+def _through(size: float) -> int:
+    """Steps to go through a text."""
+    return ceil(_TEXT * size)
 
 
 Cost = tuple[float, Shape]
@@ -150,16 +155,18 @@ class _Estimate:
         if name == _SELECT_OPTIONAL and len(shapes) == 2:
             return before, _entry(shapes[0])
         if name in _COMPARISONS:
-            return before + _TEXT * min(shape.size for shape in shapes), _SCALAR
+            return before - 1 + _through(min(shape.size for shape in shapes)), _SCALAR
         if name in ("@in", "_in_") and len(shapes) == 2:
-            return before + shapes[1].size, _SCALAR
+            return before - 1 + (1 if _is_map(shapes[1]) else shapes[1].size), _SCALAR
         if name == "_+_" and len(shapes) == 2:
             return self._sum(before, *shapes)
         texts = [shape.size for shape in shapes if shape.text]
         if name == "matches" and len(texts) == 2:
-            return before + _TEXT * (texts[0] + 1) * max(1, _PATTERN * texts[1]), _SCALAR
+            return before - 1 + _through(texts[0] + 1) * ceil(_PATTERN * texts[1]), _SCALAR
         if name == "contains" and len(texts) == 2:
-            return before + max(1, _TEXT * texts[0]) * max(1, _TEXT * texts[1]), _SCALAR
+            return before - 1 + _through(texts[0]) * _through(texts[1]), _SCALAR
+        if name in ("startsWith", "endsWith") and len(texts) == 2:
+            return before - 1 + _through(texts[1]), _SCALAR
         if name == "replace" and len(texts) == 3:
             size = texts[0] * max(1, texts[2] + (1 if not texts[1] else 0))
             return before + _TEXT * size, Shape(size, text=True)
@@ -172,10 +179,19 @@ class _Estimate:
             size = shapes[0].size + shapes[1].size * inner.size
             return before + _TEXT * size, Shape(size, text=True)
         if name == "split" and texts:
-            return before + _TEXT * texts[0], Shape(texts[0], element=Shape(texts[0], text=True))
+            # Through the text and through its parts, whose lengths are not known beforehand.
+            return before + 2 * _through(texts[0]), Shape(texts[0], element=Shape(1, text=True))
+        if name in _OF_ELEMENTS and shapes and not shapes[0].text:
+            element = shapes[0].element or _SCALAR
+            turn = _through(element.size) if element.text else 1
+            return before - 1 + shapes[0].size * turn, element
+        if name in _PARSED and texts:
+            return before - 1 + _through(texts[0]), _SCALAR
         # Anything else goes through what it is given, and makes nothing larger than it.
-        through = sum(_TEXT * shape.size if shape.text else shape.size for shape in shapes)
-        return before + through, _larger(shapes)
+        through = sum(
+            _through(shape.size) if shape.text else shape.size for shape in shapes if shape.size > 1
+        )
+        return before - 1 + max(1, through), _larger(shapes)
 
     def _sum(self, cost: float, left: Shape, right: Shape) -> Cost:
         size = left.size + right.size
@@ -217,9 +233,13 @@ def _entry(shape: Shape) -> Shape:
     return shape_of(node.items if node.type == "array" else node.values)
 
 
+def _is_map(shape: Shape) -> bool:
+    return shape.node is not None and shape.node.type == "object"
+
+
 def _looped(shape: Shape) -> Shape:
     """What a loop's variable stands for: elements of lists, keys of maps."""
-    if shape.node is not None and shape.node.type == "object":
+    if shape.node is not None and _is_map(shape):
         return Shape(_REQUEST / max(1, count(shape.node)), text=True)
     return _entry(shape)
 

@@ -46,8 +46,10 @@ class Node:
     merge_key: str = ""
     retains_keys: bool = False
     replaces: bool = False
-    #: The most characters, elements or entries a value may have, where the schema says so.
+    #: The most bytes of a text, elements of a list or entries of a map, where the schema says so.
     limit: int | None = None
+    #: Bytes of the smallest JSON value.
+    least: int = 1
     #: `x-kubernetes-validations` of the place.
     rules: tuple[Mapping[str, Any], ...] = ()
 
@@ -96,6 +98,7 @@ def node_of(schema: Mapping[str, Any], metadata: Node) -> Node:
         limit=_limit(schema),
         rules=tuple(schema.get("x-kubernetes-validations") or ()),
     )
+    node.least = _least(node, schema)
     if not node.type and not node.properties and node.values is None:
         node.open = True
     if embedded:
@@ -104,18 +107,41 @@ def node_of(schema: Mapping[str, Any], metadata: Node) -> Node:
 
 
 _LIMITS: Final = {"string": "maxLength", "array": "maxItems", "object": "maxProperties"}
-#: The most characters of texts in formats of a known form.
-_FORMAT_LIMITS: Final = {"date": 10, "date-time": 40, "duration": 40, "uuid": 36, "ipv4": 15, "ipv6": 45}
+#: The most and the fewest bytes of texts in formats of a known form.
+_FORMATS: Final = {"date": (12, 12), "date-time": (32, 21), "duration": (32, 3)}
+#: A character of a text whose length is limited has at most so many bytes.
+_CHARACTER: Final = 4
+_LEAST: Final = {"boolean": 4, "string": 2, "array": 2, "object": 2}
 
 
 def _limit(schema: Mapping[str, Any]) -> int | None:
     kind = schema.get("type", "")
-    given = schema.get(_LIMITS.get(kind, "maxLength"))
-    if given is None and kind == "string":
-        if schema.get("enum"):
-            return max(len(one) if isinstance(one, str) else 0 for one in schema["enum"])
-        return _FORMAT_LIMITS.get(schema.get("format") or "")
-    return given
+    given: int | None = schema.get(_LIMITS.get(kind, "maxLength"))
+    if kind != "string":
+        return given
+    written = schema.get("format") or ""
+    if written in _FORMATS:
+        return _FORMATS[written][0]
+    if given is not None:
+        return given if written == "byte" else given * _CHARACTER
+    if schema.get("enum"):
+        return max(len(one) if isinstance(one, str) else 0 for one in schema["enum"])
+    return None
+
+
+def _least(node: Node, schema: Mapping[str, Any]) -> int:
+    if node.type == "string":
+        return _FORMATS.get(schema.get("format") or "", (0, _LEAST["string"]))[1]
+    least = _LEAST.get(node.type, 1)
+    if node.type != "object" or node.values is not None:
+        return least
+    # Required fields are there, with their names, quotes, a colon and a comma; defaults come from the server.
+    needed = {name: node.properties.get(name) for name in schema.get("required") or ()}
+    return least + sum(
+        len(name) + inner.least + 4
+        for name, inner in needed.items()
+        if inner is not None and inner.default is ABSENT
+    )
 
 
 def walk(node: Node, visit: Callable[[Node], bool]) -> None:
