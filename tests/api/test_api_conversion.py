@@ -323,3 +323,17 @@ def test_malformed_objects_do_not_break_it(kind: str, spec: Any, status: Any, up
     source = manifest(kind, versions[0], spec=spec, status=status)
     with contextlib.suppress(ConversionError):
         converted(source, versions[1])
+
+
+def test_what_was_stored_as_v1alpha1_keeps_its_place_in_the_tree() -> None:
+    """Kueue 0.11 has no other version of Cohorts and Topologies."""
+    groups = [{"coveredResources": ["cpu"], "flavors": []}]
+    old = manifest("Cohort", "kueue.x-k8s.io/v1alpha1", spec={"parent": "org", "resourceGroups": groups})
+    for version in (V1BETA1, V1BETA2):
+        new = converted(old, version)
+        assert new["spec"] == {"parentName": "org", "resourceGroups": groups}
+        assert convert(new, "kueue.x-k8s.io/v1alpha1") == old
+    levels = {"levels": [{"nodeLabel": "rack"}]}
+    assert converted(manifest("Topology", "kueue.x-k8s.io/v1alpha1", spec=levels), V1BETA2)["spec"] == levels
+    with pytest.raises(ConversionError, match="v1alpha1"):
+        convert(manifest("Workload", "kueue.x-k8s.io/v1alpha1"), V1BETA2)

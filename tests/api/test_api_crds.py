@@ -462,3 +462,12 @@ def test_v1beta1_has_its_own_bounds() -> None:
         "spec": {"cohort": "c"},
     }
     assert causes(manifest) == []
+
+
+@pytest.mark.parametrize("kind", ["Cohort", "Topology"])
+def test_a_version_that_older_installations_stored_is_known_but_not_served(kind: str) -> None:
+    """Without it an API server that holds such objects refuses the definition."""
+    alpha = version(kind, "v1alpha1")
+    assert not alpha["served"]
+    assert not alpha["storage"]
+    assert alpha["schema"]["openAPIV3Schema"]["x-kubernetes-preserve-unknown-fields"] is True

@@ -1,5 +1,8 @@
 """Between v1beta1 and v1beta2 of the group, on manifests. Source: reference/kueue-api.md 1.12.
 
+Cohorts and Topologies also to and from v1alpha1, the only version of them that Kueue 0.11 has: a cluster taken
+over from it holds them so, and their managed fields.
+
 A manifest is never changed: what differs is copied along the path, the rest is shared.
 """
 
@@ -9,13 +12,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pykueue.api.decoding import DecodeError, decode_as, describe, encode
-from pykueue.api.kueue.common import V1BETA1, V1BETA2
+from pykueue.api.kueue.common import GROUP, V1BETA1, V1BETA2
 from pykueue.api.kueue.workload import TopologyAssignment
 from pykueue.api.model import Model
 from pykueue.api.topologies import MAX_DOMAINS_PER_SLICE, Domain, compress, count_domains, expand
 
 Manifest = dict[str, Any]
 
+_V1ALPHA1: Final = f"{GROUP}/v1alpha1"
 _WORKLOAD_CLASS_SOURCE: Final = "kueue.x-k8s.io/workloadpriorityclass"
 _POD_CLASS_SOURCE: Final = "scheduling.k8s.io/priorityclass"
 _UP_FUNGIBILITY = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
@@ -33,14 +37,15 @@ def convert(manifest: Manifest, api_version: str) -> Manifest:
     have = manifest.get("apiVersion")
     if have == api_version:
         return manifest
-    if {have, api_version} != {V1BETA1, V1BETA2}:
+    kind = str(manifest.get("kind"))
+    table = _TABLES.get((str(have), api_version))
+    if table is None or (_V1ALPHA1 in (have, api_version) and kind not in table):
         raise ConversionError(
             f"{describe(manifest)}: cannot convert {have!r} to {api_version!r}; "
             f"{V1BETA1} and {V1BETA2} convert to each other"
         )
-    table = _UP if api_version == V1BETA2 else _DOWN
     result = {**manifest, "apiVersion": api_version}
-    for section, change in table.get(str(manifest.get("kind")), {}).items():
+    for section, change in table.get(kind, {}).items():
         content = manifest.get(section)
         if isinstance(content, dict):
             try:
@@ -60,6 +65,16 @@ def _each(items: Any, change: Callable[[Manifest], Manifest]) -> Any:
     if not isinstance(items, list):
         return items
     return [change(dict(item)) if isinstance(item, dict) else item for item in items]
+
+
+def _cohort_spec_from_alpha(spec: Manifest) -> Manifest:
+    _rename(spec, "parent", "parentName")
+    return spec
+
+
+def _cohort_spec_to_alpha(spec: Manifest) -> Manifest:
+    _rename(spec, "parentName", "parent")
+    return spec
 
 
 def _cluster_queue_spec_up(spec: Manifest) -> Manifest:
@@ -253,4 +268,16 @@ _DOWN: _Changes = {
     "LocalQueue": {"status": _local_queue_status_down},
     "Workload": {"spec": _workload_spec_down, "status": _workload_status_down},
     "MultiKueueCluster": {"spec": _multikueue_cluster_spec_down},
+}
+_FROM_ALPHA: _Changes = {"Cohort": {"spec": _cohort_spec_from_alpha}, "Topology": {}}
+_TO_ALPHA: _Changes = {"Cohort": {"spec": _cohort_spec_to_alpha}, "Topology": {}}
+
+#: (apiVersion, wanted apiVersion) -> what changes. What has a v1alpha1 is alike in the two after it.
+_TABLES: dict[tuple[str, str], _Changes] = {
+    (V1BETA1, V1BETA2): _UP,
+    (V1BETA2, V1BETA1): _DOWN,
+    (_V1ALPHA1, V1BETA1): _FROM_ALPHA,
+    (_V1ALPHA1, V1BETA2): _FROM_ALPHA,
+    (V1BETA1, _V1ALPHA1): _TO_ALPHA,
+    (V1BETA2, _V1ALPHA1): _TO_ALPHA,
 }

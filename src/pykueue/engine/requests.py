@@ -320,8 +320,8 @@ def _pod_problem(requests: Nanos, limits: Limits) -> str:
     return ""
 
 
-#: Parts of a pod spec that decide where and whether a pod fits (4.7), besides its containers.
-_PARTS = (
+#: Fields of a pod spec that decide where and whether a pod fits (4.7), besides its containers.
+POD_SHAPE = (
     "nodeSelector",
     "affinity",
     "tolerations",
@@ -344,7 +344,7 @@ def _text(template: Mapping[str, Any]) -> str:
                 (c.get("resources"), c.get("ports"), c.get("restartPolicy"))
                 for c in get("initContainers") or ()
             ],
-            [get(part) for part in _PARTS],
+            [get(part) for part in POD_SHAPE],
         )
     )
 

@@ -15,6 +15,7 @@ import orjson
 from pykueue.api.kueue import names
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
 from pykueue.api.validation.syntax import subdomain
+from pykueue.engine.requests import POD_SHAPE
 from pykueue.kube.resources import PODS
 
 from .base import Outcome, Write
@@ -22,18 +23,6 @@ from .objects import Object, annotations_of, get, labels_of, replaced
 from .podsets import PodSetInfo, injected, pod_set
 
 _GATE = {"name": names.ADMISSION_GATE}
-#: Fields of a pod spec that make its shape, besides the containers'.
-_SHAPE = (
-    "nodeSelector",
-    "affinity",
-    "tolerations",
-    "runtimeClassName",
-    "priority",
-    "topologySpreadConstraints",
-    "overhead",
-    "resourceClaims",
-    "resources",
-)
 _HASH_DIGITS = 8
 #: Fields of a pod's spec that belong to its own life and not to what it asks for.
 _OWN_FIELDS = ("nodeName", "schedulingGates")
@@ -111,7 +100,7 @@ def role_hash(spec: Mapping[str, Any]) -> str:
     shape = {
         "containers": containers("containers"),
         "initContainers": containers("initContainers"),
-        **{field: spec[field] for field in _SHAPE if spec.get(field)},
+        **{field: spec[field] for field in POD_SHAPE if spec.get(field)},
     }
     data = orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(data).hexdigest()[:_HASH_DIGITS]

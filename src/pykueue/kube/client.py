@@ -59,6 +59,15 @@ class Client:
         """One object as it is now."""
         return await self._object("GET", resource.path(namespace, name, subresource))
 
+    async def find(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
+        """One object as it is now; None when there is none."""
+        try:
+            return await self.get(resource, name, namespace)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+
     async def list(
         self,
         resource: Resource,

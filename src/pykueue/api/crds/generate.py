@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,6 +12,14 @@ from pykueue.api.crds.v1beta1 import v1beta1_schema
 from pykueue.api.model import Model
 
 _DEPRECATION: Final = "This version is deprecated. Use v1beta2 instead."
+
+#: Lets an API server accept the definition, and read what it holds, where objects were stored so.
+_UNSERVED_V1ALPHA1: Final[Mapping[str, Any]] = {
+    "name": "v1alpha1",
+    "served": False,
+    "storage": False,
+    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+}
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,8 @@ class _Kind:
     columns_v1beta1: tuple[_Column, ...] | None = None
     selectable: tuple[str, ...] = ()
     deprecated: bool = True
+    #: Whether Kueue 0.11 stored it as v1alpha1, having nothing newer.
+    kept_as_v1alpha1: bool = False
     status: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +84,7 @@ _KINDS: Final = (
         columns=_cluster_queue_columns("cohortName"),
         columns_v1beta1=_cluster_queue_columns("cohort"),
     ),
-    _Kind(kueue.Cohort, "cohorts", ("co",)),
+    _Kind(kueue.Cohort, "cohorts", ("co",), kept_as_v1alpha1=True),
     _Kind(
         kueue.LocalQueue,
         "localqueues",
@@ -94,7 +105,7 @@ _KINDS: Final = (
     _Kind(kueue.MultiKueueConfig, "multikueueconfigs", ("mkconf",), deprecated=False),
     _Kind(kueue.ProvisioningRequestConfig, "provisioningrequestconfigs", ("prc",)),
     _Kind(kueue.ResourceFlavor, "resourceflavors", ("flavor", "flavors", "rf")),
-    _Kind(kueue.Topology, "topologies", ("topo",)),
+    _Kind(kueue.Topology, "topologies", ("topo",), kept_as_v1alpha1=True),
     _Kind(
         kueue.WorkloadPriorityClass,
         "workloadpriorityclasses",
@@ -144,6 +155,7 @@ def _definition(kind: _Kind) -> Schema:
             },
             "scope": "Namespaced" if kind.namespaced else "Cluster",
             "versions": [
+                *([_UNSERVED_V1ALPHA1] if kind.kept_as_v1alpha1 else ()),
                 _version(kind, "v1beta1", v1beta1_schema(name, schema), older),
                 _version(kind, "v1beta2", schema, kind.columns),
             ],

@@ -144,14 +144,11 @@ class GarbageCollector:
             if not entry.namespace:
                 return _Owner.UNKNOWN
         # Asked of the server: the watch of the owner's resource may be behind that of the dependent's.
-        try:
-            found = await self._client.get(
-                resource, owner.name, entry.namespace if resource.namespaced else None
-            )
-        except ApiError as error:
-            if error.not_found:
-                return _Owner.GONE
-            raise
+        found = await self._client.find(
+            resource, owner.name, entry.namespace if resource.namespaced else None
+        )
+        if found is None:
+            return _Owner.GONE
         there = entry_of(resource, found)
         if there.uid != owner.uid:
             return _Owner.GONE

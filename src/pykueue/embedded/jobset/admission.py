@@ -24,7 +24,6 @@ from pykueue.embedded.jobset.names import (
 )
 from pykueue.embedded.jobset.validation import errors, update_errors
 from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
 from pykueue.kube.resources import JOB_SETS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, PRIORITY_CLASSES, Resource
 
 _RETAIN: Final = "Retain"
@@ -107,7 +106,7 @@ class _Rules:
             retained = (policy.get("retentionPolicy") or {}).get("whenDeleted") == _RETAIN
             for place, template in enumerate(policy["templates"]):
                 name = f"{template['metadata'].get('name')}-{metadata.get('name')}"
-                present = await self._get(PERSISTENT_VOLUME_CLAIMS, name, metadata.get("namespace"))
+                present = await self._client.find(PERSISTENT_VOLUME_CLAIMS, name, metadata.get("namespace"))
                 if present is None:
                     continue
                 wanted = template.get("spec") or {}
@@ -153,7 +152,7 @@ class _Rules:
             return int(given)
         name = pod["spec"].get("priorityClassName")
         if name:
-            found = await self._get(PRIORITY_CLASSES, name)
+            found = await self._client.find(PRIORITY_CLASSES, name)
             return int((found or {}).get("value") or 0)
         classes = (await self._client.list(PRIORITY_CLASSES)).items
         return min((int(one.get("value") or 0) for one in classes if one.get("globalDefault")), default=0)
@@ -167,19 +166,11 @@ class _Rules:
             metadata, node_name = leader["metadata"], leader["spec"].get("nodeName")
             if metadata.get("deletionTimestamp") or metadata.get("ownerReferences") != owners:
                 continue
-            node = await self._get(NODES, node_name) if node_name else None
+            node = await self._client.find(NODES, node_name) if node_name else None
             if node is not None:
                 domain: str | None = (node["metadata"].get("labels") or {}).get(topology)
                 return domain
         return None
-
-    async def _get(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
-        try:
-            return await self._client.get(resource, name, namespace)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
 
 
 def exclusive_topology(pod: Object) -> str | None:

@@ -256,10 +256,5 @@ class PodGroups:
         resource = _OWNERS.get((reference["apiVersion"], reference["kind"]))
         if resource is None:
             return None
-        try:
-            owner = await self._client.get(resource, reference["name"], pod["metadata"]["namespace"])
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
-        return owner if owner["metadata"]["uid"] == reference["uid"] else None
+        owner = await self._client.find(resource, reference["name"], pod["metadata"]["namespace"])
+        return owner if owner is not None and owner["metadata"]["uid"] == reference["uid"] else None

@@ -94,12 +94,7 @@ class ManagedCertificates:
         return f"{self._names.namespace}/{self._names.webhook_secret}"
 
     async def _stored(self) -> Object | None:
-        try:
-            return await self._client.get(SECRETS, self._names.webhook_secret, self._names.namespace)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
+        return await self._client.find(SECRETS, self._names.webhook_secret, self._names.namespace)
 
     async def _write(self, stored: Object | None, material: Material) -> bool:
         """Put it into the Secret; False where somebody else wrote meanwhile."""

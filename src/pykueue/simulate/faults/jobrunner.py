@@ -102,7 +102,7 @@ class JobRunner:
         """Delete the Workloads of a job that is gone."""
         await self._clock.sleep(self._rng.uniform(0.1, 2.0))
         if owner is not None:
-            job = await self._get(KINDS[str(owner["kind"])], namespace, str(owner["name"]))
+            job = await self._client.find(KINDS[str(owner["kind"])], str(owner["name"]), namespace)
             if job is not None and job["metadata"]["uid"] == uid:
                 return
         for workload in (await self._client.list(WORKLOADS, namespace)).items:
@@ -117,14 +117,6 @@ class JobRunner:
         except ApiError as error:
             if not error.not_found and not error.conflict:
                 raise
-
-    async def _get(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        try:
-            return await self._client.get(resource, name, namespace)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
 
     # Jobs
 
@@ -148,7 +140,8 @@ class JobRunner:
             return
         self._syncing.add(key)
         try:
-            job = await self._get(*key)
+            resource, namespace, name = key
+            job = await self._client.find(resource, name, namespace)
             if job is None or job["metadata"].get("deletionTimestamp"):
                 return
             status = self._status(job, key)

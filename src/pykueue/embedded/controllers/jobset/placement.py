@@ -14,7 +14,6 @@ from pykueue.embedded.jobset.admission import exclusive_topology
 from pykueue.embedded.jobset.names import COMPLETION_INDEX, JOB_KEY
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
-from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.kube.resources import NODES
 
@@ -61,14 +60,9 @@ class PlacementController:
             await self._evict(pod)
 
     async def _domain(self, node: str, topology: str) -> str | None:
-        try:
-            found = await self._client.get(NODES, node)
-        except ApiError as error:
-            if error.not_found:
-                return None
-            raise
-        domain: str | None = (found["metadata"].get("labels") or {}).get(topology)
-        return domain
+        found = await self._client.find(NODES, node)
+        labels: dict[str, str] = found["metadata"].get("labels") or {} if found is not None else {}
+        return labels.get(topology)
 
     async def _evict(self, pod: Object) -> None:
         message = "the pod is in another topology domain than the first pod of its Job"

@@ -12,7 +12,6 @@ from pykueue.api.times import format_micro_time, parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.processes.logfile import put_aside
 from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
 from pykueue.kube.resources import PODS
 from pykueue.kube.transport import Transport
 
@@ -92,13 +91,8 @@ class ProcessLogs:
     async def _over(self, pod: Object, container: str, run: int) -> bool:
         """Whether that run writes no more, by what the API shows."""
         metadata = pod["metadata"]
-        try:
-            now = await self._client.get(PODS, metadata["name"], metadata["namespace"])
-        except ApiError as error:
-            if error.not_found:
-                return True
-            raise
-        if now["metadata"]["uid"] != metadata["uid"]:
+        now = await self._client.find(PODS, metadata["name"], metadata["namespace"])
+        if now is None or now["metadata"]["uid"] != metadata["uid"]:
             return True
         status = _status(now, container)
         return (status.get("restartCount") or 0) != run or not (status.get("state") or {}).get("running")
