@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+import ssl
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from pykueue.api.crds import crds_with_webhook
@@ -274,7 +279,26 @@ def test_a_deleted_secret_comes_back_as_it_was() -> None:
     story(test)
 
 
-@pytest.mark.parametrize("data", [{"ca.crt": "AAAA", "more": "AAAA"}, {"tls.crt": "not base64 !"}, {}])
+def as_kueue_leaves_it() -> dict[str, str]:
+    """RSA keys, and an authority whose serial number is 0, which RFC 5280 forbids and libraries warn of."""
+    key = rsa.generate_private_key(65537, 2048)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kueue-ca")])
+    years = datetime(2025, 1, 1, tzinfo=UTC), datetime(2035, 1, 1, tzinfo=UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, *years)
+    der = builder.sign(key, SHA256()).public_bytes(Encoding.DER)
+    version = b"\xa0\x03\x02\x01\x02"
+    der = der.replace(version + b"\x02\x01\x01", version + b"\x02\x01\x00")
+    certificate = ssl.DER_cert_to_PEM_cert(der).encode()
+    data = {"ca.crt": certificate, "ca.key": pem, "tls.crt": certificate, "tls.key": pem}
+    return {key: base64.b64encode(value).decode() for key, value in data.items()}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"ca.crt": "AAAA", "more": "AAAA"}, {"tls.crt": "not base64 !"}, {}, as_kueue_leaves_it()],
+    ids=["others", "broken", "empty", "of Kueue"],
+)
 def test_a_secret_that_holds_something_else_is_filled(data: dict[str, str]) -> None:
     async def test(c: Cluster) -> None:
         await c.install()

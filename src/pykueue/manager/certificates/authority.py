@@ -67,10 +67,10 @@ class Material:
 def read(data: Mapping[str, bytes]) -> Material | None:
     """The material in a Secret; None where it is not there or does not fit together."""
     try:
+        # The keys first: those that Kueue left there are of another kind, and its certificates malformed.
+        authority_key, key = _private(data[CA_KEY]), _private(data[KEY])
         authorities = tuple(x509.load_pem_x509_certificates(data[CA_CERTIFICATE]))
-        authority_key = _private(data[CA_KEY])
         certificate = x509.load_pem_x509_certificate(data[CERTIFICATE])
-        key = _private(data[KEY])
     except (KeyError, ValueError, TypeError):
         return None
     fits = authorities[0].public_key() == authority_key.public_key()
