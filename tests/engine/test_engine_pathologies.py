@@ -218,3 +218,15 @@ def test_pod_sets_that_hide_each_others_flavors_come_to_rest_and_go_on_when_ther
     made.finish("second")
     made.stable()
     assert made.holding() == {"w"}
+
+
+def test_who_shrinks_to_reclaim_does_not_take_turns_with_whom_it_reclaims_from() -> None:
+    """Whole, both borrow and the older comes first; shrunk, the younger only takes back what is its own."""
+    made = world()
+    made.queue("lender", {"cpu": "2"}, cohort="all", reclaim="Any")
+    made.queue("borrower", {"cpu": "2"}, cohort="all")
+    made.workload("older", "borrower", 1, count=4)
+    made.cycle()
+    made.workload("younger", "lender", 1, count=4, min_count=2)
+    assert play(made, 40) == ["older", "older"]
+    assert made.holding() == {"younger"}

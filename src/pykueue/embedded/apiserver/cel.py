@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from pykueue.embedded.apiserver.cel_cost import (
 )
 from pykueue.embedded.apiserver.cel_functions import extension
 from pykueue.embedded.apiserver.cel_library import rewrite
+from pykueue.embedded.apiserver.cel_names import KEYWORDS, escape
 from pykueue.embedded.apiserver.cel_reads import Reads, project, reads_of
 from pykueue.embedded.apiserver.jsonpath import field_path
 from pykueue.embedded.apiserver.schema_node import ABSENT, Node
@@ -43,13 +44,6 @@ Object = dict[str, Any]
 
 _VARIABLES: Final = ("self", "oldSelf", "_old")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEYWORDS: Final = frozenset(
-    {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"}
-    | {"import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
-)
-#: How property names that CEL cannot spell are written in rules.
-_ESCAPES: Final = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
-
 #: Values a program remembers to be true for, and bytes one of them may have.
 _MOST_REMEMBERED, _MOST_REMEMBERED_BYTES = 1024, 2048
 
@@ -98,9 +92,9 @@ class Program:
         """Whether it compares with the old value."""
         return "oldSelf" in self._reads or self.optional_old
 
-    def cost(self, shapes: Mapping[str, Shape]) -> float:
-        """The most it costs once, over variables of these shapes."""
-        return estimate(self._compiled.serialize(), shapes)
+    def cost(self, root: Node, shapes: Mapping[str, Shape]) -> float:
+        """The most it costs once, over variables of these shapes. `root` is where `self` is."""
+        return estimate(self._compiled.serialize(), root, shapes)
 
     def returns(self, kind: Any) -> bool:
         """Whether the result may be of a CEL type."""
@@ -328,7 +322,7 @@ def _joined_kind(place: _Place, transition: bool, parts: frozenset[str] | None =
         below = " && ".join(_joined_kind(child, transition))
         if not below:
             continue
-        if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS:
+        if not _IDENTIFIER.fullmatch(name) or name in KEYWORDS:
             raise _NotJoinableError
         inner = f"cel.bind(self, self.{name}, {below})"
         if transition:
@@ -389,15 +383,6 @@ def _escaped(value: Any, node: Node | None) -> Any:
     return value
 
 
-def escape(name: str) -> str:
-    """A property name as rules spell it: keywords and special characters have words of their own."""
-    if name in _KEYWORDS:
-        return f"__{name}__"
-    for special, word in _ESCAPES:
-        name = name.replace(special, word)
-    return name
-
-
 # Rules that may be installed
 
 
@@ -442,7 +427,8 @@ def check_rules(
     """
     causes: list[Cause] = []
     shape = shape_of(node)
-    shapes = {"self": shape, "oldSelf": shape, "_old": Shape(1, element=shape)}
+    both = {"self": shape, "oldSelf": shape}
+    maybe = {"self": shape, "oldSelf": replace(shape, place=None)}
     for index, one in enumerate(raw):
         where = f"{path}[{index}]"
         if not isinstance(one, dict):
@@ -464,7 +450,9 @@ def check_rules(
             if not program.returns(kind):
                 word = "bool" if name == "rule" else "string"
                 causes.append(invalid(f"{where}.{name}", text, f"must evaluate to a {word}"))
-            cost = program.cost(shapes) * (occurrences(node) if times is None else times)
+            # What makes an old value optional here costs nothing on a cluster.
+            priced, shapes = (Program(str(text)), maybe) if optional_old else (program, both)
+            cost = priced.cost(node, shapes) * (occurrences(node) if times is None else times)
             costs.total += cost
             if cost > RULE_BUDGET:
                 detail = f"estimated {name} cost exceeds budget by factor of {_factor(cost / RULE_BUDGET)}"
