@@ -84,7 +84,8 @@ class Shape:
 _NUMBER: Final = Shape()
 #: Where fields are that a schema does not know.
 _NOWHERE: Final = Node()
-_PLAIN_TEXT: Final = Node("string").least
+#: Bytes of an empty text; a time or a duration has more.
+_EMPTY_TEXT: Final = 2
 
 
 def count(node: Node) -> int:
@@ -136,7 +137,7 @@ def _kind(node: Node | None) -> str:
             return _SCALAR
         case "string" if node is not None:
             # Times and durations are texts in objects only.
-            return _TEXT_KIND if node.least == _PLAIN_TEXT else _SCALAR
+            return _TEXT_KIND if node.least <= _EMPTY_TEXT else _SCALAR
         case "int-or-string" | "quantity":
             return _TEXT_KIND
     return _ANYTHING
