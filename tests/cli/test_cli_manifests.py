@@ -160,6 +160,11 @@ def _services(obj: Object) -> list[Object]:
     return found
 
 
+def _hours(duration: str) -> int:
+    assert duration.endswith("h")
+    return int(duration[:-1])
+
+
 class TestChoices:
     def test_another_namespace(self) -> None:
         objects = manifests("--namespace", "queues")
@@ -220,7 +225,7 @@ class TestChoices:
 
     def test_certificates_by_cert_manager(self) -> None:
         objects = manifests("--cert-manager")
-        certificate = of_kind(objects, "Certificate")
+        certificate = of_kind(objects, "Certificate", "kueue-serving-cert")
         assert "kueue-webhook-service.kueue-system.svc" in certificate["spec"]["dnsNames"]
         secret = certificate["spec"]["secretName"]
         assert {"name": "cert", "secret": {"secretName": secret}} in pod_of(objects)["spec"]["volumes"]
@@ -229,14 +234,33 @@ class TestChoices:
         assert not parse(text).internal_cert_management.enable
         source = f"kueue-system/{certificate['metadata']['name']}"
         for obj in objects:
-            if _services(obj):
-                assert obj["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": source}
+            injected = obj["metadata"].get("annotations", {}).get("cert-manager.io/inject-ca-from")
+            assert injected == (source if _services(obj) else None)
         # Who makes no certificates may touch neither webhooks nor definitions nor secrets.
         rules = [
             rule for obj in objects if obj["kind"] in ("Role", "ClusterRole") for rule in obj.get("rules", ())
         ]
         touched = {resource for rule in rules for resource in rule.get("resources", ())}
         assert not touched & {"secrets", "customresourcedefinitions", "mutatingwebhookconfigurations"}
+
+    def test_what_cert_manager_renews_is_trusted_before_the_pods_have_it(self) -> None:
+        """The authority is not the certificate itself: a renewed one would be trusted before it is served."""
+        objects = manifests("--cert-manager")
+        serving = of_kind(objects, "Certificate", "kueue-serving-cert")["spec"]
+        issuer = of_kind(objects, "Issuer", serving["issuerRef"]["name"])
+        secret = issuer["spec"]["ca"]["secretName"]
+        [authority] = [
+            obj["spec"]
+            for obj in objects
+            if obj["kind"] == "Certificate" and obj["spec"]["secretName"] == secret
+        ]
+        assert authority["isCA"]
+        assert "selfSigned" in of_kind(objects, "Issuer", authority["issuerRef"]["name"])["spec"]
+        # It is renewed long before it ends, and every serving certificate again before its authority ends.
+        serving_renewals = _hours(serving["duration"]) - _hours(serving["renewBefore"])
+        assert serving_renewals < _hours(authority["renewBefore"]) < _hours(authority["duration"])
+        # Clients built on OpenSSL refuse a certificate whose issuer has no name.
+        assert authority["commonName"]
 
     def test_without_network_policy(self, shipped: list[Object]) -> None:
         assert of_kind(shipped, "NetworkPolicy")

@@ -27,7 +27,9 @@ OVERLAP = timedelta(hours=1)
 #: Certificates are valid from a while ago, for clients whose clocks are behind.
 BACKDATING = timedelta(hours=1)
 
-_ORGANISATION, _AUTHORITY_NAME = "kueue", "kueue-ca"
+#: The authority's common name.
+AUTHORITY_NAME = "kueue-ca"
+_ORGANISATION = "kueue"
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def _age(certificate: x509.Certificate, now: datetime) -> timedelta:
 
 def _authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(_AUTHORITY_NAME)
+    subject = _name(AUTHORITY_NAME)
     usage = x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
