@@ -71,6 +71,10 @@ class Holder:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
+def _is_called(crd: Object, kind: str) -> bool:
+    return bool(crd["spec"]["names"]["kind"] == kind)
+
+
 class Cluster:
     """An API server with what an installation registers, and replicas on it."""
 
@@ -83,7 +87,14 @@ class Cluster:
     async def start(self) -> None:
         await self.server.start()
         service = {**SERVICE, "path": "/convert"}
-        await self.server.install_crds(crds_with_webhook({"service": service}))
+        definitions = crds_with_webhook({"service": service})
+        (needed,) = (one["spec"]["conversion"] for one in definitions if _is_called(one, "Workload"))
+        # Kueue's chart has kinds converted that do not need it, and taking over the definition leaves that.
+        taken_over = [
+            {**one, "spec": {**one["spec"], "conversion": needed}} if _is_called(one, "Topology") else one
+            for one in definitions
+        ]
+        await self.server.install_crds(taken_over)
         await self.client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}
         )
@@ -139,7 +150,7 @@ class Cluster:
             ours, foreign = (await self.client.get(resource, name))["webhooks"]
             found[name] = ours["clientConfig"].get("caBundle", "")
             assert "caBundle" not in foreign["clientConfig"]
-        for name in ("workloads.kueue.x-k8s.io", "cohorts.kueue.x-k8s.io"):
+        for name in ("workloads.kueue.x-k8s.io", "topologies.kueue.x-k8s.io"):
             crd = await self.client.get(CRDS, name)
             found[name] = crd["spec"]["conversion"]["webhook"]["clientConfig"].get("caBundle", "")
         for name in NAMES.api_services:

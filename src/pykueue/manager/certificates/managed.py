@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pykueue.api.crds import CONVERTED, crds
+from pykueue.api.crds import crds
 from pykueue.clock import Clock
 from pykueue.kube.client import Client, Object
 from pykueue.kube.errors import ApiError
@@ -167,9 +167,9 @@ class ManagedCertificates:
 
         yield MUTATING_WEBHOOKS, self._names.mutating_configuration, webhooks
         yield VALIDATING_WEBHOOKS, self._names.validating_configuration, webhooks
+        # Not only those that need it: Kueue's chart has all kinds converted, and taking over leaves that so.
         for crd in crds():
-            if crd["spec"]["names"]["kind"] in CONVERTED:
-                yield CRDS, crd["metadata"]["name"], conversion
+            yield CRDS, crd["metadata"]["name"], conversion
         for name in self._names.api_services:
             yield API_SERVICES, name, aggregation
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pykueue.api.crds import CONVERTED, crds
+from pykueue.api.crds import crds
 from pykueue.jobs.objects import Object
 from pykueue.kube.resources import KUEUE_GROUP
 from pykueue.manager.install_names import METRICS_PATH, VISIBILITY_GROUP
@@ -113,9 +113,7 @@ def _certificate_rules(options: Options) -> list[Rule]:
     names = options.names
     verbs = ("get", "update")
     admission = "admissionregistration.k8s.io"
-    definitions = tuple(
-        crd["metadata"]["name"] for crd in crds() if crd["spec"]["names"]["kind"] in CONVERTED
-    )
+    definitions = tuple(crd["metadata"]["name"] for crd in crds())
     return [
         Rule(admission, ("mutatingwebhookconfigurations",), verbs, (names.mutating_configuration,)),
         Rule(admission, ("validatingwebhookconfigurations",), verbs, (names.validating_configuration,)),
