@@ -463,6 +463,30 @@ class TestEnds:
 
         story(life)
 
+    @pytest.mark.parametrize("external", [False, True])
+    def test_a_deleted_workload_of_a_kind_that_is_not_queued_is_let_go(self, external: bool) -> None:
+        """Another installation made it; a controller outside, where one is named, lets go itself."""
+
+        async def life(s: Stack) -> None:
+            await s.apply(job("a"))
+            await s.settle()
+            template = await s.workload("a")
+            owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "b", "uid": "b", "controller": True}
+            metadata = {
+                "name": "rayjob-b",
+                "namespace": template["metadata"]["namespace"],
+                "finalizers": ["kueue.x-k8s.io/resource-in-use"],
+                "ownerReferences": [owner],
+            }
+            await s.apply({**template, "metadata": metadata, "status": {}})
+            await s.settle()
+            await s.delete(WORKLOADS, "rayjob-b")
+            await s.settle()
+            left = {workload["metadata"]["name"] for workload in await s.workloads()}
+            assert ("rayjob-b" in left) is external
+
+        story(life, "integrations: {externalFrameworks: [RayJob.v1.ray.io]}" if external else "")
+
     def test_a_deleted_workload_stops_its_job_which_queues_anew(self) -> None:
         async def life(s: Stack) -> None:
             await s.apply(job("a"))

@@ -136,6 +136,8 @@ class WorkloadController:
             await self._let_go(workload)
             return None
         if workload["metadata"].get("deletionTimestamp"):
+            if not self._is_looked_after(workload):
+                await self._drop_finalizer(key)
             return None
         if reading.is_finished(workload):
             return await self._retain(workload)
@@ -209,6 +211,23 @@ class WorkloadController:
         if workload["metadata"].get("deletionTimestamp"):
             return True
         return self._gates["FinishOrphanedWorkloads"] and names.JOB_UID_LABEL in labels_of(workload)
+
+    def _is_looked_after(self, workload: Mapping[str, Any]) -> bool:
+        """Whether somebody stops its job when it is deleted, and lets it go then.
+
+        Nobody does where it was made by another installation, for a kind that this one does not queue.
+        """
+        external = self._cluster.configuration.integrations.external_frameworks
+        for owner in get(workload, "metadata", "ownerReferences") or ():
+            version, kind = str(owner.get("apiVersion")), str(owner.get("kind"))
+            if self._cluster.registry.for_kind(version, kind) is not None:
+                return True
+            if (version, kind) == ("apps/v1", "StatefulSet") and self._cluster.stateful_sets is not None:
+                return True
+            group = version.partition("/")[0]
+            if any(one.split(".", 2)[::2] == [kind, group] for one in external):
+                return True
+        return False
 
     async def _let_go(self, workload: Object) -> None:
         key = reading.key(workload)
