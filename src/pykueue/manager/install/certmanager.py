@@ -27,6 +27,7 @@ from .options import Options
 _API_VERSION = "cert-manager.io/v1"
 #: Names the Certificate whose authority cert-manager writes into webhooks, definitions and APIServices.
 _INJECT = "cert-manager.io/inject-ca-from"
+#: Of the definitions all, for Kueue's chart has every kind converted, and taking over leaves that so.
 _INJECTED = frozenset(
     {
         "APIService",
@@ -94,8 +95,6 @@ def _hours(span: timedelta) -> str:
 def injected(options: Options, obj: Object) -> Object:
     """The object with the request for an authority, if it is one that needs one."""
     if not options.cert_manager or obj["kind"] not in _INJECTED:
-        return obj
-    if obj["kind"] == "CustomResourceDefinition" and "conversion" not in obj["spec"]:
         return obj
     metadata = obj["metadata"]
     source = f"{options.names.namespace}/{_name(options)}"
