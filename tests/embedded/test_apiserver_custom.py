@@ -194,3 +194,83 @@ def test_versions_are_views_of_one_stored_object() -> None:
         assert {one.object["apiVersion"] for one in seen} == {"example.com/v1beta1"}
 
     with_server(story)
+
+
+def test_versions_without_a_conversion_keep_to_their_own_schema() -> None:
+    async def story(api: Api) -> None:
+        crd = widget_definition()
+        stored = crd["spec"]["versions"][0]
+        fields = stored["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        spec = {"type": "object", "properties": {"color": fields["color"]}, "required": ["color"]}
+        root = {"type": "object", "properties": {"spec": spec}}
+        old = {**stored, "name": "v1beta1", "storage": False, "deprecated": True}
+        old["schema"] = {"openAPIV3Schema": root}
+        crd["spec"]["versions"].append(old)
+        await api.create(CRDS, crd)
+        beta = WIDGETS.replace("/v1/", "/v1beta1/")
+        body = {**widget("w", color="red", size=5), "apiVersion": "example.com/v1beta1"}
+        assert (await api.create(beta, body))["spec"] == {"color": "red"}
+        assert (await api.get(f"{beta}/w"))["spec"] == {"color": "red"}
+        assert (await api.get(f"{WIDGETS}/w"))["spec"] == {"color": "red", "size": 3}
+        await api.patch(f"{WIDGETS}/w", {"spec": {"size": 7}})
+        assert (await api.get(f"{beta}/w"))["spec"] == {"color": "red"}
+        # The stored version does not ask for a colour, the other one does.
+        await api.create(WIDGETS, {**widget("x"), "spec": {}})
+        error = await api.refused(api.create(beta, {**body, "metadata": {"name": "y"}, "spec": {}}))
+        assert [one["field"] for one in error.details["causes"]] == ["spec.color"]
+
+    with_server(story)
+
+
+def test_a_status_with_a_default_is_there_from_the_start() -> None:
+    async def story(api: Api) -> None:
+        crd = widget_definition()
+        root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        root["properties"]["status"]["default"] = {"ready": False}
+        await api.create(CRDS, crd)
+        made = await api.create(WIDGETS, {**widget("w"), "status": {"ready": 1}})
+        assert made["status"] == {"ready": False}
+
+    with_server(story)
+
+
+def test_what_definitions_say_about_types_and_services_is_completed() -> None:
+    async def story(api: Api) -> None:
+        crd = widget_definition()
+        root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        # A type besides is not looked at: an integer or a text it is.
+        either = {"type": "integer", "x-kubernetes-int-or-string": True}
+        root["properties"]["spec"]["properties"]["either"] = either
+        service = {"name": "s", "namespace": "n"}
+        webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
+        crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+        crd["spec"]["preserveUnknownFields"] = False
+        made = await api.create(CRDS, crd)
+        assert made["spec"]["conversion"]["webhook"]["clientConfig"]["service"]["port"] == 443
+        assert "preserveUnknownFields" not in made["spec"]
+        assert (await api.create(WIDGETS, widget("w", either="10%")))["spec"]["either"] == "10%"
+        again = {**widget_definition(), "metadata": {"name": "others.example.com"}}
+        again["spec"]["preserveUnknownFields"] = True
+        error = await api.refused(api.create(CRDS, again))
+        assert "spec.preserveUnknownFields" in [one["field"] for one in error.details["causes"]]
+
+    with_server(story)
+
+
+def test_a_deprecated_version_names_the_one_to_use() -> None:
+    async def story(api: Api) -> None:
+        crd = widget_definition()
+        stored = crd["spec"]["versions"][0]
+        for name in ("v1alpha1", "v1beta1"):
+            crd["spec"]["versions"].append({**stored, "name": name, "storage": False, "deprecated": True})
+        await api.create(CRDS, crd)
+        words = [
+            endpoint.deprecation for endpoint in api.server.core.registry if endpoint.plural == "widgets"
+        ]
+        assert sorted(words) == [
+            "",
+            "example.com/v1alpha1 Widget is deprecated; use example.com/v1 Widget",
+            "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget",
+        ]
+
+    with_server(story)

@@ -16,8 +16,9 @@ from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.conversion import WebhookConversion
 from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.deletion import Deletion
-from pykueue.embedded.apiserver.registry import Convert, Endpoint
+from pykueue.embedded.apiserver.registry import Convert, Endpoint, version_order
 from pykueue.embedded.apiserver.schema import custom_schema
+from pykueue.embedded.apiserver.schema_walk import clean
 from pykueue.embedded.apiserver.services import Services
 from pykueue.embedded.apiserver.status import bad_request
 from pykueue.embedded.apiserver.tables import custom_cell, json_path
@@ -101,6 +102,27 @@ class CustomKind(Kind):
         if not self._cells:
             return super().cells(obj, now)
         return [obj["metadata"]["name"], *(custom_cell(kind, path, obj, now) for kind, path in self._cells)]
+
+
+def _pruned(obj: Object, endpoint: Endpoint) -> Object:
+    """A stored object in the name of another version, without the fields that version does not have."""
+    found: Object = clean({**obj, "apiVersion": endpoint.api_version}, endpoint.schema.node, None, [])
+    return found
+
+
+def _deprecation(spec: Object, kind: Kind) -> str:
+    """The warning about a deprecated version, with the best newer one that is not."""
+    newer = [
+        one["name"]
+        for one in spec["versions"]
+        if one.get("served")
+        and not one.get("deprecated")
+        and version_order(one["name"]) < version_order(kind.version)
+    ]
+    text = f"{kind.api_version} {kind.kind} is deprecated"
+    if not newer:
+        return text
+    return f"{text}; use {kind.group}/{min(newer, key=version_order)} {kind.kind}"
 
 
 def _selectable(path: str) -> Callable[[Object], str]:
@@ -204,11 +226,18 @@ class CustomResources:
         openapi = (version.get("schema") or {}).get("openAPIV3Schema")
         down: Convert | None = None
         up: Convert | None = None
+        renamed = False
+        endpoint: Endpoint
         if storage is not None:
-            up, down = self._converters(crd, storage.api_version, kind.api_version, webhook)
+            renamed = webhook is None and crd["spec"]["group"] not in self._conversions
+            if renamed:
+                stored = storage.api_version
+                up, down = (lambda obj: {**obj, "apiVersion": stored}), (lambda obj: _pruned(obj, endpoint))
+            else:
+                up, down = self._converters(crd, storage.api_version, kind.api_version, webhook)
         warning = ""
         if version.get("deprecated"):
-            warning = version.get("deprecationWarning") or (f"{kind.api_version} {kind.kind} is deprecated")
+            warning = version.get("deprecationWarning") or _deprecation(crd["spec"], kind)
         endpoint = Endpoint(
             kind,
             lambda: custom_schema(kind.group, kind.version, kind.kind, kind.namespaced, openapi),
@@ -220,6 +249,7 @@ class CustomResources:
             custom=True,
             fingerprint=f"{crd['metadata']['uid']}:{crd['metadata'].get('generation', 0)}",
         )
+        endpoint.renamed = renamed
         if webhook is not None:
             endpoint.fetch = webhook.fetch
         return endpoint
@@ -232,8 +262,7 @@ class CustomResources:
             convert = webhook.convert
 
         def change(obj: Object, version: str) -> Object:
-            if convert is None:
-                return {**obj, "apiVersion": version}
+            assert convert is not None
             try:
                 return convert(obj, version)
             except ValueError as error:

@@ -13,6 +13,7 @@ from pykueue.embedded.apiserver import metadata
 from pykueue.embedded.apiserver.call import Call, WriteOptions
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.schema_node import ABSENT
 from pykueue.embedded.apiserver.status import Cause, bad_request, invalid_object, type_invalid
 from pykueue.embedded.apiserver.values import same
 
@@ -71,6 +72,24 @@ def _sharing_spec(obj: Object, old: Object) -> Object:
     return {**obj, "spec": before} if spec is not before and same(spec, before) else obj
 
 
+def with_default_status(endpoint: Endpoint, obj: Object) -> Object:
+    """A new custom object with a status if that has a default: what was sent of it has been dropped."""
+    status = endpoint.schema.node.properties.get("status")
+    if "status" in obj or status is None or status.default is ABSENT:
+        return obj
+    return endpoint.schema.prepare(obj)[0]
+
+
+def _without_sent_status(endpoint: Endpoint, obj: Object, call: Call | None, old: Object | None) -> Object:
+    """A custom object as it is going to be, where the status is not written with the rest of it."""
+    if not endpoint.kind.has_status or (call is not None and call.target.subresource):
+        return obj
+    kept = {key: value for key, value in obj.items() if key != "status"}
+    if old is None:
+        return with_default_status(endpoint, kept)
+    return {**kept, "status": old["status"]} if "status" in old else kept
+
+
 async def decode(
     endpoint: Endpoint, body: Any, options: WriteOptions, call: Call | None, old: Object | None = None
 ) -> Object:
@@ -102,7 +121,7 @@ async def decode(
         storage = endpoint.storage
         if not kind.typed:
             # What does not fit its own version's schema cannot be converted.
-            causes = schema.validate(obj, old)
+            causes = schema.validate(_without_sent_status(endpoint, obj, call, old), old)
             if causes:
                 raise invalid_object(
                     endpoint.group, kind.kind, str(obj["metadata"].get("name") or ""), causes

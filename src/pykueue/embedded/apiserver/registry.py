@@ -46,6 +46,9 @@ class Endpoint:
         self.ending = False
         #: Whether it comes from a CustomResourceDefinition.
         self.custom = custom
+        #: Whether its form differs from the stored one in the name of the version alone: an object is then
+        #: asked to fit its own version's schema, not that of the stored version.
+        self.renamed = False
         #: Tells this definition of the kind from any other, for caches of documents about it.
         self.fingerprint = fingerprint
         #: Has conversions of objects to an API version at hand for the functions above, where they come from

@@ -76,8 +76,6 @@ def _check(schema: Any, path: str, root: bool, causes: list[Cause]) -> None:
             causes.append(required(f"{path}.type", "must not be empty for specified object fields"))
     elif kind not in _TYPES:
         causes.append(not_supported(f"{path}.type", kind, _TYPES))
-    elif flexible:
-        causes.append(invalid(f"{path}.type", kind, "must be empty if x-kubernetes-int-or-string is true"))
     if keeps is False:
         causes.append(
             invalid(f"{path}.x-kubernetes-preserve-unknown-fields", keeps, "must be true or undefined")

@@ -15,7 +15,7 @@ from pykueue.embedded.apiserver.builtin_admission import BuiltinAdmission
 from pykueue.embedded.apiserver.call import Answer, Call, WriteOptions, write_options
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core, HookContext
-from pykueue.embedded.apiserver.decoding import decode
+from pykueue.embedded.apiserver.decoding import decode, with_default_status
 from pykueue.embedded.apiserver.patches import json_patch, merge_patch
 from pykueue.embedded.apiserver.registry import Endpoint
 from pykueue.embedded.apiserver.status import (
@@ -116,6 +116,8 @@ class Writes:
             now, version = core.now_text(), storage.api_version
             obj = track_create(obj, options.manager, now, storage.schema, version, kind.typed)
         obj = kind.prepare_create(obj, context)
+        if kind.has_status and not kind.typed:
+            obj = with_default_status(endpoint.storage, obj)
         self._validate_new(endpoint, obj)
         if attributes is not None:
             await core.admission.validate(attributes, obj)
@@ -167,7 +169,7 @@ class Writes:
         storage = endpoint.storage
         kind, meta = storage.kind, obj["metadata"]
         causes = metadata.causes(meta, kind.name_rule)
-        if not kind.typed:
+        if not kind.typed and not endpoint.renamed:
             causes.extend(storage.schema.validate(obj))
         causes.extend(kind.validate(obj))
         if causes:
@@ -433,7 +435,7 @@ class Writes:
             fields = ("labels", "annotations", "finalizers", "ownerReferences")
             if any(meta.get(field) is not old_meta.get(field) for field in fields):
                 causes.extend(metadata.causes(meta, kind.name_rule))
-        if not kind.typed:
+        if not kind.typed and not endpoint.renamed:
             causes.extend(storage.schema.validate(new, old))
         if status_write:
             causes.extend(kind.validate_status(new, old))

@@ -58,10 +58,10 @@ class CustomResourceDefinition(Kind):
         if names.get("kind"):
             names.setdefault("singular", names["kind"].lower())
             names.setdefault("listKind", f"{names['kind']}List")
-        conversion = spec.get("conversion") or {"strategy": "None"}
-        if names == spec.get("names") and conversion == spec.get("conversion"):
-            return obj
-        return {**obj, "spec": {**spec, "names": names, "conversion": conversion}}
+        completed = {**spec, "names": names, "conversion": _conversion(spec.get("conversion"))}
+        if completed.get("preserveUnknownFields") is False:  # nothing else is possible
+            del completed["preserveUnknownFields"]
+        return obj if completed == spec else {**obj, "spec": completed}
 
     def prepare_create(self, obj: Object, context: Context) -> Object:
         meta, spec = obj["metadata"], obj["spec"]
@@ -128,6 +128,15 @@ class CustomResourceDefinition(Kind):
                     f'"{_APPROVAL}", see https://github.com/kubernetes/enhancements/pull/1111',
                 )
             )
+        if spec.get("preserveUnknownFields"):
+            causes.append(
+                invalid(
+                    "spec.preserveUnknownFields",
+                    True,
+                    "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in "
+                    "spec.versions[*].schema instead",
+                )
+            )
         versions = spec.get("versions") or []
         if sum(1 for one in versions if one.get("storage")) != 1:
             causes.append(
@@ -169,6 +178,18 @@ def _at(obj: Object, path: tuple[str, ...]) -> Any:
     for step in path:
         value = (value or {}).get(step)
     return value
+
+
+def _conversion(given: Object | None) -> Object:
+    """How objects are converted, with the port of the service that does it."""
+    conversion = given or {"strategy": "None"}
+    webhook = conversion.get("webhook") or {}
+    client = webhook.get("clientConfig") or {}
+    service = client.get("service")
+    if not service or "port" in service:
+        return conversion
+    client = {**client, "service": {**service, "port": 443}}
+    return {**conversion, "webhook": {**webhook, "clientConfig": client}}
 
 
 def _version_causes(version: Object, path: str) -> list[Cause]:
