@@ -44,6 +44,9 @@ Object = dict[str, Any]
 
 _VARIABLES: Final = ("self", "oldSelf", "_old")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: How the library says that a map lacks a key, which a cluster says otherwise.
+_NO_KEY: Final = re.compile(r'^Key not found in map : "?(.*?)"?$')
+
 #: Values a program remembers to be true for, and bytes one of them may have.
 _MOST_REMEMBERED, _MOST_REMEMBERED_BYTES = 1024, 2048
 
@@ -138,7 +141,8 @@ class Program:
         if found is True or found is False:
             return found, ""
         if result.type() == cel.Type.ERROR:
-            return None, str(found).partition(": ")[2] or str(found)
+            words = str(found).partition(": ")[2] or str(found)
+            return None, _NO_KEY.sub(r"no such key: \1", words)
         return found, ""
 
     def holds(self, data: Mapping[str, Any]) -> bool:

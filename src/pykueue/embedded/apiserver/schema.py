@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -20,7 +20,7 @@ from pykueue.embedded.apiserver.builtin_schemas import OBJECT_META, definition_n
 from pykueue.embedded.apiserver.builtin_schemas import builtin_schema as builtin_schema
 from pykueue.embedded.apiserver.cel import Rules, compile_rules
 from pykueue.embedded.apiserver.openapi import published_custom
-from pykueue.embedded.apiserver.schema_causes import to_causes
+from pykueue.embedded.apiserver.schema_causes import first_faults, to_causes
 from pykueue.embedded.apiserver.schema_check import check_custom_schema as check_custom_schema
 from pykueue.embedded.apiserver.schema_compile import compile_validator, custom_root
 from pykueue.embedded.apiserver.schema_node import structural_node
@@ -45,6 +45,18 @@ _RULES_SKIPPED = Cause(
     "FieldValueInvalid",
     "Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
     "existing errors to complete validation",
+)
+
+
+#: Faults after which rules are not asked: what they read may not be there, or too large to go through.
+_ENDING: Final = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
 )
 
 
@@ -85,14 +97,15 @@ class CustomSchema:
         if obj is old:
             return causes
         if not self._validator.is_valid(obj):
-            for error in self._validator.iter_errors(obj):
+            for error in first_faults(self._validator.iter_errors(obj)):
                 if old is None or not unchanged(error.instance_path, obj, old, self.node):
                     causes.extend(to_causes(error))
         if self._unique is not None:
             check_unique(obj, old, self._unique, None, causes)
         rules = self._compiled_rules()
         if rules is not None:
-            causes.extend([_RULES_SKIPPED] if causes else rules.check(obj, old))
+            skipped = any(cause.reason in _ENDING for cause in causes)
+            causes.extend([_RULES_SKIPPED] if skipped else rules.check(obj, old))
         return causes
 
     def _compiled_rules(self) -> Rules | None:

@@ -36,6 +36,27 @@ _QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)(
 _FORMAT_OF_BOUND = {bound: name for name in ("int32", "int64") for bound in INTEGER_BOUNDS[name]}
 
 
+#: Of a text, only the first fault is told.
+_OF_TEXTS = ("maxLength", "minLength", "pattern", "goPattern")
+
+
+def first_faults(errors: Iterable[jsonschema_rs.ValidationError]) -> list[jsonschema_rs.ValidationError]:
+    """The errors to be told."""
+    kept: list[jsonschema_rs.ValidationError] = []
+    texts: dict[tuple[str | int, ...], int] = {}
+    for error in errors:
+        if error.kind.name not in _OF_TEXTS:
+            kept.append(error)
+            continue
+        path = tuple(error.instance_path)
+        at = texts.setdefault(path, len(kept))
+        if at == len(kept):
+            kept.append(error)
+        elif _OF_TEXTS.index(error.kind.name) < _OF_TEXTS.index(kept[at].kind.name):
+            kept[at] = error
+    return kept
+
+
 def to_causes(error: jsonschema_rs.ValidationError) -> Iterable[Cause]:
     """The causes for one validation error: several when it names several fields or alternatives."""
     path = list(error.instance_path)
@@ -78,7 +99,7 @@ def to_causes(error: jsonschema_rs.ValidationError) -> Iterable[Cause]:
             text = f"{where} in body should have at least {details['limit']} properties"
             yield invalid(where, len(value), text)
         case "format":
-            yield invalid(
+            yield type_invalid(
                 where, value, f"{where} in body must be of type {details['format']}: {_quoted(value)}"
             )
         case "anyOf" | "oneOf":
