@@ -1,5 +1,5 @@
 """`python -m pykueue`: the command line, wherever the package can be imported."""
 
-from pykueue.cli.main import main
+from pykueue.cli.main import program
 
-main(prog_name="pykueue")
+program("pykueue")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import re
+import shutil
+import signal
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+import pykueue.cli.main as main_module
 from pykueue.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def instructions() -> list[tuple[str, str]]:
-    text = re.sub(r"\\\n\s*", "", (ROOT / "Containerfile").read_text())
+    text = re.sub(r"\\\n\s*", " ", (ROOT / "Containerfile").read_text())
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in lines)]
 
@@ -62,8 +70,76 @@ def test_the_command_of_the_deployment_is_understood(
 def test_the_interpreter_is_one_that_the_package_takes(instructions: list[tuple[str, str]]) -> None:
     wanted = re.search(r'requires-python = ">=(\d+)\.(\d+)"', (ROOT / "pyproject.toml").read_text())
     assert wanted is not None
-    stages = [re.match(r"python:(\d+)\.(\d+)-slim", rest) for name, rest in instructions if name == "FROM"]
+    stages = [
+        re.match(r"docker.io/library/python:(\d+)\.(\d+)-slim", rest)
+        for name, rest in instructions
+        if name == "FROM"
+    ]
     versions = {tuple(map(int, stage.groups())) for stage in stages if stage is not None}
     assert len(stages) == 2
     assert len(versions) == 1
     assert min(versions) >= tuple(map(int, wanted.groups()))
+
+
+def test_it_says_what_it_is_and_which_version(instructions: list[tuple[str, str]]) -> None:
+    (rest,) = (rest for name, rest in instructions if name == "LABEL")
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', rest))
+    assert set(labels) >= {"title", "description", "licenses"}
+    assert labels["version"] == version("pykueue")
+
+
+def test_what_the_image_leaves_out_of_the_schemas_is_not_missed(
+    instructions: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    """The step that makes the image smaller, played on a copy: the same definitions are found."""
+    (step,) = (rest for name, rest in instructions if name == "RUN" and "kubernetes_validate" in rest)
+    site = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    found = importlib.util.find_spec("kubernetes_validate")
+    assert found is not None
+    assert found.origin is not None
+    whole = Path(found.origin).parent
+    shutil.copytree(whole, site / whole.name, ignore=shutil.ignore_patterns("[a-z]*-*.json"))
+    subprocess.run(["sh", "-euc", step.replace("/opt/pykueue", str(tmp_path))], check=True)
+    program = (
+        "from pykueue.cli.main import main\n"
+        "from pykueue.embedded.apiserver.definitions import definitions\n"
+        "print(len(definitions()))\n"
+        "main(['manifests'])\n"
+    )
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(path)!r})\n{program}"],
+            check=True,
+            capture_output=True,
+        ).stdout
+        for path in (site, tmp_path / "nothing")
+    ]
+    assert answers[0] == answers[1]
+
+
+def test_a_container_that_has_only_begun_ends_when_it_is_told_to() -> None:
+    """The first process of a container has no default for SIGTERM: the program must have set what it does."""
+    begun = (
+        "import os, signal\n"
+        "from pykueue.cli import main\n"
+        "main.main = lambda prog_name: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "main.program()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", begun], check=False)
+    # Of itself; by the signal's default it would be minus the number.
+    assert done.returncode == 128 + signal.SIGTERM
+
+
+def test_without_the_sources_the_demo_says_what_it_needs(tmp_path: Path) -> None:
+    package = Path(main_module.__file__).parents[1]
+    shutil.copytree(package, tmp_path / "lib" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "lib")}
+    done = subprocess.run(
+        [sys.executable, "-m", "pykueue", "demo"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "examples/all-or-nothing of the project's sources" in " ".join(done.stderr.split())

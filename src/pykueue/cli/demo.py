@@ -178,15 +178,23 @@ async def play(console: Console, folder: Path, examples: Path) -> None:
         await second_act(console, cluster, examples)
 
 
+def _found(context: click.Context, parameter: click.Parameter, examples: Path) -> Path:
+    if not examples.is_dir():
+        where = "examples/all-or-nothing of the project's sources"
+        raise click.BadParameter(f"{examples} is no folder; the demo needs {where}", context, parameter)
+    return examples
+
+
 @click.command()
 @click.option(
     "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Keep the cluster's state here."
 )
 @click.option(
     "--examples",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     default=EXAMPLES,
-    help="The folder of the demo's manifests.",
+    callback=_found,
+    help="The folder of the demo's manifests; by default the checkout's.",
 )
 @click.option(
     "--picture",

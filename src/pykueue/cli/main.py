@@ -6,6 +6,8 @@ Commands are imported when they are called, so that `pykueue --help` answers at 
 from __future__ import annotations
 
 import importlib
+import signal
+import sys
 from importlib.metadata import version
 
 import click
@@ -45,5 +47,15 @@ def main() -> None:
     """Job queueing for Kubernetes that speaks Kueue's API and needs no cluster to try."""
 
 
+def program(name: str | None = None) -> None:
+    """`main` as a process (of this name, by default its file's), which SIGTERM ends from its first moment on.
+
+    The first process of a container has no default for it: until a command takes it up, which its imports
+    delay by a second, it would be lost, and the container killed when its time is over.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    main(prog_name=name)
+
+
 if __name__ == "__main__":
-    main()
+    program("pykueue")
