@@ -164,7 +164,8 @@ def test_unknown_fields_are_refused_warned_about_or_dropped() -> None:
     async def story(api: Api) -> None:
         body = {**config_map("a"), "extra": 1}
         error = await api.refused(api.create(CONFIG_MAPS, body, fieldValidation="Strict"))
-        assert error.message == 'strict decoding error: unknown field "extra"'
+        words = 'strict decoding error: unknown field "extra"'
+        assert error.message == f'ConfigMap in version "v1" cannot be handled as a ConfigMap: {words}'
         assert "extra" not in await api.create(CONFIG_MAPS, body)
         error = await api.refused(api.create(CONFIG_MAPS, body, fieldValidation="Maybe"))
         assert (error.code, error.details["kind"]) == (422, "CreateOptions")

@@ -172,6 +172,27 @@ def test_patterns_in_go_syntax_match(schema: CustomSchema) -> None:
     assert schema.validate(schema.prepare(thing(insensitive="ABC"))[0]) == []
 
 
+def test_a_null_goes_where_it_is_not_allowed() -> None:
+    anything = {"x-kubernetes-preserve-unknown-fields": True}
+    spec = {"type": "object", "properties": {"any": anything, "null": {**anything, "nullable": True}}}
+    schema = custom_schema("e", "v1", "K", True, {"type": "object", "properties": {"spec": spec}})
+    prepared, _ = schema.prepare(thing(any=None, null=None))
+    assert prepared["spec"] == {"null": None}
+    free = thing(any={"a": None, "list": [None]}, null=None)
+    assert schema.prepare(free)[0]["spec"] == free["spec"]
+
+
+def test_elements_told_apart_by_keys_are_objects(schema: CustomSchema) -> None:
+    prepared, _ = schema.prepare(thing(parts=["p"]))
+    assert {(one.reason, one.message) for one in schema.validate(prepared)} == {
+        (
+            "FieldValueTypeInvalid",
+            'Invalid value: "string": spec.parts[0] in body must be of type object: "string"',
+        ),
+        ("FieldValueInvalid", 'Invalid value: "p": must be an object for an array of list-type map'),
+    }
+
+
 def test_metadata_types(schema: CustomSchema) -> None:
     prepared, _ = schema.prepare({**thing(), "metadata": {"name": "t", "labels": {"on": True}}})
     assert [cause.field for cause in schema.validate(prepared)] == ["metadata.labels.on"]

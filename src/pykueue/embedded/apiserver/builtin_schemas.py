@@ -98,7 +98,7 @@ def _fill(node: Node, schema: Mapping[str, Any], name: str) -> None:
         node.type = ""
     # Times that are not set are null in what Go writes. Those of metadata go, like nulls elsewhere: some
     # clients send them in templates, which would not equal those without. Others are left alone.
-    node.nullable = name in _TIMES
+    node.nullable = name in _TIMES or not node.type
     for field, inner in (schema.get("properties") or {}).items():
         child = _place(inner)
         if child.nullable and name == OBJECT_META:

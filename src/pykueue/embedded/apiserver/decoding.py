@@ -57,12 +57,14 @@ def check_envelope(endpoint: Endpoint, body: Any) -> Object:
     return {**body, "apiVersion": endpoint.api_version, "kind": endpoint.kind.kind}
 
 
-def report_unknown(faults: list[str], options: WriteOptions, warnings: list[str]) -> None:
+def report_unknown(
+    faults: list[str], options: WriteOptions, warnings: list[str], introduction: str = ""
+) -> None:
     """Refuse, warn about or ignore unknown and duplicate fields, as fieldValidation says."""
     if not faults or options.field_validation == "Ignore":
         return
     if options.field_validation == "Strict":
-        raise bad_request("strict decoding error: " + ", ".join(faults))
+        raise bad_request(f"{introduction}strict decoding error: " + ", ".join(faults))
     warnings.extend(faults)
 
 
@@ -110,8 +112,10 @@ async def decode(
             raise invalid_object(endpoint.group, endpoint.kind.kind, str(found.get("name") or ""), causes)
     schema, kind = endpoint.schema, endpoint.kind
     obj, unknown = schema.prepare(obj, old)
-    if call is not None:
-        report_unknown([f'unknown field "{path}"' for path in unknown], options, call.warnings)
+    if call is not None and unknown:
+        faults = [f'unknown field "{path}"' for path in unknown]
+        name = f'{kind.kind} in version "{endpoint.version}" cannot be handled as a {kind.kind}: '
+        report_unknown(faults, options, call.warnings, "" if call.method == "PATCH" else name)
     if kind.typed:
         causes = schema.validate(obj, old)
         if causes:

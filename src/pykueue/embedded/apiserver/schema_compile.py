@@ -35,6 +35,8 @@ _COPIED: Final = (
     "minItems", "maxProperties", "minProperties", "multipleOf", "required",
 )  # fmt: skip
 
+_NOT_NULL: Final = ["array", "boolean", "number", "object", "string"]
+
 _INT_OR_STRING_FORMS: Final = ([{"type": "integer"}, {"type": "string"}],)
 
 
@@ -135,8 +137,16 @@ def _convert_format(schema: Mapping[str, Any], out: Schema) -> None:
         out["pattern" if pattern_is_native(pattern) else "goPattern"] = pattern
 
 
+def _value(schema: Mapping[str, Any], closed: bool) -> Schema:
+    """A field's value. A null is dropped where it is not allowed, of a field of any type too."""
+    out = convert(schema, closed)
+    if closed and "type" not in out and not schema.get("nullable"):
+        out["type"] = _NOT_NULL
+    return out
+
+
 def _convert_fields(schema: Mapping[str, Any], out: Schema, closed: bool) -> None:
-    properties = {name: convert(inner, closed) for name, inner in (schema.get("properties") or {}).items()}
+    properties = {name: _value(inner, closed) for name, inner in (schema.get("properties") or {}).items()}
     if schema.get("x-kubernetes-embedded-resource"):
         properties.update(_type_and_metadata())
         out["required"] = sorted({*out.get("required", ()), "apiVersion", "kind"})
@@ -144,7 +154,7 @@ def _convert_fields(schema: Mapping[str, Any], out: Schema, closed: bool) -> Non
         out["properties"] = properties
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
-        out["additionalProperties"] = convert(additional, closed)
+        out["additionalProperties"] = _value(additional, closed)
     elif additional is not None:
         out["additionalProperties"] = bool(additional)
     elif (

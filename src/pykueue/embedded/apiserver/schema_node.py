@@ -60,7 +60,7 @@ class Node:
 
 
 #: Keeps anything, owned field by field.
-ANY = Node(open=True)
+ANY = Node(open=True, nullable=True)
 
 
 def structural_node(schema: Mapping[str, Any], metadata: Node) -> Node:

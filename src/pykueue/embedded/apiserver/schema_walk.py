@@ -14,7 +14,7 @@ import orjson
 from pykueue.api.quantity import QuantityError
 from pykueue.api.quantity import parse as parse_quantity
 from pykueue.embedded.apiserver.schema_node import ABSENT, INT_OR_STRING, QUANTITY, Node
-from pykueue.embedded.apiserver.status import Cause, duplicate
+from pykueue.embedded.apiserver.status import Cause, duplicate, invalid
 
 #: From here on a float stands for several integers.
 _EXACT = 2.0**53
@@ -78,7 +78,7 @@ def _clean_fields(value: dict[str, Any], node: Node, trail: Trail, unknown: list
                 continue
             unknown.append(trail_text((trail, key)))
         elif inner is None:
-            if child.nullable or not child.type:
+            if child.nullable:
                 continue
             if child is values and child.default is not ABSENT:
                 changed = dict(value) if changed is None else changed
@@ -252,7 +252,7 @@ def check_unique(value: Any, old: Any, unique: Unique, trail: Trail, causes: lis
             for name, inner in value.items():
                 check_unique(inner, before.get(name), unique.values, (trail, name), causes)
     elif type(value) is list:
-        if unique.keys != () and len(value) > 1:
+        if unique.keys != ():
             _check_elements(value, unique.keys, trail, causes)
         if unique.items is not None:
             previous = old if type(old) is list else ()
@@ -272,6 +272,9 @@ def _check_elements(
         elif type(inner) is dict:
             identity = element_key(inner, keys)
         else:
+            if inner is not None:
+                where = trail_text((trail, index))
+                causes.append(invalid(where, inner, "must be an object for an array of list-type map"))
             continue
         if identity in seen:
             shown = (
