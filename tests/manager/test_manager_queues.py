@@ -13,6 +13,7 @@ from pykueue.kube.resources import (
     JOBS,
     LOCAL_QUEUES,
     RESOURCE_FLAVORS,
+    TOPOLOGIES,
     WORKLOADS,
     Resource,
 )
@@ -200,6 +201,34 @@ def test_a_check_is_kept_while_a_queue_names_it() -> None:
         await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"admissionChecksStrategy": None}})
         await s.settle()
         assert not (await s.get(ADMISSION_CHECKS, "c"))["metadata"].get("finalizers")
+
+    story(life)
+
+
+def test_a_topology_is_kept_while_a_flavor_names_it() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(
+            """
+            apiVersion: kueue.x-k8s.io/v1beta2
+            kind: Topology
+            metadata: {name: racks}
+            spec: {levels: [{nodeLabel: rack}]}
+            ---
+            apiVersion: kueue.x-k8s.io/v1beta2
+            kind: ResourceFlavor
+            metadata: {name: racked}
+            spec: {nodeLabels: {pool: racked}, topologyName: racks}
+            """
+        )
+        await s.settle()
+        await s.delete(TOPOLOGIES, "racks")
+        await s.settle()
+        assert (await s.get(TOPOLOGIES, "racks"))["metadata"]["deletionTimestamp"]
+        await s.delete(RESOURCE_FLAVORS, "racked")
+        await s.settle()
+        with pytest.raises(ApiError) as caught:
+            await s.get(TOPOLOGIES, "racks")
+        assert caught.value.not_found
 
     story(life)
 

@@ -81,6 +81,7 @@ SUBJECT_ACCESS_REVIEWS = Resource(
 KUEUE_GROUP = "kueue.x-k8s.io"
 RESOURCE_FLAVORS = Resource(KUEUE_GROUP, "v1beta2", "resourceflavors", "ResourceFlavor", False)
 CLUSTER_QUEUES = Resource(KUEUE_GROUP, "v1beta2", "clusterqueues", "ClusterQueue", False)
+TOPOLOGIES = Resource(KUEUE_GROUP, "v1beta2", "topologies", "Topology", False)
 COHORTS = Resource(KUEUE_GROUP, "v1beta2", "cohorts", "Cohort", False)
 LOCAL_QUEUES = Resource(KUEUE_GROUP, "v1beta2", "localqueues", "LocalQueue", True)
 WORKLOADS = Resource(KUEUE_GROUP, "v1beta2", "workloads", "Workload", True)

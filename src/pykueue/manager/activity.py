@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pykueue.jobs.objects import Object, get
 
-from .queue_parts import check_names, check_rules, flavor_names
+from .queue_parts import check_names, check_rules, flavor_names, topology_name
 
 Lookup = Callable[[str], Object | None]
 
@@ -42,11 +42,7 @@ def cluster_queue_activity(
     if missing := [name for name, found in flavors.items() if found is None]:
         causes.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {', '.join(missing)}"))
     causes.extend(_check_causes(queue, check))
-    topologies = {
-        str(get(found, "spec", "topologyName"))
-        for found in flavors.values()
-        if found is not None and get(found, "spec", "topologyName")
-    }
+    topologies = {topology_name(found) for found in flavors.values() if found is not None} - {""}
     if missing := sorted(name for name in topologies if topology(name) is None):
         causes.append(("TopologyNotFound", f"references missing Topology(s): {', '.join(missing)}"))
     if not causes:

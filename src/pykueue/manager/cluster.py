@@ -27,6 +27,7 @@ from pykueue.kube.resources import (
     RESOURCE_FLAVORS,
     RUNTIME_CLASSES,
     STATEFUL_SETS,
+    TOPOLOGIES,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     Resource,
@@ -34,10 +35,8 @@ from pykueue.kube.resources import (
 
 from .activity import Activity, cluster_queue_activity
 from .configuration import Configuration
-from .queue_parts import check_names, flavor_names
+from .queue_parts import check_names, flavor_names, topology_name
 from .workloads import reading
-
-TOPOLOGIES = Resource("kueue.x-k8s.io", "v1beta2", "topologies", "Topology", False)
 
 #: The label that the API server gives to every namespace.
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -98,6 +97,7 @@ class Cluster:
         self.local_queues.add_index("clusterQueue", lambda queue: [get(queue, "spec", "clusterQueue") or ""])
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)
+        self.flavors.add_index("topology", lambda flavor: [topology_name(flavor)])
         for jobs in self.jobs.values():
             jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS_LABEL, "")])
             jobs.add_index("uid", lambda job: [job["metadata"].get("uid", "")])

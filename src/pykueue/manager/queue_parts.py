@@ -1,4 +1,4 @@
-"""What a ClusterQueue names: flavors and admission checks, and which checks apply to a Workload."""
+"""What ClusterQueues and flavors name, and which admission checks apply to a Workload."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def flavor_names(cluster_queue: Mapping[str, Any]) -> list[str]:
         for flavor in group.get("flavors") or ()
     )
     return list(dict.fromkeys(names))
+
+
+def topology_name(flavor: Mapping[str, Any]) -> str:
+    """The Topology a flavor names; empty where it names none."""
+    return str(get(flavor, "spec", "topologyName") or "")
 
 
 def check_rules(cluster_queue: Mapping[str, Any]) -> list[Mapping[str, Any]]:

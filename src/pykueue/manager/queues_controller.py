@@ -20,7 +20,7 @@ from pykueue.kube.informer import Informer
 
 from .activity import Activity, local_queue_activity
 from .cluster import Cluster
-from .queue_parts import check_names, flavor_names
+from .queue_parts import check_names, flavor_names, topology_name
 from .workloads import reading
 from .writes import Writer
 
@@ -37,7 +37,7 @@ class Item(NamedTuple):
 
 
 class QueueController:
-    """Reconciles ClusterQueues, LocalQueues, ResourceFlavors and AdmissionChecks."""
+    """Reconciles ClusterQueues, LocalQueues, Cohorts, ResourceFlavors, AdmissionChecks and Topologies."""
 
     def __init__(self, cluster: Cluster, writer: Writer, clock: Clock, engine: Engine) -> None:
         self._cluster = cluster
@@ -144,6 +144,9 @@ class QueueController:
         self._add("ResourceFlavor", "", name)
         for queue in self._cluster.cluster_queues.by_index("flavor", name):
             self._add("ClusterQueue", "", queue["metadata"]["name"])
+        topologies = {topology_name(flavor) for flavor in (old, new) if flavor is not None}
+        for topology in sorted(topologies - {""}):
+            self._add("Topology", "", topology)
 
     def _check_changed(self, type_: str, old: Any, new: Any) -> None:
         name = (old if new is None else new)["metadata"]["name"]
@@ -152,6 +155,7 @@ class QueueController:
             self._add("ClusterQueue", "", queue["metadata"]["name"])
 
     def _topology_changed(self, type_: str, old: Any, new: Any) -> None:
+        self._add("Topology", "", (old if new is None else new)["metadata"]["name"])
         for queue in self._cluster.cluster_queues.list():
             self._add("ClusterQueue", "", queue["metadata"]["name"])
 
@@ -173,6 +177,9 @@ class QueueController:
             case "ResourceFlavor":
                 written = False
                 await self._keep(self._cluster.flavors, item.name, self._flavor_in_use(item.name))
+            case "Topology":
+                written = False
+                await self._keep(self._cluster.topologies, item.name, self._topology_in_use(item.name))
             case "Cohort":
                 written = await self._cohort(item.name)
             case _:
@@ -286,10 +293,13 @@ class QueueController:
     def _check_in_use(self, name: str) -> bool:
         return bool(self._cluster.cluster_queues.by_index("check", name))
 
+    def _topology_in_use(self, name: str) -> bool:
+        return bool(self._cluster.flavors.by_index("topology", name))
+
     async def _keep(self, informer: Informer, name: str, in_use: bool) -> None:
         """An object in use has our finalizer; one that is being deleted and not in use loses it.
 
-        An AdmissionCheck has it only while it is used; ClusterQueues and flavors from their creation on.
+        An AdmissionCheck has it only while it is used; all others from their creation on.
         """
         obj = informer.get("", name)
         if obj is None:
