@@ -14,6 +14,7 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -291,10 +292,10 @@ class Plane:
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
         """The answer to a request of the administrator; urllib.error.HTTPError where it is refused."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": content})
         request.method = method
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE, context=self._context) as answer:
@@ -378,6 +379,22 @@ class Kubectl:
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def shell(self, commands: str, folder: Path) -> str:
+        """The output of what somebody types in a folder, ending at the first failure."""
+        here = Path(sys.executable).parent
+        environment = {**self._environment, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["bash", "-exc", commands],
+            env=environment,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE * 2,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     def refused(self, *arguments: str, stdin: str | None = None) -> str:
