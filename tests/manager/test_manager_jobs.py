@@ -109,6 +109,11 @@ class TestWorkload:
         assert construction.workload_name("Job", "batch", "x" * 300, "u-2") != long
         assert len(construction.workload_name("Job", "batch", "x" * 300, "u-1", limit=63)) == 63
 
+    def test_names_are_those_that_kueue_gives(self) -> None:
+        """Seen there: so both find the Workload that the other made."""
+        uid = "c9f6df70-e74b-4cf9-a65e-46a63b780cc1"
+        assert construction.workload_name("Job", "batch", "checked-1", uid) == "job-checked-1-0647a"
+
     def test_has_each_environment_variable_once_the_last_one_winning(self) -> None:
         env = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "A", "value": "3"}]
         workload = built(job(template={"spec": {"containers": [{"name": "c", "env": env}]}}))
