@@ -245,6 +245,15 @@ class TestChoices:
         touched = {resource for rule in rules for resource in rule.get("resources", ())}
         assert not touched & {"secrets", "customresourcedefinitions", "mutatingwebhookconfigurations"}
 
+    def test_the_secret_that_cert_manager_filled_is_taken_over(self, shipped: list[Object]) -> None:
+        """Its type is another than the usual one and cannot be changed, so none may be asked for."""
+        secret = of_kind(shipped, "Secret")
+        assert (
+            secret["metadata"]["name"]
+            == of_kind(manifests("--cert-manager"), "Certificate", "kueue-serving-cert")["spec"]["secretName"]
+        )
+        assert set(secret) == {"apiVersion", "kind", "metadata"}
+
     def test_what_cert_manager_renews_is_trusted_before_the_pods_have_it(self) -> None:
         """The authority is not the certificate itself: a renewed one would be trusted before it is served."""
         objects = manifests("--cert-manager")

@@ -57,14 +57,14 @@ def configured(options: Options) -> Iterable[Object]:
         },
     )
     if not options.cert_manager:
-        # Its content is not declared, so that applying anew leaves what the manager put there.
+        # Neither content nor type is declared, so that applying anew leaves what the manager put there, and
+        # takes over what cert-manager left there, which is of another type.
         yield labelled(
             options,
             {
                 "apiVersion": "v1",
                 "kind": "Secret",
                 "metadata": {"name": names.webhook_secret, "namespace": names.namespace},
-                "type": "Opaque",
             },
         )
 
