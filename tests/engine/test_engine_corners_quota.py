@@ -6,7 +6,7 @@ from __future__ import annotations
 from engine_world import World
 
 from pykueue.api.quantity import parse
-from pykueue.engine import Options, Pend, Transformation
+from pykueue.engine import Options, Pend, Removed, Transformation
 
 
 def world(**options: object) -> World:
@@ -384,3 +384,31 @@ def test_explicit_limits_win_over_percentages() -> None:
     made.workload("five", "a", 5)
     made.stable()
     assert made.holding() == {"five"}
+
+
+def test_limits_that_came_and_went_while_it_ran_do_not_bind_a_workload_afterwards() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.workload("w", "q", 2, count=2)
+    made.workloads["w"]["metadata"]["generation"] = 1
+    made.cycle()
+    limit_range(made, type="Container", max={"cpu": "1"}, default={"cpu": "1"})
+    running, shrunk = made.workloads["w"], {"reclaimablePods": [{"name": "main", "count": 1}]}
+    made.put({**running, "status": {**running["status"], **shrunk}})
+    made.engine.apply(Removed("LimitRange", "default", "limits"))
+    made.put({**running, "status": shrunk})
+    made.cycle()
+    assert made.holding() == {"w"}
+
+
+def test_limits_that_came_while_it_ran_bind_a_workload_afterwards() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.workload("w", "q", 2)
+    made.workloads["w"]["metadata"]["generation"] = 1
+    made.cycle()
+    limit_range(made, type="Container", max={"cpu": "1"})
+    assert made.holding() == {"w"}
+    made.release("w")
+    made.cycle()
+    assert made.holding() == set()

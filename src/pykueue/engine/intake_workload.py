@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pykueue.api import kueue
 from pykueue.api.meta import ObjectMeta, parse_time
+from pykueue.engine.requests import Environment, Shape
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
@@ -80,8 +81,9 @@ def _read(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> No
         record.uid = metadata.uid
         record.created = metadata.created
     counts = effective_counts(obj, options)
-    if not (same_pods and known and [pods.count for pods in record.shape.pod_sets] == counts):  # type: ignore[union-attr]
-        shape = state.shapes.of(obj.spec.pod_sets, counts, state.limits_of(record.namespace))
+    limits = state.limits_of(record.namespace)
+    if not (same_pods and known and _is_shape_of(record.shape, counts, state.shapes.under(limits))):
+        shape = state.shapes.of(obj.spec.pod_sets, counts, limits)
         if shape is not record.shape:
             record.shape = shape
             record.scan = NO_SCAN
@@ -117,6 +119,15 @@ def _read(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> No
         local = record.local = state.local(record.namespace, name) if name else None
         if local is not None:
             state.journal.put(local.records, record.key, record)
+
+
+def _is_shape_of(shape: Shape | None, counts: list[int], environment: Environment) -> bool:
+    """Whether the same pod templates with so many pods still mean this."""
+    return (
+        shape is not None
+        and shape.environment == environment
+        and [pods.count for pods in shape.pod_sets] == counts
+    )
 
 
 def _same_spec(before: ObjectMeta, after: ObjectMeta) -> bool:

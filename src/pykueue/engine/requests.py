@@ -20,6 +20,8 @@ from pykueue.engine.quota import units
 
 #: Exact amounts by resource, in nanos.
 Nanos = dict[str, int]
+#: Which RuntimeClasses and LimitRanges there were: never the same again after a change.
+Environment = tuple[int, int]
 
 
 class PodShape:
@@ -62,10 +64,14 @@ class PodShape:
 class Shape:
     """What a workload asks for, the same object for all workloads that ask for the same."""
 
-    __slots__ = ("__weakref__", "plans", "pod_sets", "problem", "shrinkable", "source")
+    __slots__ = ("__weakref__", "environment", "plans", "pod_sets", "problem", "shrinkable", "source")
 
-    def __init__(self, pod_sets: tuple[PodShape, ...], problem: str, source: list[PodSet]) -> None:
+    def __init__(
+        self, pod_sets: tuple[PodShape, ...], problem: str, source: list[PodSet], environment: Environment
+    ) -> None:
         self.pod_sets = pod_sets
+        #: What it was read under.
+        self.environment = environment
         #: The pod sets it was made from: to the engine as good as those of any workload of this shape.
         self.source = source
         #: Why it can never be admitted as it is (2.9, 3 and 4), or empty.
@@ -220,12 +226,15 @@ class Shapes:
         self._by_text: WeakValueDictionary[Any, Shape] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, Shape] = WeakValueDictionary()
 
+    def under(self, limits: Limits) -> Environment:
+        """What a pod template that is read now is read under."""
+        return self.environment, limits.number
+
     def of(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> Shape:
         """The shape of these pod sets, of which `counts` pods need quota."""
         # What the templates say about requests and nodes, as text: cheap, and equal text means equal shape.
         text = (
-            self.environment,
-            limits.number,
+            self.under(limits),
             tuple(
                 (pods.name, count, pods.count, pods.min_count, _topology(pods), _text(pods.template))
                 for pods, count in zip(pod_sets, counts, strict=True)
@@ -238,7 +247,8 @@ class Shapes:
 
     def _make(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> Shape:
         shapes: list[PodShape] = []
-        contents: list[Any] = [self.environment, limits.number]
+        environment = self.under(limits)
+        contents: list[Any] = [environment]
         problem = ""
         for pods, count in zip(pod_sets, counts, strict=True):
             try:
@@ -257,7 +267,7 @@ class Shapes:
         key = repr(contents)
         found = self._by_content.get(key)
         if found is None:
-            found = self._by_content[key] = Shape(tuple(shapes), problem, pod_sets)
+            found = self._by_content[key] = Shape(tuple(shapes), problem, pod_sets, environment)
         return found
 
     def _per_pod(self, spec: PodSpec, limits: Limits) -> tuple[dict[str, int], str]:
