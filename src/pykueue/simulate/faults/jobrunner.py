@@ -85,11 +85,16 @@ class JobRunner:
     def _poke(self, key: Key, seconds: float) -> None:
         timer = self._timers.get(key)
         loop = asyncio.get_running_loop()
-        if timer is not None and not timer.cancelled():
-            if loop.time() < timer.when() <= loop.time() + seconds:
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
                 return
             timer.cancel()
-        self._timers[key] = self._clock.call_later(seconds, lambda: self._spawn(self._sync(key)))
+        self._timers[key] = self._clock.call_later(seconds, lambda: self._due(key))
+
+    def _due(self, key: Key) -> None:
+        # Forgotten at once: a timer may fire a hair before its time, and would seem to be yet to come.
+        del self._timers[key]
+        self._spawn(self._sync(key))
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
