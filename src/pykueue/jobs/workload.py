@@ -30,7 +30,7 @@ def is_label_value(text: str) -> bool:
 def workload_name(kind: str, group: str, name: str, uid: str, limit: int = 253, extra: str = "") -> str:
     """A name of at most `limit` characters that no other owner gets: kind, owner's name, a hash of both."""
     digest = hashlib.sha1(usedforsecurity=False)
-    digest.update("\n".join(filter(None, (kind, group, name, uid))).encode())
+    digest.update("\n".join((kind, group, name, uid)).encode())
     if extra:
         digest.update(f"\n{extra}".encode())
     prefix = f"{kind.lower()}-{name}"[: limit - _HASH_DIGITS - 1]

@@ -140,6 +140,8 @@ class WorkloadController:
                 await self._drop_finalizer(key)
             return None
         if reading.is_finished(workload):
+            # It holds nothing any more, and whoever deletes it later need not find a manager.
+            await self._drop_finalizer(key)
             return await self._retain(workload)
         workload = await self._follow_priority(workload)
         if reading.is_active(workload) and reading.holds(workload, reading.DEACTIVATION_TARGET):
@@ -257,7 +259,6 @@ class WorkloadController:
         ends = reading.since(workload, reading.FINISHED) + self._retention.after_finished
         if self._clock.time() < ends:
             return ends - self._clock.time()
-        await self._drop_finalizer(reading.key(workload))
         await self._writer.delete(self._cluster.workloads, workload)
         self._recorder.event(
             workload, NORMAL, "Deleted", "Deleted finished workload due to elapsed retention"
