@@ -21,7 +21,8 @@ DEFAULT_LIMIT, MOST = 1000, 100_000
 #: for so many seconds, so that those who look often do not hold up those who decide.
 LONG, KEPT_TIME = 2000, 0.5
 
-_SHOWN = ("name", "namespace", "ownerReferences", "creationTimestamp")
+#: Of the metadata, and of an owner.
+_SHOWN, _OWNER = ("name", "namespace", "creationTimestamp"), ("apiVersion", "kind", "name", "uid")
 
 
 class Summaries:
@@ -69,7 +70,7 @@ class Summaries:
             spec, meta = workload.get("spec") or {}, workload["metadata"]
             local = spec.get("queueName") or ""
             yield {
-                "metadata": {field: meta[field] for field in _SHOWN if field in meta},
+                "metadata": _shown(meta),
                 "priority": spec.get("priority") or 0,
                 "localQueueName": local,
                 "positionInClusterQueue": position,
@@ -87,6 +88,12 @@ class Summaries:
         if len(order) >= LONG:
             self._kept[cluster_queue] = (now + KEPT_TIME, order)
         return order
+
+
+def _shown(metadata: Object) -> Object:
+    shown = {field: metadata[field] for field in _SHOWN if field in metadata}
+    owners = [{field: owner[field] for field in _OWNER} for owner in metadata.get("ownerReferences") or ()]
+    return {**shown, "ownerReferences": owners} if owners else shown
 
 
 def _part(items: Iterator[Object], offset: int, limit: int) -> list[Object]:
