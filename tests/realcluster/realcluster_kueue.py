@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from realcluster_install import NAMESPACE
 from realcluster_jobs import QUEUE_LABEL, job, now
-from realcluster_plane import Plane
+from realcluster_plane import Plane, until
 
 from pykueue.api.crds import crds
 
@@ -94,6 +94,11 @@ def _definition(crd: Object) -> Object:
     }
 
 
+def _is_established(crd: Object) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
 def condition(type: str, status: str = "True", reason: str | None = None) -> Object:
     return {
         "type": type,
@@ -111,7 +116,7 @@ class Kueue:
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
         self._create("helm", *map(_definition, crds()))
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        until(lambda: all(map(_is_established, plane.kubectl.list("crds"))), "definitions established")
 
     def install(self) -> None:
         """The rest of the installation. From then on nobody answers its webhooks."""
