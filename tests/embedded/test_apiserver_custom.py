@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from apiserver_harness import CRDS, WIDGETS, Api, widget, widget_definition, with_server
 
-from pykueue.kube.transport import STRATEGIC_PATCH
+from pykueue.kube.transport import APPLY_PATCH, STRATEGIC_PATCH
 
 
 def test_a_defined_kind_is_served_at_once() -> None:
@@ -272,5 +272,31 @@ def test_a_deprecated_version_names_the_one_to_use() -> None:
             "example.com/v1alpha1 Widget is deprecated; use example.com/v1 Widget",
             "example.com/v1beta1 Widget is deprecated; use example.com/v1 Widget",
         ]
+
+    with_server(story)
+
+
+def test_nulls_in_applied_configurations_are_values() -> None:
+    async def story(api: Api) -> None:
+        await api.create(CRDS, widget_definition())
+
+        def applied(manager: str, **spec: Any) -> Any:
+            return api.patch(f"{WIDGETS}/w", widget("w", **spec), APPLY_PATCH, fieldManager=manager)
+
+        error = await api.refused(applied("a", color=None))
+        assert [one["field"] for one in error.details["causes"]] == ["spec.color"]
+        await applied("a", color="red", size=None)
+        error = await api.refused(applied("b", color=None))
+        assert (error.code, error.details["causes"][0]["field"]) == (409, ".spec.color")
+
+    with_server(story)
+
+
+def test_replicas_that_a_scale_cannot_show_are_refused() -> None:
+    async def story(api: Api) -> None:
+        await api.create(CRDS, widget_definition())
+        for wrong in (-1, 2**31):
+            error = await api.refused(api.create(WIDGETS, widget("w", replicas=wrong)))
+            assert [one["field"] for one in error.details["causes"]] == [".spec.replicas"]
 
     with_server(story)

@@ -429,9 +429,10 @@ specs = st.fixed_dictionaries(
         "nested": st.fixed_dictionaries({}, optional={"x": st.integers(1, 2), "y": st.integers(1, 2)}),
         "whole": small,
         "free": small,
-        "tags": st.lists(st.sampled_from("xyz"), unique=True),
+        "tags": st.lists(st.sampled_from("xyz"), min_size=1, unique=True),
         "ports": st.lists(
             st.fixed_dictionaries({"port": st.integers(1, 3)}, optional={"name": st.sampled_from("pq")}),
+            min_size=1,
             unique_by=lambda port: port["port"],
         ),
     },
@@ -467,3 +468,14 @@ def test_what_was_applied_last_is_there_and_nothing_is_left_behind(
     for manager in ("m1", "m2", "m3"):
         server.apply(manager, thing(), force=True)
     assert server.live == thing()
+
+
+def test_nobody_owns_an_empty_list_of_elements_with_keys() -> None:
+    server = Server()
+    server.apply("a", thing({"cohort": "a", "ports": [{"port": 1}], "tags": ["x"]}))
+    server.apply("a", thing({"cohort": "a", "ports": [], "tags": []}))
+    assert server.spec == {"cohort": "a"}
+    other = Server()
+    other.apply("a", thing({"cohort": "a", "ports": []}))
+    other.apply("a", thing({"cohort": "a"}))
+    assert other.spec == {"cohort": "a", "ports": []}

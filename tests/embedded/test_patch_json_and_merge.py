@@ -55,6 +55,8 @@ def test_merge_shares_what_it_leaves_alone() -> None:
 
 def test_merge_drops_nulls_inside_new_objects() -> None:
     assert merge_patch({}, {"a": {"b": None, "c": {"d": None}}}) == {"a": {"c": {}}}
+    listed = merge_patch({}, {"a": [{"b": None, "c": 1}, None, [{"d": None}]]})
+    assert listed == {"a": [{"c": 1}, None, [{}]]}
     assert merge_patch({"a": 1}, {"a": {"b": None}}) == {"a": {}}
 
 
@@ -80,7 +82,9 @@ def test_merge_refuses_endless_nesting() -> None:
 
 
 def rfc7386(target: Any, patch: Any) -> Any:
-    """The algorithm as the RFC words it."""
+    """The algorithm as the RFC words it, but objects in lists lose their nulls as well."""
+    if isinstance(patch, list):
+        return [one if one is None else rfc7386({}, one) for one in patch]
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

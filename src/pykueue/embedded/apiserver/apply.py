@@ -28,7 +28,7 @@ from pykueue.embedded.apiserver.fieldsets import (
 )
 from pykueue.embedded.apiserver.managed_fields import APPLY, UNOWNED, UPDATE, Entry, Managers
 from pykueue.embedded.apiserver.schema_node import Node
-from pykueue.embedded.apiserver.schema_walk import clean
+from pykueue.embedded.apiserver.schema_walk import clean, with_nulls
 from pykueue.embedded.apiserver.status import Cause
 from pykueue.embedded.apiserver.strategic import HasNode
 from pykueue.embedded.apiserver.typed import Changes, applied_fields, merge, present_fields, prune
@@ -56,10 +56,12 @@ def apply(
     schema: HasNode,
     api_version: str,
     status_apart: bool = True,
+    nulls: bool = False,
 ) -> Object:
     """The object after `manager` applied `config`: `live` itself when nothing changes.
 
-    `now` is RFC 3339 text. `status_apart` says whether the status is only written through its own endpoint.
+    `now` is RFC 3339 text. `status_apart` says whether the status is only written through its own endpoint,
+    `nulls` whether those where none are allowed are values like others, to be refused afterwards.
     409 with a cause for every field another manager owns with another value, unless `force`; 500 when the
     configuration does not fit the schema.
     """
@@ -70,7 +72,10 @@ def apply(
     fields = _own(applied_fields(config, node, faults), endpoint)
     if faults:
         raise _untyped(config, api_version, faults)
-    written = _reduced(clean(config, node, None, []), endpoint)
+    written = clean(config, node, None, [])
+    if nulls:
+        written = {**with_nulls(written, config, node), "metadata": written.get("metadata") or {}}
+    written = _reduced(written, endpoint)
     entry = Entry(manager, APPLY, api_version, subresource, fields, now)
     if live is None:
         return _with_managers(written, Managers([entry]))

@@ -44,8 +44,14 @@ Object = dict[str, Any]
 
 _VARIABLES: Final = ("self", "oldSelf", "_old")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: How the library says that a map lacks a key, which a cluster says otherwise.
-_NO_KEY: Final = re.compile(r'^Key not found in map : "?(.*?)"?$')
+#: How the library says what went wrong, and how a cluster does.
+_WORDS: Final = (
+    (re.compile(r'^Key not found in map : "?(.*?)"?$'), r"no such key: \1"),
+    (
+        re.compile(r"^String to (Duration|Timestamp) conversion failed$"),
+        r"type conversion error from 'string' to 'google.protobuf.\1'",
+    ),
+)
 
 #: Values a program remembers to be true for, and bytes one of them may have.
 _MOST_REMEMBERED, _MOST_REMEMBERED_BYTES = 1024, 2048
@@ -141,8 +147,7 @@ class Program:
         if found is True or found is False:
             return found, ""
         if result.type() == cel.Type.ERROR:
-            words = str(found).partition(": ")[2] or str(found)
-            return None, _NO_KEY.sub(r"no such key: \1", words)
+            return None, _as_told(str(found).partition(": ")[2] or str(found))
         return found, ""
 
     def holds(self, data: Mapping[str, Any]) -> bool:
@@ -165,6 +170,12 @@ class Program:
                 held.clear()
             held.add(key)
         return True
+
+
+def _as_told(text: str) -> str:
+    for pattern, words in _WORDS:
+        text = pattern.sub(words, text)
+    return text
 
 
 def _fault(error: RuntimeError) -> str:

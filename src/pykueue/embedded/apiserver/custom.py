@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from pykueue.embedded.apiserver.call import Call, DeleteOptions, Target, User
 from pykueue.embedded.apiserver.contract import Object
@@ -20,7 +20,7 @@ from pykueue.embedded.apiserver.registry import Convert, Endpoint, version_order
 from pykueue.embedded.apiserver.schema import custom_schema
 from pykueue.embedded.apiserver.schema_walk import clean
 from pykueue.embedded.apiserver.services import Services
-from pykueue.embedded.apiserver.status import bad_request
+from pykueue.embedded.apiserver.status import Cause, bad_request, invalid
 from pykueue.embedded.apiserver.tables import custom_cell, json_path
 from pykueue.embedded.kinds.base import NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.crd import CLEANUP_FINALIZER, is_established
@@ -58,6 +58,7 @@ class CustomKind(Kind):
             *((SCALE,) if "scale" in subresources else ()),
         )
         scale = subresources.get("scale")
+        self._scaled = bool(scale)
         if scale:
             self.scale_paths = (
                 scale["specReplicasPath"],
@@ -98,10 +99,32 @@ class CustomKind(Kind):
             kept["status"] = new["status"]
         return kept
 
+    def validate(self, obj: Object) -> list[Cause]:
+        """What the scale would show must be a number of replicas."""
+        return _replica_causes(obj, self.scale_paths[0]) if self._scaled else []
+
+    def validate_status(self, new: Object, old: Object) -> list[Cause]:
+        return _replica_causes(new, self.scale_paths[1]) if self._scaled else []
+
     def cells(self, obj: Object, now: float) -> list[Any]:
         if not self._cells:
             return super().cells(obj, now)
         return [obj["metadata"]["name"], *(custom_cell(kind, path, obj, now) for kind, path in self._cells)]
+
+
+_MOST_REPLICAS: Final = 2**31 - 1
+
+
+def _replica_causes(obj: Object, path: str) -> list[Cause]:
+    value: Any = obj
+    for step in path.strip(".").split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    # Other types are the schema's to refuse.
+    if type(value) is not int or 0 <= value <= _MOST_REPLICAS:
+        return []
+    if value < 0:
+        return [invalid(path, value, "should be a non-negative integer")]
+    return [invalid(path, value, f"should be less than or equal to {_MOST_REPLICAS}")]
 
 
 def _pruned(obj: Object, endpoint: Endpoint) -> Object:

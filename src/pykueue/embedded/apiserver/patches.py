@@ -50,13 +50,22 @@ def _merge(doc: Object, patch: Object, depth: int) -> Object:
             if new is old or (isinstance(old, dict) and not old and not new):
                 continue
         else:
-            new = value
-            if same(old, value):
+            new = _without_nulls(value)
+            if same(old, new):
                 continue
         if changed is None:
             changed = dict(doc)
         changed[key] = new
     return doc if changed is None else changed
+
+
+def _without_nulls(value: Any) -> Any:
+    """Objects in the lists of a patch lose their nulls too; what is null in a list stays."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in value]
+    return value
 
 
 def json_patch(doc: Object, patch: Any) -> Object:

@@ -37,7 +37,7 @@ def _is_base64(text: str) -> bool:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return False
-    return True
+    return bool(text)
 
 
 def _is_date(text: str) -> bool:

@@ -6,15 +6,15 @@ Source: reference/kubernetes-api-machinery.md, section 15.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import orjson
 
 from pykueue.api.quantity import QuantityError
 from pykueue.api.quantity import parse as parse_quantity
-from pykueue.embedded.apiserver.schema_node import ABSENT, INT_OR_STRING, QUANTITY, Node
-from pykueue.embedded.apiserver.status import Cause, duplicate, invalid
+from pykueue.embedded.apiserver.schema_node import ABSENT, ANY, INT_OR_STRING, QUANTITY, Node
+from pykueue.embedded.apiserver.status import Cause, duplicate, invalid, type_invalid
 
 #: From here on a float stands for several integers.
 _EXACT = 2.0**53
@@ -93,6 +93,46 @@ def _clean_fields(value: dict[str, Any], node: Node, trail: Trail, unknown: list
         changed = dict(value) if changed is None else changed
         del changed[key]
     return value if changed is None else changed
+
+
+def with_nulls(cleaned: Any, sent: Any, node: Node) -> Any:
+    """`cleaned` with the nulls of `sent` that were dropped where none are allowed, to be refused as such.
+
+    An applied configuration is taken at its word: what it leaves out, it does not say is null.
+    """
+    if type(cleaned) is dict and type(sent) is dict:
+        changed = dict(cleaned)
+        for key, inner in sent.items():
+            child = node.child(key)
+            if child is None or child is ANY:
+                continue
+            if inner is not None:
+                if key in cleaned:
+                    changed[key] = with_nulls(cleaned[key], inner, child)
+            elif not child.nullable and child.default is ABSENT:
+                changed[key] = None
+        return changed
+    if type(cleaned) is list and type(sent) is list and node.items is not None:
+        return [with_nulls(one, other, node.items) for one, other in zip(cleaned, sent, strict=True)]
+    return cleaned
+
+
+def null_causes(value: Any, node: Node, trail: Trail = None) -> Iterator[Cause]:
+    """A cause for every field that is null and may not be."""
+    if type(value) is dict:
+        for key, inner in value.items():
+            child = node.child(key)
+            if child is None:
+                continue
+            if inner is not None:
+                yield from null_causes(inner, child, (trail, key))
+            elif not child.nullable and child.default is ABSENT and child.type:
+                where = trail_text((trail, key))
+                wanted = "integer,string" if child.type == INT_OR_STRING else child.type
+                yield type_invalid(where, "null", f'{where} in body must be of type {wanted}: "null"')
+    elif type(value) is list and node.items is not None:
+        for index, inner in enumerate(value):
+            yield from null_causes(inner, node.items, (trail, index))
 
 
 def _clean_items(value: list[Any], items: Node, trail: Trail, unknown: list[str]) -> list[Any]:

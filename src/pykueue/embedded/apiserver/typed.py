@@ -42,6 +42,10 @@ def _is_granular(value: Any, node: Node) -> bool:
     return type(value) is dict and not node.atomic and node.type in ("object", "")
 
 
+def _is_keyed(node: Node) -> bool:
+    return node.items is not None and node.list_type in ("map", "set")
+
+
 def element_keys(items: list[Any], node: Node) -> dict[str, Any] | None:
     """Elements of a `map` or `set` list by their step in a field set; None when it has to be a leaf.
 
@@ -97,14 +101,21 @@ def _applied(value: Any, node: Node, path: str, faults: list[str]) -> Fields:
                 faults.append(f"{path}.{name}: field not declared in schema")
                 continue
             below = _applied(inner, child, f"{path}.{name}", faults)
+            if not below and name in node.properties and _is_nothing_itself(inner, child):
+                continue
             if below and name not in node.properties:
                 # An entry of a map is an item of its own, unlike a field of a struct.
                 below = {SELF: LEAF, **below}
             fields["f:" + name] = below
         return fields
-    if type(value) is list and node.items is not None and node.list_type in ("map", "set"):
+    if type(value) is list and node.items is not None and _is_keyed(node):
         return _applied_elements(value, node, node.items, path, faults)
     return LEAF
+
+
+def _is_nothing_itself(value: Any, node: Node) -> bool:
+    """Whether only what is in it would be owned: a list with keys, an object that has fields."""
+    return (type(value) is list and _is_keyed(node)) or (bool(value) and _is_granular(value, node))
 
 
 def _applied_elements(value: list[Any], node: Node, items: Node, path: str, faults: list[str]) -> Fields:
@@ -156,6 +167,8 @@ def present_fields(value: Any, node: Node) -> Fields:
 
 def merge(live: Any, config: Any, node: Node) -> Any:
     """`live` with the fields of `config` laid over; `live` itself when it has them all."""
+    if config is None and live and (_is_granular(live, node) or (type(live) is list and _is_keyed(node))):
+        return live  # nothing to lay over it
     if _is_granular(config, node) and type(live) is dict:
         changed: Object | None = None
         for name, inner in config.items():

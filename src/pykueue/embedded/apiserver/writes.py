@@ -18,6 +18,7 @@ from pykueue.embedded.apiserver.core import Core, HookContext
 from pykueue.embedded.apiserver.decoding import decode, with_default_status
 from pykueue.embedded.apiserver.patches import json_patch, merge_patch
 from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.schema_walk import null_causes
 from pykueue.embedded.apiserver.status import (
     Cause,
     already_exists,
@@ -260,7 +261,7 @@ class Writes:
         now = self._core.now_text()
 
         def run(live: Object | None) -> Object:
-            return apply(
+            applied = apply(
                 live,
                 config,
                 options.manager,
@@ -270,7 +271,14 @@ class Writes:
                 endpoint.schema,
                 endpoint.api_version,
                 status_apart=endpoint.kind.has_status,
+                nulls=endpoint.custom,
             )
+            if endpoint.custom and applied is not live:
+                rest = {key: value for key, value in applied.items() if key != "metadata"}
+                causes = list(null_causes(rest, endpoint.schema.node))
+                if causes:
+                    raise invalid_object(endpoint.group, endpoint.kind.kind, target.name, causes)
+            return applied
 
         async def create() -> Answer:
             if given.get("uid"):
