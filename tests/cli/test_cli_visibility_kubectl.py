@@ -55,3 +55,18 @@ def test_only_those_who_may_can_look(kubectl: Kubectl) -> None:
     code, _, error = kubectl.run("get", "--raw", path)
     assert code == 1
     assert "NotFound" in error
+
+
+def test_the_roles_of_an_installation_are_there_to_be_bound(kubectl: Kubectl) -> None:
+    kubectl(
+        "create",
+        "clusterrolebinding",
+        "ann-administers",
+        "--clusterrole=kueue-batch-admin-role",
+        "--user=ann",
+    )
+    pending = "clusterqueues.visibility.kueue.x-k8s.io/any"
+    for verb, what in (("create", "localqueues"), ("patch", "workloads"), ("get", pending)):
+        extra = ["--subresource=pendingworkloads"] if what is pending else []
+        assert kubectl("auth", "can-i", verb, what, *extra, "--as=ann").strip() == "yes"
+    assert "forbidden" in kubectl.refused("get", "workloads", "--as=bob")

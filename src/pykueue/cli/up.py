@@ -24,11 +24,15 @@ from pykueue.embedded.controllers.manager import CLUSTER_PACE, Pace
 from pykueue.embedded.nodes.pool import NodePool, PoolError, load_pools
 from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.embedded.store.sqlite import SqliteStore, lock
+from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError
 from pykueue.kube.config import load as connect
+from pykueue.kube.resources import CLUSTER_ROLES
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
+from pykueue.manager.install.options import Options
+from pykueue.manager.install.roles import roles_for_people
 from pykueue.web.visibility.embedded import serve as serve_visibility
 
 #: Where the cluster's state is kept unless told otherwise.
@@ -87,6 +91,12 @@ async def reach(parts: tuple[str, ...], kubeconfig: Path) -> AsyncIterator[Trans
         await transport.close()
 
 
+async def grant_roles(client: Client, configuration: Configuration) -> None:
+    """The roles for those who administer and use queues, as an installation on a cluster brings them."""
+    for role in roles_for_people(Options(configuration, configuration_text="")):
+        await client.apply(CLUSTER_ROLES, role, field_manager="pykueue", force=True)
+
+
 @contextlib.contextmanager
 def memory_store(folder: Path) -> Iterator[MemoryStore]:
     """A store that keeps nothing; the folder, whose kubeconfig it takes over, is held against others."""
@@ -135,6 +145,7 @@ async def run(
         try:
             if cluster.server is not None and cluster.manager is not None:
                 await serve_visibility(cluster.server, cluster.manager)
+                await grant_roles(Client(cluster.transport("system:apiserver")), configuration)
             async with until_stopped(cluster.run()) as wait:
                 await wait(cluster.synced())
                 if any(pool.runtime == "process" for pool in pools) and "kube" in parts:
