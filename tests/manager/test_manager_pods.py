@@ -49,6 +49,21 @@ def test_a_pod_waits_behind_its_gate_and_runs_as_admitted() -> None:
     play(test)
 
 
+def test_a_pod_that_kueue_gave_a_topology_gate_runs_without_it() -> None:
+    """Nobody here gives out places; other gates are their owners'."""
+
+    async def test(pods: Pods) -> None:
+        foreign = {"name": "example.com/licence"}
+        gates = [{"name": f"{D}topology"}, GATE, foreign]
+        await pods.create(
+            pod("p", schedulingGates=gates), *(member(n, 2, schedulingGates=gates) for n in "ab")
+        )
+        for name in ("p", "a", "b"):
+            assert (await pods.get(name))["spec"]["schedulingGates"] == [foreign]
+
+    play(test)
+
+
 @pytest.mark.parametrize(("phase", "reason"), [("Succeeded", "Succeeded"), ("Failed", "Failed")])
 def test_the_end_of_a_pod_is_the_end_of_its_workload(phase: str, reason: str) -> None:
     async def test(pods: Pods) -> None:

@@ -23,6 +23,9 @@ from .objects import Object, annotations_of, get, labels_of, replaced
 from .podsets import PodSetInfo, injected, pod_set
 
 _GATE = {"name": names.ADMISSION_GATE}
+#: Gates that go at admission. Kueue gives pods the other one as well and takes it away there, too, unless it
+#: gave their places out (reference/topology-aware-scheduling.md 3.2), which is not done here.
+_GATES_UNTIL_ADMISSION = (_GATE, {"name": names.TOPOLOGY_GATE})
 _HASH_DIGITS = 8
 #: Fields of a pod's spec that belong to its own life and not to what it asks for.
 _OWN_FIELDS = ("nodeName", "schedulingGates")
@@ -42,7 +45,7 @@ def gated(pod: Mapping[str, Any]) -> Object:
 
 def ungated(pod: Mapping[str, Any], info: PodSetInfo) -> Object:
     """The pod as it must be to run as admitted. Raises PodSetConflictError when that is impossible."""
-    gates = [gate for gate in get(pod, "spec", "schedulingGates") or () if gate != _GATE]
+    gates = [gate for gate in get(pod, "spec", "schedulingGates") or () if gate not in _GATES_UNTIL_ADMISSION]
     return injected(replaced(pod, ("spec", "schedulingGates"), gates or None), info)
 
 
