@@ -55,12 +55,9 @@ def leave_as_kueue(plane: Plane) -> None:
     team = {"cohort": "lab", "namespaceSelector": {}, "resourceGroups": [group], "preemption": preemption}
     kueue.queue("ClusterQueue", "team", in_use=True, spec=team)
     kueue.queue("LocalQueue", "team", spec={"clusterQueue": "team"})
-    kueue.queue("WorkloadPriorityClass", "low", value=-5)
-    low: Any = {
-        "priority": -5,
-        "priorityClassName": "low",
-        "priorityClassSource": f"{GROUP}/workloadpriorityclass",
-    }
+    for value in (-1, -2, -3):
+        kueue.queue("WorkloadPriorityClass", f"low{value}", value=value)
+
     queues = Queues.that_are_there(plane, "team")
     with JobController(plane) as jobs:
         done = kueue.waiting("done", "team")
@@ -68,12 +65,18 @@ def leave_as_kueue(plane: Plane) -> None:
         jobs.finish("done")
         kueue.finish(done)
         kueue.admit(kueue.waiting("running", "team"), "team", "plain", 1)
-        kueue.admit(kueue.waiting("partly", "team", pods=3, least=1, **low), "team", "plain", 1)
-        kueue.waiting("first", "team", **low)
-        kueue.waiting("second", "team", **low)
+        kueue.admit(kueue.waiting("partly", "team", pods=3, least=1, **of_class(-1)), "team", "plain", 1)
+        kueue.waiting("first", "team", **of_class(-2))
+        kueue.waiting("second", "team", **of_class(-3))
         for name in ("running", "partly"):
             queues.wait_running(name)
     kueue.install()
+
+
+def of_class(value: int) -> Any:
+    """A Workload's priority. Each has its own: of two made in the same second, either might be first."""
+    source = f"{GROUP}/workloadpriorityclass"
+    return {"priority": value, "priorityClassName": f"low{value}", "priorityClassSource": source}
 
 
 @pytest.fixture(scope="module")
