@@ -79,6 +79,11 @@ def _pod(name: str, labels: Mapping[str, str], annotations: Mapping[str, str], c
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def _is_let_go(pod: Object) -> bool:
+    held = names.MANAGED_FINALIZER in (pod["metadata"].get("finalizers") or ())
+    return pod.get("status", {}).get("phase") == "Succeeded" and not held
+
+
 class PodUsers(Users):
     """They make pods, delete some, and replace what their groups lost."""
 
@@ -129,7 +134,9 @@ class PodUsers(Users):
             over = {w["metadata"]["name"] for w in await self._all(WORKLOADS) if reading.is_finished(w)}
             for name, pods in sorted(groups.items()):
                 group = PodGroup.of(pods)
-                if name in over or group.is_abandoned() or group.outcome() is not None:
+                # Its Workload may have been deleted since it ended: then its pods are let go of.
+                ended = name in over or any(map(_is_let_go, pods))
+                if ended or group.is_abandoned() or group.outcome() is not None:
                     continue
                 for _ in range(group.missing):
                     await self._replace(group.first)
