@@ -241,7 +241,7 @@ def test_what_a_pod_may_not_change() -> None:
         ):
             with pytest.raises(ApiError) as caught:
                 await pods.stack.patch(PODS, "p", patch)
-            assert caught.value.code == 422
+            assert caught.value.code == 403
         with pytest.raises(ApiError):
             await pods.stack.patch(PODS, "q", {"metadata": {"labels": {f"{D}queue-name": "other"}}})
 

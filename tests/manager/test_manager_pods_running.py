@@ -349,7 +349,7 @@ def test_the_queue_of_what_serves_cannot_be_taken_away() -> None:
             patch = {"metadata": {"labels": {f"{D}queue-name": queue}}}
             with pytest.raises(ApiError) as caught:
                 await world.client.patch(DEPLOYMENTS, "web", "default", patch)
-            assert caught.value.code == 422
+            assert caught.value.code == 403
 
     tell(story)
 

@@ -215,7 +215,7 @@ def test_a_queue_that_breaks_a_rule_is_refused_with_the_field() -> None:
     }
     response = ask(hook("vclusterqueue.kb.io"), obj)
     assert response["allowed"] is False
-    assert response["status"]["code"] == 422
+    assert response["status"]["code"] == 403
     assert "lendingLimit" in response["status"]["message"]
 
 

@@ -132,10 +132,11 @@ def _refusal(resource: Resource, obj: Object, errors: list[FieldError]) -> Objec
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
     texts = [str(error) for error in errors]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    # Kueue's webhooks answer so, and its clients tell by it a webhook's refusal from the schema's (422).
     return {
         "status": "Failure",
-        "code": 422,
-        "reason": "Invalid",
+        "code": 403,
+        "reason": "Forbidden",
         "message": f'{resource.kind}.{resource.group} "{name}" is invalid: {joined}',
         "details": {
             "name": name,
