@@ -214,6 +214,8 @@ def test_versions_without_a_conversion_keep_to_their_own_schema() -> None:
         assert (await api.get(f"{WIDGETS}/w"))["spec"] == {"color": "red", "size": 3}
         await api.patch(f"{WIDGETS}/w", {"spec": {"size": 7}})
         assert (await api.get(f"{beta}/w"))["spec"] == {"color": "red"}
+        tracked = await api.create(beta, {**body, "metadata": {"name": "t"}}, fieldManager="m")
+        assert [one["apiVersion"] for one in tracked["metadata"]["managedFields"]] == ["example.com/v1beta1"]
         # The stored version does not ask for a colour, the other one does.
         await api.create(WIDGETS, {**widget("x"), "spec": {}})
         error = await api.refused(api.create(beta, {**body, "metadata": {"name": "y"}, "spec": {}}))

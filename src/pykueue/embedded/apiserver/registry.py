@@ -72,6 +72,11 @@ class Endpoint:
         """Whether objects are stored in this version's form."""
         return self.storage is self
 
+    @property
+    def tracked(self) -> Endpoint:
+        """In whose version's fields it is told who owns what: a field has one name in all that are alike."""
+        return self if self.renamed else self.storage
+
     def to_storage(self, obj: Object) -> Object:
         """An object of this version in the stored form."""
         return obj if self._to_storage is None else self._to_storage(obj)

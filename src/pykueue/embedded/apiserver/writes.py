@@ -113,9 +113,8 @@ class Writes:
             await self._core.store.settled(existing.revision)
             raise self._taken(endpoint, existing, generated)
         if "fieldManager" in call.query and call.content_type != APPLY_PATCH:
-            storage = endpoint.storage
-            now, version = core.now_text(), storage.api_version
-            obj = track_create(obj, options.manager, now, storage.schema, version, kind.typed)
+            form, now = endpoint.tracked, core.now_text()
+            obj = track_create(obj, options.manager, now, form.schema, form.api_version, kind.typed)
         obj = kind.prepare_create(obj, context)
         if kind.has_status and not kind.typed:
             obj = with_default_status(endpoint.storage, obj)
@@ -363,8 +362,8 @@ class Writes:
                 options.manager,
                 target.subresource,
                 core.now_text(),
-                storage.schema,
-                storage.api_version,
+                endpoint.tracked.schema,
+                endpoint.tracked.api_version,
             )
             meta = dict(new["metadata"])
         new = {**new, "metadata": meta}
