@@ -280,7 +280,11 @@ def test_a_deprecated_version_names_the_one_to_use() -> None:
 
 def test_nulls_in_applied_configurations_are_values() -> None:
     async def story(api: Api) -> None:
-        await api.create(CRDS, widget_definition())
+        crd = widget_definition()
+        root = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        template = {"type": "object", "x-kubernetes-embedded-resource": True}
+        root["properties"]["spec"]["properties"]["template"] = template
+        await api.create(CRDS, crd)
 
         def applied(manager: str, **spec: Any) -> Any:
             return api.patch(f"{WIDGETS}/w", widget("w", **spec), APPLY_PATCH, fieldManager=manager)
@@ -288,6 +292,12 @@ def test_nulls_in_applied_configurations_are_values() -> None:
         error = await api.refused(applied("a", color=None))
         assert [one["field"] for one in error.details["causes"]] == ["spec.color"]
         await applied("a", color="red", size=None)
+        # Generators write what they do not know of metadata as null.
+        unset = {"creationTimestamp": None, "labels": None}
+        made = await applied(
+            "a", color="red", template={"apiVersion": "v1", "kind": "Pod", "metadata": unset}
+        )
+        assert made["spec"]["template"]["metadata"] == {}
         error = await api.refused(applied("b", color=None))
         assert (error.code, error.details["causes"][0]["field"]) == (409, ".spec.color")
 

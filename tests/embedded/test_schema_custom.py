@@ -157,6 +157,8 @@ def test_whole_numbers_written_as_floats_become_integers(schema: CustomSchema) -
         ({"parts": [{"name": c} for c in "abcd"]}, "parts", "TooMany", "Too many: 4: must have at most 3 items"),
         ({"parts": [None]}, "parts[0]", "TypeInvalid", 'Invalid value: "null": spec.parts[0] in body must be of type object: "null"'),
         ({"template": {"kind": "Pod"}}, "template.apiVersion", "Required", "Required value"),
+        ({"template": {"apiVersion": "v1", "kind": ""}}, "template.kind", "Invalid", 'Invalid value: "": spec.template.kind in body should be at least 1 chars long'),
+        ({"template": {"apiVersion": "", "kind": "Pod"}}, "template.apiVersion", "Invalid", 'Invalid value: "": spec.template.apiVersion in body should be at least 1 chars long'),
         ({"one": {}}, "one", "Invalid", 'Invalid value: "": "spec.one" must validate one and only one schema (oneOf). Found none valid'),
         ({"one": {"x": 1, "y": 1}}, "one", "Invalid", 'Invalid value: "": "spec.one" must validate one and only one schema (oneOf). Found more than one valid'),
     ],

@@ -74,7 +74,7 @@ def apply(
         raise _untyped(config, api_version, faults)
     written = clean(config, node, None, [])
     if nulls:
-        written = {**with_nulls(written, config, node), "metadata": written.get("metadata") or {}}
+        written = with_nulls(written, config, node, node.properties.get("metadata"))
     written = _reduced(written, endpoint)
     entry = Entry(manager, APPLY, api_version, subresource, fields, now)
     if live is None:

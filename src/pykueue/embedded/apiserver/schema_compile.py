@@ -35,6 +35,12 @@ _COPIED: Final = (
     "minItems", "maxProperties", "minProperties", "multipleOf", "required",
 )  # fmt: skip
 
+#: What an embedded object says it is: it is looked for by that.
+_EMBEDDED_TYPE: Final[Schema] = {
+    "apiVersion": {"type": "string", "minLength": 1},
+    "kind": {"type": "string", "minLength": 1, "pattern": "^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$"},
+}
+
 _NOT_NULL: Final = ["array", "boolean", "number", "object", "string"]
 
 _INT_OR_STRING_FORMS: Final = ([{"type": "integer"}, {"type": "string"}],)
@@ -148,7 +154,7 @@ def _value(schema: Mapping[str, Any], closed: bool) -> Schema:
 def _convert_fields(schema: Mapping[str, Any], out: Schema, closed: bool) -> None:
     properties = {name: _value(inner, closed) for name, inner in (schema.get("properties") or {}).items()}
     if schema.get("x-kubernetes-embedded-resource"):
-        properties.update(_type_and_metadata())
+        properties.update({**_type_and_metadata(), **_EMBEDDED_TYPE})
         out["required"] = sorted({*out.get("required", ()), "apiVersion", "kind"})
     if properties:
         out["properties"] = properties

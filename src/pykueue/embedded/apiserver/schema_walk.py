@@ -95,44 +95,46 @@ def _clean_fields(value: dict[str, Any], node: Node, trail: Trail, unknown: list
     return value if changed is None else changed
 
 
-def with_nulls(cleaned: Any, sent: Any, node: Node) -> Any:
+def with_nulls(cleaned: Any, sent: Any, node: Node, apart: Node | None) -> Any:
     """`cleaned` with the nulls of `sent` that were dropped where none are allowed, to be refused as such.
 
-    An applied configuration is taken at its word: what it leaves out, it does not say is null.
+    An applied configuration is taken at its word: what it leaves out, it does not say is null. `apart` is the
+    node of metadata, of the object and of those in it, whose nulls count for nothing.
     """
     if type(cleaned) is dict and type(sent) is dict:
         changed = dict(cleaned)
         for key, inner in sent.items():
             child = node.child(key)
-            if child is None or child is ANY:
+            if child is None or child is ANY or child is apart:
                 continue
             if inner is not None:
                 if key in cleaned:
-                    changed[key] = with_nulls(cleaned[key], inner, child)
+                    changed[key] = with_nulls(cleaned[key], inner, child, apart)
             elif not child.nullable and child.default is ABSENT:
                 changed[key] = None
         return changed
     if type(cleaned) is list and type(sent) is list and node.items is not None:
-        return [with_nulls(one, other, node.items) for one, other in zip(cleaned, sent, strict=True)]
+        pairs = zip(cleaned, sent, strict=True)
+        return [with_nulls(one, other, node.items, apart) for one, other in pairs]
     return cleaned
 
 
-def null_causes(value: Any, node: Node, trail: Trail = None) -> Iterator[Cause]:
-    """A cause for every field that is null and may not be."""
+def null_causes(value: Any, node: Node, apart: Node | None, trail: Trail = None) -> Iterator[Cause]:
+    """A cause for every field that is null and may not be, but for those of metadata (`apart`)."""
     if type(value) is dict:
         for key, inner in value.items():
             child = node.child(key)
-            if child is None:
+            if child is None or child is apart:
                 continue
             if inner is not None:
-                yield from null_causes(inner, child, (trail, key))
+                yield from null_causes(inner, child, apart, (trail, key))
             elif not child.nullable and child.default is ABSENT and child.type:
                 where = trail_text((trail, key))
                 wanted = "integer,string" if child.type == INT_OR_STRING else child.type
                 yield type_invalid(where, "null", f'{where} in body must be of type {wanted}: "null"')
     elif type(value) is list and node.items is not None:
         for index, inner in enumerate(value):
-            yield from null_causes(inner, node.items, (trail, index))
+            yield from null_causes(inner, node.items, apart, (trail, index))
 
 
 def _clean_items(value: list[Any], items: Node, trail: Trail, unknown: list[str]) -> list[Any]:

@@ -273,8 +273,8 @@ class Writes:
                 nulls=endpoint.custom,
             )
             if endpoint.custom and applied is not live:
-                rest = {key: value for key, value in applied.items() if key != "metadata"}
-                causes = list(null_causes(rest, endpoint.schema.node))
+                node = endpoint.schema.node
+                causes = list(null_causes(applied, node, node.properties.get("metadata")))
                 if causes:
                     raise invalid_object(endpoint.group, endpoint.kind.kind, target.name, causes)
             return applied
