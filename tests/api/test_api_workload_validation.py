@@ -403,6 +403,20 @@ def test_pod_sets_are_fixed_once_quota_was_reserved(after: list[Manifest]) -> No
     assert texts(workload(), old) == []
 
 
+def test_a_typed_client_writes_the_same_template_in_other_words() -> None:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1000m"}}, "stdin": False}
+    terse = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    other = {**container, "resources": {"requests": {"cpu": "1"}, "limits": {}}, "stdin": None, "args": []}
+    wordy = {
+        "metadata": {"creationTimestamp": None},
+        "spec": {"restartPolicy": "Never", "containers": [other], "securityContext": {}, "nodeName": ""},
+    }
+    old = workload(pod_set(template=terse), reserved=True)
+    assert texts(workload(pod_set(template=wordy), reserved=True), old) == []
+    other["resources"]["requests"]["cpu"] = "1001m"
+    assert texts(workload(pod_set(template=wordy), reserved=True), old) != []
+
+
 def test_elastic_workloads_may_shrink() -> None:
     def elastic(count: int, **fields: Any) -> Manifest:
         return workload(pod_set(count=count, **fields), annotations=_ELASTIC, reserved=True)

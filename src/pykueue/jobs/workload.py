@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pykueue.api.kueue import V1BETA2, names
+from pykueue.api.sameness import says_the_same
 
 from .base import JobIntegration, JobKind
 from .objects import Object, annotations_of, get, labels_of
@@ -171,6 +172,6 @@ def _same(
         return False
     fields = ("containers", "initContainers", *(("tolerations",) if tolerations else ()))
     return all(
-        (get(wanted, "template", "spec", key) or []) == (get(present, "template", "spec", key) or [])
+        says_the_same(get(wanted, "template", "spec", key) or [], get(present, "template", "spec", key) or [])
         for key in fields
     )

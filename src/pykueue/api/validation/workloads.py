@@ -15,6 +15,7 @@ from pykueue.api.kueue.names import (
     QUOTA_RESERVED,
     WORKLOAD_SLICE_REPLACEMENT_ANNOTATION,
 )
+from pykueue.api.sameness import says_the_same
 from pykueue.api.validation.fields import (
     DUPLICATE,
     FORBIDDEN,
@@ -333,18 +334,21 @@ def _same_pod_sets(workload: Workload, old: Workload, gates: Gates) -> bool:
     now, before = workload.spec.pod_sets, old.spec.pod_sets
     if now == before:
         return True
-    if not is_elastic(workload, gates) or len(now) != len(before):
+    if len(now) != len(before):
         return False
-    return all(a.count <= b.count and a == _with_count(b, a.count) for a, b in zip(now, before, strict=True))
+    may_shrink = is_elastic(workload, gates)
+    return all(
+        (a.count == b.count or (may_shrink and a.count < b.count)) and _same_but_count(a, b)
+        for a, b in zip(now, before, strict=True)
+    )
 
 
-def _with_count(pod_set: PodSet, count: int) -> PodSet:
-    return PodSet(
-        name=pod_set.name,
-        template=pod_set.template,
-        count=count,
-        min_count=pod_set.min_count,
-        topology_request=pod_set.topology_request,
+def _same_but_count(now: PodSet, before: PodSet) -> bool:
+    return (
+        now.name == before.name
+        and now.min_count == before.min_count
+        and now.topology_request == before.topology_request
+        and says_the_same(now.template, before.template)
     )
 
 
