@@ -479,3 +479,16 @@ def test_nobody_owns_an_empty_list_of_elements_with_keys() -> None:
     other.apply("a", thing({"cohort": "a", "ports": []}))
     other.apply("a", thing({"cohort": "a"}))
     assert other.spec == {"cohort": "a", "ports": []}
+
+
+@pytest.mark.parametrize(
+    ("spec", "fault"),
+    [
+        ({"whole": {"x": 1}}, ".spec.whole.x: expected string, got 1"),
+        ({"list": ["a", {}]}, ".spec.list[1]: expected string, got {}"),
+    ],
+)
+def test_what_is_owned_as_one_has_to_fit_too(spec: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        Server().apply("a", thing(spec))
+    assert fault in caught.value.message

@@ -9,6 +9,7 @@ Source: reference/kubernetes-api-machinery.md, section 12.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -110,6 +111,12 @@ def _applied(value: Any, node: Node, path: str, faults: list[str]) -> Fields:
         return fields
     if type(value) is list and node.items is not None and _is_keyed(node):
         return _applied_elements(value, node, node.items, path, faults)
+    # Owned as a whole, but what is in it has to fit all the same.
+    if type(value) is list and node.items is not None:
+        for index, item in enumerate(value):
+            _applied(item, node.items, f"{path}[{index}]", faults)
+    elif type(value) is dict and node.atomic:
+        _applied(value, replace(node, atomic=False), path, faults)
     return LEAF
 
 
