@@ -115,7 +115,7 @@ metrics:
   - {name: level, sourceKind: LocalQueue, sourceLabelKey: tier, trackedValues: [bronze]}
   - {name: centre, sourceKind: Cohort, sourceLabelKey: cost-centre}
   - {name: size, sourceKind: Workload, sourceLabelKey: size, trackedValues: [big]}
-integrations: {frameworks: [batch/job], labelKeysToCopy: [size]}
+integrations: {frameworks: [batch/job]}
 """
 
 

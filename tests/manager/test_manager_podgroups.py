@@ -226,10 +226,20 @@ def test_a_serving_group_never_finishes() -> None:
             "different fast admission annotations: None, true",
         ),
         (member("p1", 2, labels={"team": "b"}), "different values of the label team: None, b"),
+        (member("p1", 2, labels={"shown": "b"}), "different values of the label shown: None, b"),
+        (member("p1", 2, annotations={"tier": "b"}), "different values of the annotation tier: None, b"),
     ],
 )
 def test_pods_that_contradict_each_other_make_no_workload(other: Object, text: str) -> None:
-    configuration = "integrations: {frameworks: [pod], labelKeysToCopy: [team]}\n"
+    shown = [
+        "{name: shown, sourceKind: Workload, trackedValues: [b]}",
+        "{name: tier, sourceKind: Workload, sourceAnnotationKey: tier, trackedValues: [b]}",
+    ]
+    configuration = (
+        "integrations: {frameworks: [pod], labelKeysToCopy: [team]}\n"
+        "featureGates: {CustomMetricLabels: true}\n"
+        f"metrics: {{customLabels: [{', '.join(shown)}]}}\n"
+    )
 
     async def test(pods: Pods) -> None:
         await pods.create(member("p0", 2), other)

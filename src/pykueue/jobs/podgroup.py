@@ -191,8 +191,8 @@ class PodGroup:
         able = [pod for pod in self.runnable if not is_terminal(pod)]
         return bool(able) if self.is_fast else len(able) >= self.total
 
-    def check(self, label_keys: Iterable[str] = ()) -> None:
-        """Raises GroupError where the pods contradict each other."""
+    def check(self, label_keys: Iterable[str] = (), annotation_keys: Iterable[str] = ()) -> None:
+        """Raises GroupError where the pods contradict each other, also in what their Workload has of them."""
         fast = names.POD_GROUP_FAST_ADMISSION_ANNOTATION
         said: dict[str, set[Any]] = {
             "queue names": {queue_name(pod) for pod in self.pods},
@@ -201,6 +201,8 @@ class PodGroup:
         }
         for key in label_keys:
             said[f"values of the label {key}"] = {labels_of(pod).get(key) for pod in self.pods}
+        for key in annotation_keys:
+            said[f"values of the annotation {key}"] = {annotations_of(pod).get(key) for pod in self.pods}
         for what, values in said.items():
             if len(values) > 1:
                 listed = ", ".join(sorted(map(str, values)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pykueue.api.kueue import V1BETA2, names
@@ -81,9 +81,10 @@ def build(
     priority: int,
     priority_class_ref: Mapping[str, str] | None,
     label_keys: Iterable[str] = (),
+    annotation_keys: Collection[str] = (),
     name_limit: int = 253,
 ) -> Object:
-    """The Workload that stands for `job` in its queue."""
+    """The Workload that stands for `job` in its queue, with the job's labels and annotations of these keys."""
     uid = str(get(job, "metadata", "uid"))
     job_labels = labels_of(job)
     own_labels = {key: job_labels[key] for key in label_keys if key in job_labels}
@@ -92,7 +93,9 @@ def build(
     own_annotations = {
         key: value
         for key, value in annotations_of(job).items()
-        if key.startswith(names.PROVISIONING_PARAMETER_PREFIX) or key == names.ADMISSION_GATED_BY_ANNOTATION
+        if key.startswith(names.PROVISIONING_PARAMETER_PREFIX)
+        or key == names.ADMISSION_GATED_BY_ANNOTATION
+        or key in annotation_keys
     }
     spec: Object = {
         **({"queueName": queue_name(job)} if queue_name(job) else {}),

@@ -274,7 +274,8 @@ class JobController:
             self.integration,
             priority,
             reference,
-            self._configuration.integrations.label_keys_to_copy,
+            self._configuration.labels_to_copy,
+            self._configuration.annotations_to_copy,
             63 if self._gates["ShortWorkloadNames"] else 253,
         )
         if not self._gates["PartialAdmission"]:

@@ -218,7 +218,7 @@ class PodGroupController(_PodsController):
         if construction.prebuilt_name(group.first):
             return  # the one it asks for is not there yet
         try:
-            group.check(self._configuration.integrations.label_keys_to_copy)
+            group.check(self._configuration.labels_to_copy, self._configuration.annotations_to_copy)
             if group.is_complete():
                 await self._create_for(group)
         except GroupError as error:

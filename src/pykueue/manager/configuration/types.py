@@ -260,3 +260,24 @@ class Configuration:
     def gates(self) -> FeatureGates:
         """Every feature gate with its value; `feature_gates` holds only what was chosen."""
         return FeatureGates(self.feature_gates)
+
+    @property
+    def labels_to_copy(self) -> tuple[str, ...]:
+        """Keys of the labels a Workload has from its job: those asked for, and those that metrics show."""
+        shown = (
+            label.source_label_key or label.name
+            for label in self._labels_of_workloads()
+            if not label.source_annotation_key
+        )
+        return (*self.integrations.label_keys_to_copy, *shown)
+
+    @property
+    def annotations_to_copy(self) -> tuple[str, ...]:
+        """Keys of the annotations a Workload has from its job, because metrics show them."""
+        keys = (label.source_annotation_key for label in self._labels_of_workloads())
+        return tuple(filter(None, keys))
+
+    def _labels_of_workloads(self) -> list[CustomLabel]:
+        if not self.gates["CustomMetricLabels"]:
+            return []
+        return [label for label in self.metrics.custom_labels if label.source_kind == "Workload"]
