@@ -84,7 +84,7 @@ def build(
     annotation_keys: Collection[str] = (),
     name_limit: int = 253,
 ) -> Object:
-    """The Workload that stands for `job` in its queue, with the job's labels and annotations of these keys."""
+    """The Workload that stands for `job` in its queue, with those of its labels and annotations."""
     uid = str(get(job, "metadata", "uid"))
     job_labels = labels_of(job)
     own_labels = {key: job_labels[key] for key in label_keys if key in job_labels}
