@@ -216,6 +216,16 @@ def test_a_serving_group_never_finishes() -> None:
     play(test)
 
 
+COPYING = """
+integrations: {frameworks: [pod], labelKeysToCopy: [team]}
+featureGates: {CustomMetricLabels: true}
+metrics:
+  customLabels:
+  - {name: shown, sourceKind: Workload, trackedValues: [a, s]}
+  - {name: tier, sourceKind: Workload, sourceAnnotationKey: tier, trackedValues: [t]}
+"""
+
+
 @pytest.mark.parametrize(
     ("other", "text"),
     [
@@ -225,30 +235,32 @@ def test_a_serving_group_never_finishes() -> None:
             member("p1", 2, annotations={f"{D}pod-group-fast-admission": "true"}),
             "different fast admission annotations: None, true",
         ),
-        (member("p1", 2, labels={"team": "b"}), "different values of the label team: None, b"),
-        (member("p1", 2, labels={"shown": "b"}), "different values of the label shown: None, b"),
-        (member("p1", 2, annotations={"tier": "b"}), "different values of the annotation tier: None, b"),
+        (member("p1", 2, labels={"team": "b"}), "different values of the label team: a, b"),
+        (member("p1", 2, labels={"shown": "b"}), "different values of the label shown: a, b"),
+        (member("p1", 2, annotations={"tier": "b"}), "different values of the annotation tier: a, b"),
     ],
 )
 def test_pods_that_contradict_each_other_make_no_workload(other: Object, text: str) -> None:
-    shown = [
-        "{name: shown, sourceKind: Workload, trackedValues: [b]}",
-        "{name: tier, sourceKind: Workload, sourceAnnotationKey: tier, trackedValues: [b]}",
-    ]
-    configuration = (
-        "integrations: {frameworks: [pod], labelKeysToCopy: [team]}\n"
-        "featureGates: {CustomMetricLabels: true}\n"
-        f"metrics: {{customLabels: [{', '.join(shown)}]}}\n"
-    )
-
     async def test(pods: Pods) -> None:
-        await pods.create(member("p0", 2), other)
+        first = member("p0", 2, labels={"team": "a", "shown": "a"}, annotations={"tier": "a"})
+        await pods.create(first, other)
         assert await pods.stack.workloads() == []
         found = (await pods.stack.client.list(EVENTS)).items
         notes = [one["message"] for one in found if one["reason"] == "ErrWorkloadCompose"]
         assert any(text in note for note in notes)
 
-    play(test, configuration)
+    play(test, COPYING)
+
+
+def test_a_workload_has_what_any_pod_of_its_group_has() -> None:
+    async def test(pods: Pods) -> None:
+        some = member("p0", 2, labels={"team": "a"}, annotations={"tier": "t"})
+        await pods.create(some, member("p1", 2, labels={"shown": "s", "not": "copied"}))
+        (workload,) = await pods.stack.workloads()
+        assert workload["metadata"]["labels"] == {"team": "a", "shown": "s"}
+        assert workload["metadata"]["annotations"]["tier"] == "t"
+
+    play(test, COPYING)
 
 
 def test_a_workload_of_somebody_else_is_not_taken() -> None:

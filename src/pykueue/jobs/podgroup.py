@@ -192,7 +192,10 @@ class PodGroup:
         return bool(able) if self.is_fast else len(able) >= self.total
 
     def check(self, label_keys: Iterable[str] = (), annotation_keys: Iterable[str] = ()) -> None:
-        """Raises GroupError where the pods contradict each other, also in what their Workload has of them."""
+        """Raises GroupError where the pods contradict each other.
+
+        Of labels and annotations that their Workload gets, a pod without one contradicts nobody.
+        """
         fast = names.POD_GROUP_FAST_ADMISSION_ANNOTATION
         said: dict[str, set[Any]] = {
             "queue names": {queue_name(pod) for pod in self.pods},
@@ -200,13 +203,25 @@ class PodGroup:
             "fast admission annotations": {annotations_of(pod).get(fast) for pod in self.pods},
         }
         for key in label_keys:
-            said[f"values of the label {key}"] = {labels_of(pod).get(key) for pod in self.pods}
+            values = {labels_of(pod).get(key) for pod in self.pods}
+            said[f"values of the label {key}"] = values - {None}
         for key in annotation_keys:
-            said[f"values of the annotation {key}"] = {annotations_of(pod).get(key) for pod in self.pods}
+            values = {annotations_of(pod).get(key) for pod in self.pods}
+            said[f"values of the annotation {key}"] = values - {None}
         for what, values in said.items():
             if len(values) > 1:
                 listed = ", ".join(sorted(map(str, values)))
                 raise GroupError(f"the pods of group {self.name} have different {what}: {listed}")
+
+    def labels(self, keys: Iterable[str]) -> dict[str, str]:
+        """The labels of these keys that any of its pods has."""
+        return {key: labels_of(pod)[key] for key in keys for pod in self.pods if key in labels_of(pod)}
+
+    def annotations(self, keys: Iterable[str]) -> dict[str, str]:
+        """The annotations of these keys that any of its pods has."""
+        return {
+            key: annotations_of(pod)[key] for key in keys for pod in self.pods if key in annotations_of(pod)
+        }
 
     def pod_sets(self) -> list[Object]:
         """One pod set per role, by name, of the first pods that make the group complete."""

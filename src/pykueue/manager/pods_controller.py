@@ -235,8 +235,15 @@ class PodGroupController(_PodsController):
             text = f"{len(pod_sets)} roles; a group has at most {construction.MAX_POD_SETS}"
             raise GroupError(text)
         base = self._built(group.first, priority, reference)
-        labels = {k: v for k, v in base["metadata"]["labels"].items() if k != names.JOB_UID_LABEL}
-        annotations = {**annotations_of(base), names.IS_GROUP_WORKLOAD_ANNOTATION: "true"}
+        labels = {
+            **{k: v for k, v in base["metadata"]["labels"].items() if k != names.JOB_UID_LABEL},
+            **group.labels(self._configuration.labels_to_copy),
+        }
+        annotations = {
+            **annotations_of(base),
+            **group.annotations(self._configuration.annotations_to_copy),
+            names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
+        }
         metadata = {
             **base["metadata"],
             "name": group.name,
