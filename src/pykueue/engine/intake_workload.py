@@ -82,7 +82,7 @@ def _read(state: State, record: Record, obj: kueue.Workload, facts: Facts) -> No
         record.created = metadata.created
     counts = effective_counts(obj, options)
     limits = state.limits_of(record.namespace)
-    if not (same_pods and known and _is_shape_of(record.shape, counts, state.shapes.under(limits))):
+    if not (same_pods and _is_shape_of(record.shape, counts, state.shapes.under(limits))):
         shape = state.shapes.of(obj.spec.pod_sets, counts, limits)
         if shape is not record.shape:
             record.shape = shape

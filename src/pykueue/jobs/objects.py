@@ -32,6 +32,15 @@ def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
     return section(obj, "metadata", "annotations")
 
 
+def without_finalizer(obj: Object, finalizer: str) -> Object:
+    """A copy without it; the object itself where it has none of that name."""
+    finalizers = obj["metadata"].get("finalizers") or ()
+    if finalizer not in finalizers:
+        return obj
+    rest = [name for name in finalizers if name != finalizer]
+    return replaced(obj, ("metadata", "finalizers"), rest or None)
+
+
 def replaced(obj: Mapping[str, Any], path: Iterable[str], value: Any) -> Object:
     """A copy of `obj` with `value` at `path`; None removes the field. The rest is shared."""
     key, *rest = path

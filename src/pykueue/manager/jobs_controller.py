@@ -18,7 +18,7 @@ from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration, Outcome
-from pykueue.jobs.objects import Object, annotations_of, get, labels_of, replaced
+from pykueue.jobs.objects import Object, annotations_of, get, labels_of, replaced, without_finalizer
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -333,16 +333,11 @@ class JobController:
         self._recorder.event(job, NORMAL, "DeletedWorkload", text)
 
     async def _drop_finalizer(self, workload: Object) -> None:
-        finalizers = get(workload, "metadata", "finalizers") or []
-        if names.RESOURCE_IN_USE_FINALIZER not in finalizers:
+        desired = without_finalizer(workload, names.RESOURCE_IN_USE_FINALIZER)
+        if desired is workload:
             return
-        rest = [name for name in finalizers if name != names.RESOURCE_IN_USE_FINALIZER]
         try:
-            await self._writer.change(
-                self._cluster.workloads,
-                workload,
-                replaced(workload, ("metadata", "finalizers"), rest or None),
-            )
+            await self._writer.change(self._cluster.workloads, workload, desired)
         except ApiError as error:
             if not error.not_found:
                 raise

@@ -13,7 +13,7 @@ from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.jobs import workload as construction
-from pykueue.jobs.objects import Object, annotations_of, get, replaced
+from pykueue.jobs.objects import Object, annotations_of, get, replaced, without_finalizer
 from pykueue.jobs.pod import (
     group_name,
     is_deleting,
@@ -60,9 +60,7 @@ class _PodsController(JobController):
         """Let go of pods of which nothing more is to be learned."""
 
         async def let_go(pod: Object) -> None:
-            rest = [name for name in pod["metadata"]["finalizers"] if name != names.MANAGED_FINALIZER]
-            desired = replaced(pod, ("metadata", "finalizers"), rest or None)
-            await self._writer.change(self._jobs, pod, desired)
+            await self._writer.change(self._jobs, pod, without_finalizer(pod, names.MANAGED_FINALIZER))
 
         await _each((pod for pod in pods if _is_held(pod)), let_go)
 

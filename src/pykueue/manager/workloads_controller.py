@@ -12,7 +12,7 @@ from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.clock import Clock
-from pykueue.jobs.objects import Object, get, labels_of, replaced
+from pykueue.jobs.objects import Object, get, labels_of, replaced, without_finalizer
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.kube.informer import DELETED
@@ -244,11 +244,8 @@ class WorkloadController:
 
     async def _drop_finalizer(self, key: Key) -> None:
         def step(workload: Object) -> Object | None:
-            finalizers = get(workload, "metadata", "finalizers") or []
-            if names.RESOURCE_IN_USE_FINALIZER not in finalizers:
-                return None
-            rest = [name for name in finalizers if name != names.RESOURCE_IN_USE_FINALIZER]
-            return replaced(workload, ("metadata", "finalizers"), rest or None)
+            desired = without_finalizer(workload, names.RESOURCE_IN_USE_FINALIZER)
+            return None if desired is workload else desired
 
         await self._writer.update(self._cluster.workloads, key, step, subresource="")
 

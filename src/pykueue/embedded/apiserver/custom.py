@@ -16,6 +16,7 @@ from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.conversion import WebhookConversion
 from pykueue.embedded.apiserver.core import Core
 from pykueue.embedded.apiserver.deletion import Deletion
+from pykueue.embedded.apiserver.jsonpath import field_at, field_steps
 from pykueue.embedded.apiserver.registry import Convert, Endpoint, version_order
 from pykueue.embedded.apiserver.schema import custom_schema
 from pykueue.embedded.apiserver.schema_walk import clean
@@ -116,9 +117,7 @@ _MOST_REPLICAS: Final = 2**31 - 1
 
 
 def _replica_causes(obj: Object, path: str) -> list[Cause]:
-    value: Any = obj
-    for step in path.strip(".").split("."):
-        value = value.get(step) if isinstance(value, dict) else None
+    value = field_at(obj, field_steps(path))
     # Other types are the schema's to refuse.
     if type(value) is not int or 0 <= value <= _MOST_REPLICAS:
         return []
@@ -149,12 +148,10 @@ def _deprecation(spec: Object, kind: Kind) -> str:
 
 
 def _selectable(path: str) -> Callable[[Object], str]:
-    steps = path.strip(".").split(".")
+    steps = field_steps(path)
 
     def get(obj: Object) -> str:
-        value: Any = obj
-        for step in steps:
-            value = value.get(step) if isinstance(value, dict) else None
+        value = field_at(obj, steps)
         if value is True or value is False:
             return "true" if value else "false"
         return "" if value is None else str(value)

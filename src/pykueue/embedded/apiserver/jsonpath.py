@@ -114,6 +114,18 @@ def _parse(path: str) -> tuple[list[_Step], list[str] | None]:
     return steps, names
 
 
+def field_steps(path: str) -> list[str]:
+    """The fields that a path of names alone (`.spec.replicas`) leads through."""
+    return path.strip(".").split(".")
+
+
+def field_at(obj: Any, steps: Iterable[str]) -> Any:
+    """What is at the end of `field_steps`; None where the way there ends early."""
+    for step in steps:
+        obj = obj.get(step) if isinstance(obj, dict) else None
+    return obj
+
+
 def _filter_end(path: str, text: str, at: int) -> int:
     """Where the condition of a filter ends: at the first `)]` outside quotes."""
     quote = ""

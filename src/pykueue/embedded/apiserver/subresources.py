@@ -10,6 +10,7 @@ from typing import Any
 from pykueue.embedded.apiserver.call import Answer, Call, write_options
 from pykueue.embedded.apiserver.contract import Object
 from pykueue.embedded.apiserver.core import Core
+from pykueue.embedded.apiserver.jsonpath import field_at, field_steps
 from pykueue.embedded.apiserver.patches import json_patch, merge_patch
 from pykueue.embedded.apiserver.registry import Endpoint
 from pykueue.embedded.apiserver.status import (
@@ -26,12 +27,6 @@ from pykueue.embedded.kinds.printing import selector_cell
 from pykueue.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 
-def _at(obj: Any, path: str) -> Any:
-    for step in path.strip(".").split("."):
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    return obj
-
-
 def _with(obj: Object, steps: list[str], value: Any) -> Object:
     head, *rest = steps
     if not rest:
@@ -45,11 +40,11 @@ def scale_of(endpoint: Endpoint, obj: Object) -> Object:
     wanted, actual, selector = endpoint.kind.scale_paths
     meta = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    status: Object = {"replicas": _at(obj, actual) or 0}
+    status: Object = {"replicas": field_at(obj, field_steps(actual)) or 0}
     if selector:
-        text = _at(obj, selector)
+        text = field_at(obj, field_steps(selector))
     else:
-        shown = selector_cell(_at(obj, ".spec.selector"))
+        shown = selector_cell(field_at(obj, field_steps(".spec.selector")))
         text = "" if shown == "<none>" else shown
     if text:
         status["selector"] = text
@@ -57,7 +52,7 @@ def scale_of(endpoint: Endpoint, obj: Object) -> Object:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {key: meta[key] for key in kept if key in meta},
-        "spec": {"replicas": _at(obj, wanted) or 0},
+        "spec": {"replicas": field_at(obj, field_steps(wanted)) or 0},
         "status": status,
     }
 
@@ -75,7 +70,7 @@ class Subresources:
         """PUT or PATCH of a scale: sets the wanted replicas."""
         endpoint = call.endpoint
         path = endpoint.kind.scale_paths[0]
-        steps = path.strip(".").split(".")
+        steps = field_steps(path)
 
         def make(obj: Object) -> Object:
             scale = scale_of(endpoint, obj)
@@ -87,7 +82,7 @@ class Subresources:
             version = (changed.get("metadata") or {}).get("resourceVersion")
             if version and version != obj["metadata"]["resourceVersion"]:
                 raise conflict(endpoint.group, endpoint.plural, call.target.name)
-            return obj if replicas == _at(obj, path) else _with(obj, steps, replicas)
+            return obj if replicas == field_at(obj, steps) else _with(obj, steps, replicas)
 
         options = write_options(call, "UpdateOptions" if call.method == "PUT" else "PatchOptions")
         main = Call(

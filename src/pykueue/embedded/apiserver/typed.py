@@ -174,7 +174,7 @@ def present_fields(value: Any, node: Node) -> Fields:
 
 def merge(live: Any, config: Any, node: Node) -> Any:
     """`live` with the fields of `config` laid over; `live` itself when it has them all."""
-    if config is None and live and (_is_granular(live, node) or (type(live) is list and _is_keyed(node))):
+    if config is None and live and _is_nothing_itself(live, node):
         return live  # nothing to lay over it
     if _is_granular(config, node) and type(live) is dict:
         changed: Object | None = None
