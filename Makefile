@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
+# What the check of words covers: all but the engine.
+VOCABULARY := docs tests bench charts examples README.md CHANGELOG.md CONTRIBUTING.md \
+	$(filter-out src/pykueue/engine,$(wildcard src/pykueue/*))
+
 .PHONY: demo test bench check clean
 .DEFAULT_GOAL := demo
 
@@ -32,6 +36,7 @@ check: $(READY)
 	@$(BIN)/python -m pykueue.api.crds --check
 	@$(BIN)/python -m pykueue.embedded.jobset --check
 	@$(BIN)/python -m pykueue.manager.install --check
+	@$(BIN)/python tools/vocabulary.py $(VOCABULARY)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,7 +3,7 @@
 Latencies at low load are those of one connection; at saturation of `--connections`. Watch deliveries count
 frames that reached any watcher. Figures per CPU second say what one core of the server alone would do; those
 of deliveries are given with the CPU time of the writes that cause them, without it (what the same writes cost
-when nobody watches), and then from inside the server (`fanout`), with TLS and without.
+without watches), and then from inside the server (`fanout`), with TLS and without.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def current_version(server: ServerProcess) -> str:
 async def watched(
     server: ServerProcess, ca: str, watchers: int, count: int, connections: int, unwatched: float
 ) -> dict[str, Any]:
-    """Status patches while many watch. `unwatched` is what one costs when nobody does, in CPU seconds."""
+    """Status patches while many watch. `unwatched` is the cost of one without watches, in CPU seconds."""
     version = await asyncio.to_thread(current_version, server)
     head = request(server, "GET", f"{WORKLOADS}?watch=true&resourceVersion={version}")
     crowd = Watchers(server.host, server.port, ca, head, watchers)

@@ -23,10 +23,10 @@ from bench.apiserver.watchers import Watchers
 
 from pykueue.api.crds import crds
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.authentication import Authenticator
-from pykueue.embedded.apiserver.certificates import Authority, now_utc
-from pykueue.embedded.apiserver.http import HttpFront
-from pykueue.embedded.apiserver.listening import ADMIN
+from pykueue.embedded.apiserver.auth.authentication import Authenticator
+from pykueue.embedded.apiserver.auth.certificates import Authority, now_utc
+from pykueue.embedded.apiserver.http.front import HttpFront
+from pykueue.embedded.apiserver.http.listening import ADMIN
 from pykueue.embedded.apiserver.server import Server
 from pykueue.kube.transport import Request
 
@@ -39,11 +39,11 @@ _BEHIND = 4 * 1024 * 1024
 
 
 class _Program:
-    """The server's side: publishes what it is told to, and says what CPU time that took."""
+    """The server's side: publishes the requested events, and prints the CPU time used."""
 
     def __init__(self) -> None:
         self._server = Server()
-        self._front = HttpFront(self._server, Authenticator(self._server.core, b"key", {_TOKEN: ADMIN}))
+        self._front = HttpFront(self._server, Authenticator(self._server.core, bytes(32), {_TOKEN: ADMIN}))
 
     async def open(self, folder: Path) -> tuple[int, int, str]:
         """Ports with and without TLS, and the authority's certificate."""

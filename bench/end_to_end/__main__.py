@@ -15,17 +15,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from bench import usage
 from bench.apiserver.server import ServerProcess
+from bench.end_to_end.account import of_manager
 from bench.end_to_end.load import SHAPES
 from bench.engine import harness
 
 #: The bars: seconds of wall, CPU seconds of the manager, its MB.
 BARS = {"baseline": (90, 60, 200), "large": (80, 100, 600)}
-#: No limit on the client, no leader to elect, nothing served but webhooks that nobody calls.
+#: No limit on the client, no leader to elect, nothing served but webhooks.
 CONFIGURATION = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -69,12 +71,13 @@ def manager(kubeconfig: Path, folder: Path, profile: Path | None) -> Iterator[in
 
 def play(kubeconfig: Path, servers: list[int], options: argparse.Namespace, shape: str) -> dict[str, Any]:
     """One run of a shape; the figures of all processes."""
-    with (
-        tempfile.TemporaryDirectory(prefix="pykueue-bench-") as folder,
-        manager(kubeconfig, Path(folder), options.profile) as pid,
-    ):
+    with tempfile.TemporaryDirectory(prefix="pykueue-bench-") as name, ExitStack() as stack:
+        folder = Path(name)
+        # The load does what the manager's own job controllers do, and has their account.
+        account = of_manager(kubeconfig, folder)
+        pid = stack.enter_context(manager(account, folder, options.profile))
         before = sum(map(usage.cpu, servers))
-        command = [sys.executable, "-m", "bench.end_to_end.load", str(kubeconfig), shape]
+        command = [sys.executable, "-m", "bench.end_to_end.load", str(account), shape]
         command += ["--scale", str(options.scale)]
         run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         figures: dict[str, Any] = json.loads(run.stdout)

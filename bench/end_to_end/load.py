@@ -23,12 +23,8 @@ from bench.engine import objects, shapes
 from bench.engine.harness import Arrival, Shape
 
 from pykueue.api import encode
-from pykueue.clock import Clock
-from pykueue.jobs.objects import get, merge_patch
-from pykueue.kube.client import Client
-from pykueue.kube.config import load as connect
-from pykueue.kube.informer import Informer
-from pykueue.kube.resources import (
+from pykueue.api.objects import get, merge_patch
+from pykueue.api.resources import (
     CLUSTER_QUEUES,
     COHORTS,
     EVENTS,
@@ -37,8 +33,12 @@ from pykueue.kube.resources import (
     RESOURCE_FLAVORS,
     WORKLOADS,
 )
+from pykueue.clock import Clock
+from pykueue.kube.client import Client
+from pykueue.kube.config import load as connect
+from pykueue.kube.informer import Informer
 from pykueue.kube.transport import MERGE_PATCH, Request
-from pykueue.manager.workloads import reading, transitions
+from pykueue.manager.workloads import conditions, transitions
 
 SHAPES = {"baseline": shapes.baseline, "large": shapes.large}
 KINDS = {each.kind: each for each in (CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS)}
@@ -113,8 +113,8 @@ class Load:
         for name in queues:
             while True:
                 queue = await self._client.get(LOCAL_QUEUES, name, objects.NAMESPACE)
-                conditions = get(queue, "status", "conditions") or ()
-                if any(each["type"] == "Active" and each["status"] == "True" for each in conditions):
+                present = get(queue, "status", "conditions") or ()
+                if any(each["type"] == "Active" and each["status"] == "True" for each in present):
                     break
                 await asyncio.sleep(0.05)
 
@@ -174,9 +174,9 @@ class Load:
         life = self._lives.get(new["metadata"]["name"])
         if life is None or life.done:
             return
-        if reading.is_finished(new):
+        if conditions.is_finished(new):
             self._finished(life)
-        elif reading.is_admitted(new) and not reading.is_evicted(new):
+        elif conditions.is_admitted(new) and not conditions.is_evicted(new):
             if life.finish is None:
                 self._admitted(life)
         elif life.finish is not None:
@@ -230,7 +230,7 @@ class Load:
         life = self._lives[name]
         while life.finish is not None and not life.done:
             seen = self._workloads.get(objects.NAMESPACE, name)
-            if not reading.is_admitted(seen) or reading.is_evicted(seen):
+            if not conditions.is_admitted(seen) or conditions.is_evicted(seen):
                 return
             patch = merge_patch(seen, transitions.finished(seen, "Succeeded", "Played", time.time()))
             patch.setdefault("metadata", {})["resourceVersion"] = seen["metadata"]["resourceVersion"]

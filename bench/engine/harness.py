@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-from pykueue.api import kueue
-from pykueue.api.meta import format_micro_time
-from pykueue.engine import Admit, Engine, Options, Preempt, Removed, Upsert
+from pykueue.engine import Admit, Options, Preempt, Removed, Upsert
+from pykueue.engine.driver import Driver
 
 from . import objects
 
@@ -70,15 +69,15 @@ class Result:
 
 def run(shape: Shape) -> Result:
     """Runs a shape to its end."""
-    engine = Engine(shape.options)
+    driver = Driver(shape.options, objects.START)
+    engine = driver.engine
     result = Result(shape.name)
-    for obj in (objects.namespace(), *shape.setup):
-        engine.apply(Upsert(obj))
+    driver.apply(*map(Upsert, (objects.namespace(), *shape.setup)))
     arrivals: Iterator[Arrival] = iter(shape.arrivals)
     coming = next(arrivals, None)
     finishes: list[tuple[int, int, str]] = []
-    #: (object, how long it runs, class, creation)
-    live: dict[str, tuple[kueue.Workload, int, str, int]] = {}
+    #: (how long it runs, class, creation)
+    live: dict[str, tuple[int, str, int]] = {}
     runs: dict[str, int] = {}
     last_admission: dict[str, tuple[str, float]] = {}
     number = 0
@@ -89,46 +88,44 @@ def run(shape: Shape) -> Result:
         if finishes:
             due.append(finishes[0][0])
         now = min(due)
-        time_now = objects.START + now / 1000
         if shape.until is not None and now > shape.until:
             break
+        driver.advance(objects.START + now / 1000)
         while finishes and finishes[0][0] <= now:
             _, run_number, name = heappop(finishes)
             if runs.get(name) == run_number:
                 del live[name], runs[name]
-                engine.apply(Removed("Workload", objects.NAMESPACE, name))
+                driver.apply(Removed("Workload", objects.NAMESPACE, name))
                 result.virtual = now / 1000
         while coming is not None and coming.at <= now:
             obj = objects.workload(
                 coming.name, coming.queue, coming.cpu, coming.priority, objects.START + coming.at / 1000
             )
-            live[coming.name] = (obj, coming.runs, coming.kind, coming.at)
-            engine.apply(Upsert(obj))
+            live[coming.name] = (coming.runs, coming.kind, coming.at)
+            driver.apply(Upsert(obj))
             result.workloads += 1
             coming = next(arrivals, None)
-        stamp = format_micro_time(time_now)
         while engine.has_heads():
             result.cycles += 1
             before, before_cpu = time.perf_counter(), time.process_time()
-            decisions = engine.cycle(time_now)
+            decisions = driver.cycle()
             result.slowest_cycle = max(result.slowest_cycle, time.perf_counter() - before)
             result.cycle_seconds += time.process_time() - before_cpu
             result.decisions += len(decisions)
             for decision in decisions:
                 if isinstance(decision, Admit):
                     name = decision.key.partition("/")[2]
-                    obj, length, kind, created = live[name]
+                    length, kind, created = live[name]
                     number += 1
                     runs[name] = number
                     heappush(finishes, (now + length, number, name))
-                    engine.apply(Upsert(objects.admitted(obj, decision.admission, stamp)))
                     result.admissions += 1
                     last_admission[name] = (kind, (now - created) / 1000)
                 elif isinstance(decision, Preempt):
                     name = decision.key.partition("/")[2]
                     runs.pop(name)
-                    engine.apply(Upsert(objects.released(live[name][0], stamp)))
                     result.preemptions += 1
+            driver.carry_out()
     result.wall = time.perf_counter() - started
     result.cpu = time.process_time() - started_cpu
     result.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykueue.api import kueue
 from pykueue.api.core import Namespace
-from pykueue.api.meta import Condition, LabelSelector, ObjectMeta, format_micro_time
+from pykueue.api.meta import LabelSelector, ObjectMeta, format_micro_time
 from pykueue.api.quantity import Quantity
 
 NAMESPACE = "bench"
@@ -100,28 +100,4 @@ def workload(name: str, queue: str, cpu: int, priority: int, created: float) -> 
                 )
             ],
         ),
-    )
-
-
-def admitted(old: kueue.Workload, admission: kueue.Admission, now: str) -> kueue.Workload:
-    """The object once the decision is written."""
-    conditions = [
-        Condition(type=type, status="True", reason=type, message="", last_transition_time=now)
-        for type in ("QuotaReserved", "Admitted")
-    ]
-    return kueue.Workload(
-        metadata=old.metadata,
-        spec=old.spec,
-        status=kueue.WorkloadStatus(conditions=conditions, admission=admission),
-    )
-
-
-def released(old: kueue.Workload, now: str) -> kueue.Workload:
-    """The object once an evicted workload gave its quota back."""
-    conditions = [
-        Condition(type=type, status="False", reason="Pending", message="", last_transition_time=now)
-        for type in ("QuotaReserved", "Admitted")
-    ]
-    return kueue.Workload(
-        metadata=old.metadata, spec=old.spec, status=kueue.WorkloadStatus(conditions=conditions)
     )

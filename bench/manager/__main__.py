@@ -19,13 +19,14 @@ from typing import Any
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
+from pykueue.api.pending_reasons import PendingReason
+from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.jobs.job import BatchJob
 from pykueue.jobs.workload import build
 from pykueue.kube.client import Client
-from pykueue.kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.configuration import load
 from pykueue.manager.manager import Manager
@@ -112,7 +113,7 @@ async def fill(client: Client, count: int, now: float) -> None:
         if number % 2:
             workload = transitions.finished(workload, "Succeeded", "done", now)
         else:
-            workload = transitions.pending(workload, "ExceedsMaxQuota", "too large", now)
+            workload = transitions.pending(workload, PendingReason("ExceedsMaxQuota", "too large"), now)
         change = {"status": workload["status"]}
         await client.patch(WORKLOADS, workload["metadata"]["name"], "default", change, subresource="status")
 

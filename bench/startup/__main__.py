@@ -22,12 +22,12 @@ from bench.apiserver.load import WORKLOADS, drive, request, workload
 from bench.apiserver.server import ServerProcess
 from bench.end_to_end.__main__ import manager
 
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, Resource
+from pykueue.api.resources import WORKLOADS as WORKLOADS_RESOURCE
 from pykueue.clock import Clock
-from pykueue.jobs.objects import get
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.config import load as connect
-from pykueue.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, Resource
-from pykueue.kube.resources import WORKLOADS as WORKLOADS_RESOURCE
 
 #: The bars: seconds to start with 100 000 pending Workloads, and MB.
 BARS = (60, 1074)

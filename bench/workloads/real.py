@@ -12,10 +12,10 @@ from bench.apiserver.server import ServerProcess
 from bench.workloads import objects
 from bench.workloads.virtual import Figures, Watch, ended
 
+from pykueue.api.resources import JOBS
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import load
-from pykueue.kube.resources import JOBS
 
 #: Creations under way at the same time.
 CONNECTIONS = 32

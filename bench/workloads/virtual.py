@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.workloads import objects
 
+from pykueue.api.resources import JOB_SETS, JOBS, PODS, Resource
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
 from pykueue.embedded.apiserver.server import Server
@@ -26,7 +27,6 @@ from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import JOB_SETS, JOBS, PODS, Resource
 
 Object = dict[str, Any]
 Figures = dict[str, float]

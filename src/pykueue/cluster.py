@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
+from pykueue.api.resources import CRDS, KUEUE_GROUP, Resource
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.admission import Webhook
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.apiserver.webhooks.admission import Webhook
 from pykueue.embedded.controllers import Controllers
 from pykueue.embedded.controllers.manager import CLUSTER_PACE, Pace
 from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
@@ -27,18 +28,19 @@ from pykueue.embedded.podgroups.definitions import DEFAULT_QUEUE, VOLCANO_QUEUES
 from pykueue.embedded.podgroups.definitions import definitions as pod_group_definitions
 from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
+from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CRDS, KUEUE_GROUP, Resource
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, load
-from pykueue.manager.manager import QUEUED, Manager
+from pykueue.manager.manager import Manager
+from pykueue.manager.serving.admission import Admission, remove_local
 
 #: The parts a cluster is made of; `pykueue up --only` chooses among them.
 PARTS = ("apiserver", "kube", "manager")
 
 #: The job kinds that are queued where the manager's configuration names none: all that such a cluster runs.
-FRAMEWORKS = QUEUED
+FRAMEWORKS = BUILT_IN.frameworks
 
 #: The feature gates of Kubernetes that can be opened.
 FEATURE_GATES = (NATIVE_GROUPS,)
@@ -59,6 +61,7 @@ class Cluster:
     With the part `apiserver` the other parts reach it in process; without it `transport_for` says how they
     reach the one that runs elsewhere. `pods_folder` is where pods that run as processes have their files;
     without it there is no place for a pool that wants them. `pace` is the Job controller's; None lifts it.
+    `pools` take the place of the node pools declared before; None leaves those as they are.
     `feature_gates` are those of Kubernetes that are to be open (`FEATURE_GATES`).
     """
 
@@ -68,7 +71,7 @@ class Cluster:
         clock: Clock,
         rng: random.Random,
         configuration: Configuration | None = None,
-        pools: Iterable[NodePool] = (),
+        pools: Iterable[NodePool] | None = None,
         store: MemoryStore | None = None,
         parts: Collection[str] = PARTS,
         transport_for: TransportFor | None = None,
@@ -79,7 +82,7 @@ class Cluster:
         self.server = Server(store, clock, rng, feature_gates=feature_gates) if "apiserver" in parts else None
         self._feature_gates = feature_gates
         self.transport: TransportFor = transport_for or self._in_process
-        self._pools = list(pools)
+        self._pools = None if pools is None else list(pools)
         self._clock = clock
         self._runs_jobs = "kube" in parts
         self._components: list[Component] = []
@@ -88,10 +91,11 @@ class Cluster:
             self.server.log_source = ProcessLogs(pods_folder, transport, clock)
         #: The manager, where it is one of the parts.
         self.manager: Manager | None = None
+        self._admission: Admission | None = None
         if self.server is not None:
             self.server.runs_pods = "kube" in parts
         if "kube" in parts:
-            runtimes = {"simulated", *(pool.runtime for pool in self._pools)}
+            runtimes = {"simulated", *(pool.runtime for pool in self._pools or ())}
             self._components += [
                 Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng), pace=pace),
                 PodScheduler(
@@ -115,6 +119,12 @@ class Cluster:
             settings = configuration or load(None, frameworks=FRAMEWORKS)
             self.manager = Manager(self.transport(user), settings, clock, _fork(rng))
             self._components.append(self.manager)
+            if self.server is None:
+                client = Client(self.transport(user), clock=clock)
+                self._admission = Admission(self.manager, client, clock, local=True)
+                self._components.append(self._admission)
+            if self.server is not None:
+                self.server.metrics.include(self.manager.metrics.registry)
 
     async def start(self) -> None:
         """Make the API ready to be used: kinds served, admission rules in place, nodes declared."""
@@ -127,6 +137,9 @@ class Cluster:
             if NATIVE_GROUPS in self._feature_gates:
                 for webhook in pod_group_webhooks(self.server):
                     self.server.admission.register(webhook)
+            if self.manager is not None:
+                client = Client(self.transport("system:apiserver"), clock=self._clock)
+                await remove_local(client, self.manager.configuration)
             for rule in self.manager.webhooks() if self.manager is not None else ():
                 self.server.admission.register(
                     Webhook(
@@ -140,7 +153,7 @@ class Cluster:
                 )
         if self._runs_jobs:
             await self._install_kinds()
-        if self._pools:
+        if self._pools is not None:
             await declare(self.transport("system:nodes"), self._clock, self._pools)
 
     async def _install_kinds(self) -> None:
@@ -168,9 +181,11 @@ class Cluster:
             await asyncio.get_running_loop().create_future()
 
     async def synced(self) -> None:
-        """Wait until the manager knows the cluster."""
+        """Wait until the manager knows the cluster, and the API server asks its rules."""
         if self.manager is not None:
             await self.manager.synced()
+        if self._admission is not None:
+            await self._admission.ready.wait()
 
     async def stop(self) -> None:
         """Close the API server; what was running has been cancelled before."""

@@ -2,7 +2,7 @@
 
 The server runs in a thread of the test's process, listens on loopback with TLS, keeps all in memory and
 is gone when the test is. Controllers, client libraries and kubectl use it as they use any cluster.
-Guide: docs/test-server.md.
+Guide: docs/use/test-server.md.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import uvloop
 from pykueue.api.yaml import load_documents
 from pykueue.clock import Clock
 from pykueue.cluster import Cluster
-from pykueue.embedded.apiserver.listening import Address
+from pykueue.embedded.apiserver.http.listening import Address
 from pykueue.embedded.nodes.pool import NodePool, load_pools
 
 T = TypeVar("T")
 
-#: Seconds the thread may take to end before the test is told.
+#: Seconds the thread may take to end before the test fails.
 _PATIENCE = 30.0
 
 

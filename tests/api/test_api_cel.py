@@ -1,4 +1,4 @@
-"""The CEL rules of the definitions, each with what it refuses. reference/kueue-api.md 1.1 to 1.12."""
+"""The CEL rules of the definitions, each with what it refuses. docs/reference/kueue-api.md 1.1 to 1.12."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between v1beta1 and v1beta2. reference/kueue-api.md 1.12."""
+"""Between v1beta1 and v1beta2. docs/reference/kueue-api.md 1.12."""
 
 from __future__ import annotations
 

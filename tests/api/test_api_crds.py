@@ -1,4 +1,4 @@
-"""The definitions: names, versions, structure, defaults, bounds. reference/kueue-api.md 1.0 to 1.12."""
+"""The definitions: names, versions, structure, defaults, bounds. docs/reference/kueue-api.md 1.0 to 1.12."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pykueue.api import decode
 from pykueue.api.crds import CONVERTED, crds, crds_with_webhook
 from pykueue.api.crds.generate import generate
 from pykueue.api.kueue import V1BETA1, V1BETA2
-from pykueue.embedded.apiserver.schema import check_custom_schema, custom_schema
+from pykueue.embedded.apiserver.crd.structural import check_custom_schema, custom_schema
 
 Manifest = dict[str, Any]
 Schema = dict[str, Any]

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pykueue.api import KINDS, DecodeError, batch, core, decode, decode_as, encode, kind_of, kueue
-from pykueue.api.conversion import convert
 from pykueue.api.core import Taint, Toleration
-from pykueue.api.kueue import V1BETA1, V1BETA2, TopologyAssignment
-from pykueue.api.model import Model
+from pykueue.api.kueue import V1BETA2
 from pykueue.api.quantity import parse
-from pykueue.api.topologies import expand
 
 Manifest = dict[str, Any]
-
-#: Scenarios of the reference, where they are at hand (development and CI).
-_CONFORMANCE = Path(
-    os.environ.get("PYKUEUE_CONFORMANCE", str(Path(__file__).parents[3] / "shared" / "conformance"))
-)
 
 
 def manifest(kind: str, **sections: Any) -> Manifest:
@@ -202,31 +191,3 @@ def test_tolerations(toleration: Manifest, taint: tuple[str, str, str], tolerate
     assert (
         decode_as(Toleration, toleration).tolerates(Taint(key=key, value=value, effect=effect)) is tolerates
     )
-
-
-_ONLY_V1BETA2 = ("preemptionGates", "podsetSliceRequiredTopologyConstraints", "concurrentAdmissionPolicy")
-
-
-def said(value: Any) -> Any:
-    """The manifest of a typed object, whatever form its topology assignments were written in."""
-    if isinstance(value, TopologyAssignment):
-        return [value.levels, expand(value)]
-    if isinstance(value, Model):
-        return {field: said(getattr(value, field)) for field in value.__struct_fields__}
-    return [said(item) for item in value] if isinstance(value, list) else value
-
-
-@pytest.mark.skipif(not _CONFORMANCE.is_dir(), reason=f"no conformance scenarios in {_CONFORMANCE}")
-def test_every_object_of_the_scenarios_is_understood_in_both_versions() -> None:
-    seen: set[str] = set()
-    for path in sorted(_CONFORMANCE.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            for source in json.loads(line)["objects"]:
-                typed = decode(source)
-                seen.add(kind_of(typed))
-                if isinstance(typed, kueue.Workload):
-                    for pod_set in typed.spec.pod_sets:
-                        assert pod_set.pod_template.spec.containers
-                if source["apiVersion"] == V1BETA2 and not any(field in line for field in _ONLY_V1BETA2):
-                    assert said(decode(convert(source, V1BETA1))) == said(typed)
-    assert {"ClusterQueue", "Cohort", "LocalQueue", "Workload", "Node", "Topology"} <= seen

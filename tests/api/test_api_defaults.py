@@ -1,4 +1,4 @@
-"""What the mutating webhooks of the group fill in. reference/kueue-api.md 1.0."""
+"""What the mutating webhooks of the group fill in. docs/reference/kueue-api.md 1.0."""
 
 from __future__ import annotations
 

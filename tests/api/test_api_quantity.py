@@ -1,4 +1,5 @@
-"""Quantities: every form, canonical text, exact arithmetic, rounding. reference/kueue-semantics.md 2.1."""
+"""Quantities: every form, canonical text, exact arithmetic, rounding. docs/reference/kueue-semantics.md
+2.1."""
 
 from __future__ import annotations
 

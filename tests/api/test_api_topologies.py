@@ -1,4 +1,4 @@
-"""Short and long forms of topology assignments. reference/topology-aware-scheduling.md 11."""
+"""Short and long forms of topology assignments. docs/reference/topology-aware-scheduling.md 11."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhook rules for flavors, queues and cohorts, with their texts. reference/kueue-api.md 1.2 to 1.4."""
+"""Webhook rules for flavors, queues and cohorts, with their texts. docs/reference/kueue-api.md 1.2 to 1.4."""
 
 from __future__ import annotations
 

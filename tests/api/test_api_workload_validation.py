@@ -1,4 +1,4 @@
-"""Rules of the Workload's admission webhook, with their texts. reference/kueue-api.md 1.6."""
+"""Rules of the Workload's admission webhook, with their texts. docs/reference/kueue-api.md 1.6."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_the_chart_is_what_the_manifests_say() -> None:
 
 
 @pytest.mark.parametrize("path", [path for path in files() if path.startswith("templates/")])
-def test_what_is_opened_is_closed(path: str) -> None:
+def test_template_blocks_are_closed(path: str) -> None:
     depth = 0
     for word in re.findall(r"\{\{-? *(if|with|range|define|end)\b", files()[path]):
         depth += -1 if word == "end" else 1
@@ -100,11 +100,12 @@ def _comparable(obj: Object) -> Object:
             ],
         ),
         (["--service-monitor"], ["metrics.serviceMonitor.enabled=true"]),
+        (["--pod-viewer"], ["podViewer.enabled=true"]),
         (["--config=FILE"], ["config=FILE"]),
     ],
-    ids=["as shipped", "other options", "service monitor", "own configuration"],
+    ids=["as shipped", "other options", "service monitor", "pod viewer", "own configuration"],
 )
-def test_helm_makes_of_it_what_pykueue_prints(
+def test_helm_template_equals_pykueue_manifests(
     helm: str, options: list[str], values: list[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "config.yaml"
@@ -122,7 +123,7 @@ def test_helm_makes_of_it_what_pykueue_prints(
     assert by_name(rendered) == by_name(printed.output)
 
 
-def test_helm_finds_nothing_wrong(helm: str) -> None:
+def test_helm_lint_passes(helm: str) -> None:
     subprocess.run([helm, "lint", "--strict", str(CHART)], check=True, capture_output=True)
 
 

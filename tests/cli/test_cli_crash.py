@@ -29,7 +29,9 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_killed_in_the_second_act(start_up: Callable[..., Up], kubectl_for: Callable[[Up], Kubectl]) -> None:
+def test_cluster_killed_in_the_second_act_continues_after_a_restart(
+    start_up: Callable[..., Up], kubectl_for: Callable[[Up], Kubectl]
+) -> None:
     up = start_up(
         "--nodes", str(EXAMPLE / "nodes.yaml"), "--config", str(EXAMPLE / "wait-for-pods-ready.yaml")
     )

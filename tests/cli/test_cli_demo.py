@@ -9,7 +9,7 @@ from pathlib import Path
 from conftest import PATIENCE, Up
 
 
-def test_a_demo_that_is_told_to_end_takes_its_cluster_with_it(tmp_path: Path) -> None:
+def test_demo_that_gets_sigterm_stops_its_cluster(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pykueue.cli.main", "demo", "--data-dir", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None

@@ -58,14 +58,14 @@ def test_output_errors_and_exit_codes(kubectl: Kubectl) -> None:
     assert kubectl("exec", "steady", "--", "cat", "/proc/1/comm") == "bash\n"
 
 
-def test_input_of_any_size_arrives_whole(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_large_stdin_of_exec_arrives_completely(kubectl: Kubectl, tmp_path: Path) -> None:
     text = "".join(f"{number}\n" for number in range(200_000))
     printed = kubectl("exec", "-i", "steady", "--", "sha1sum", stdin=text)
     assert printed.split()[0] == hashlib.sha1(text.encode()).hexdigest()
     assert kubectl("exec", "-i", "steady", "--", "cat", stdin=text) == text
 
 
-def test_a_terminal(kubectl: Kubectl) -> None:
+def test_exec_with_tty_gets_a_pseudo_terminal(kubectl: Kubectl) -> None:
     ours, theirs = pty.openpty()
     command = ("--", "bash", "-c", "tty; read x; echo got $x")
     try:
@@ -80,13 +80,13 @@ def test_a_terminal(kubectl: Kubectl) -> None:
     assert "got word" in printed
 
 
-def test_what_cannot_be_entered_says_why(kubectl: Kubectl) -> None:
+def test_exec_into_a_container_that_does_not_run_names_the_reason(kubectl: Kubectl) -> None:
     assert "executable file not found in $PATH" in kubectl.refused("exec", "steady", "--", "no-such-program")
     assert "does not run as a process here" in kubectl.refused("exec", "played", "--", "true")
     assert "is not valid for pod" in kubectl.refused("exec", "steady", "-c", "other", "--", "true")
 
 
-def test_a_command_ends_with_whoever_asked_for_it(kubectl: Kubectl) -> None:
+def test_exec_command_ends_when_its_client_disconnects(kubectl: Kubectl) -> None:
     with kubectl.popen("exec", "steady", "--", "bash", "-c", "echo up; sleep 998877; true") as asking:
         assert asking.stdout is not None
         assert asking.stdout.readline() == "up\n"

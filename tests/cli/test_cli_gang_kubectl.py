@@ -65,7 +65,7 @@ def apply(kubectl: Kubectl, folder: Path, text: str) -> None:
     kubectl("apply", "-f", str(manifest))
 
 
-def test_a_job_for_volcano_has_a_group_that_can_be_looked_at(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_job_of_volcano_gets_a_pod_group_that_kubectl_shows(kubectl: Kubectl, tmp_path: Path) -> None:
     waits = "--for=jsonpath={.status.phase}=Running"
     apply(
         kubectl,
@@ -141,7 +141,7 @@ def test_the_groups_of_kubernetes_itself_are_served_when_asked_for(native: Kubec
     native("delete", group)
 
 
-def test_by_default_nothing_else_than_queued_work_is_called_workloads(kubectl: Kubectl) -> None:
+def test_by_default_workloads_is_an_unambiguous_resource_name(kubectl: Kubectl) -> None:
     names = kubectl("api-resources", "-o", "name").split()
     assert [name for name in names if name.startswith("workloads.")] == ["workloads.kueue.x-k8s.io"]
 

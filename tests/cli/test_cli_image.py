@@ -30,7 +30,7 @@ def instructions() -> list[tuple[str, str]]:
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in lines)]
 
 
-def test_what_is_copied_exists_and_is_not_ignored(instructions: list[tuple[str, str]]) -> None:
+def test_copied_files_of_the_image_exist_and_are_not_ignored(instructions: list[tuple[str, str]]) -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = {
         source
@@ -42,7 +42,7 @@ def test_what_is_copied_exists_and_is_not_ignored(instructions: list[tuple[str, 
     assert all((ROOT / source).exists() for source in copied)
 
 
-def test_it_runs_as_a_numbered_user_that_is_not_root(instructions: list[tuple[str, str]]) -> None:
+def test_image_runs_as_a_numeric_user_other_than_root(instructions: list[tuple[str, str]]) -> None:
     (user,) = (rest for name, rest in instructions if name == "USER")
     assert all(int(part) > 0 for part in user.split(":"))
 
@@ -67,7 +67,7 @@ def test_the_command_of_the_deployment_is_understood(
     assert "kind: Configuration" in done.output
 
 
-def test_the_interpreter_is_one_that_the_package_takes(instructions: list[tuple[str, str]]) -> None:
+def test_image_has_a_supported_python_version(instructions: list[tuple[str, str]]) -> None:
     wanted = re.search(r'requires-python = ">=(\d+)\.(\d+)"', (ROOT / "pyproject.toml").read_text())
     assert wanted is not None
     stages = [
@@ -81,14 +81,14 @@ def test_the_interpreter_is_one_that_the_package_takes(instructions: list[tuple[
     assert min(versions) >= tuple(map(int, wanted.groups()))
 
 
-def test_it_says_what_it_is_and_which_version(instructions: list[tuple[str, str]]) -> None:
+def test_image_is_labelled_with_name_and_version(instructions: list[tuple[str, str]]) -> None:
     (rest,) = (rest for name, rest in instructions if name == "LABEL")
     labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', rest))
     assert set(labels) >= {"title", "description", "licenses"}
     assert labels["version"] == version("pykueue")
 
 
-def test_what_the_image_leaves_out_of_the_schemas_is_not_missed(
+def test_schemas_that_the_image_omits_are_not_needed(
     instructions: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     """The step that makes the image smaller, played on a copy: the same definitions are found."""
@@ -102,7 +102,7 @@ def test_what_the_image_leaves_out_of_the_schemas_is_not_missed(
     subprocess.run(["sh", "-euc", step.replace("/opt/pykueue", str(tmp_path))], check=True)
     program = (
         "from pykueue.cli.main import main\n"
-        "from pykueue.embedded.apiserver.definitions import definitions\n"
+        "from pykueue.embedded.apiserver.schema.definitions import definitions\n"
         "print(len(definitions()))\n"
         "main(['manifests'])\n"
     )
@@ -117,7 +117,7 @@ def test_what_the_image_leaves_out_of_the_schemas_is_not_missed(
     assert answers[0] == answers[1]
 
 
-def test_a_container_that_has_only_begun_ends_when_it_is_told_to() -> None:
+def test_container_that_is_still_starting_ends_on_sigterm() -> None:
     """The first process of a container has no default for SIGTERM: the program must have set what it does."""
     begun = (
         "import os, signal\n"

@@ -1,6 +1,6 @@
 """Real kubectl, a JobSet and its queue: apply, delete, patch quota to 0 and back, a hard quota beside it.
 
-Rows B1 to B6 of reference/cluster-workloads.md 5.7, with the commands as users type them.
+Rows B1 to B6 of docs/reference/cluster-workloads.md 5.7, with the commands as users type them.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def test_a_gang_from_apply_to_its_end(kubectl: Kubectl) -> None:
     assert "jobset completed successfully" in told
 
 
-def test_quota_to_nothing_and_back(kubectl: Kubectl) -> None:
+def test_job_waits_while_quota_is_0_and_starts_when_it_is_restored(kubectl: Kubectl) -> None:
     kubectl("delete", "jobset", "recommender-train", *N, "--ignore-not-found")
     kubectl("wait", "--for=delete", *PODS, "--timeout=60s")
     set_quota(kubectl, "0")
@@ -139,7 +139,7 @@ def test_quota_to_nothing_and_back(kubectl: Kubectl) -> None:
     kubectl("delete", "jobset", "recommender-train", *N)
 
 
-def test_a_hard_quota_beside_the_queue(kubectl: Kubectl) -> None:
+def test_resource_quota_beside_the_queue_limits_pods(kubectl: Kubectl) -> None:
     manifest = kubectl(
         "create",
         *N,
@@ -154,7 +154,7 @@ def test_a_hard_quota_beside_the_queue(kubectl: Kubectl) -> None:
     assert "gpu-quota" in kubectl("get", "resourcequota", *N)
 
 
-def test_what_may_not_change_is_refused_by_name(kubectl: Kubectl) -> None:
+def test_change_of_an_immutable_field_is_rejected_by_name(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=SET.replace("RUN_TIME", "1h"))
     error = kubectl.refused("apply", "-f", "-", stdin=SET.replace("RUN_TIME", "1h").replace("500m", "400m"))
     assert "spec.replicatedJobs: Invalid value" in error

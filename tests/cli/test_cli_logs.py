@@ -66,7 +66,7 @@ def test_errors_come_with_their_trace_from_the_level_that_was_chosen(
     assert (at["error"], "ValueError: broken" in at["stacktrace"]) == ("broken", True)
 
 
-def test_people_get_columns_and_one_line_per_message(capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_output_has_columns_and_one_line_per_message(capsys: pytest.CaptureFixture[str]) -> None:
     log = start(encoder="console")
     log.info("one\ntwo")
     (line,) = capsys.readouterr().err.splitlines()
@@ -97,7 +97,7 @@ def test_levels_have_names_and_numbers(text: str, level: int) -> None:
     assert parse_level(text) == level
 
 
-def test_a_level_that_is_none_is_refused() -> None:
+def test_unknown_log_level_is_rejected() -> None:
     with pytest.raises(click.BadParameter, match="accepted are debug, info"):
         start("loud")
     start(devel=True)

@@ -145,7 +145,7 @@ def test_a_manager_that_cannot_reach_its_cluster_says_so_and_goes_on_trying(
     assert found.stop() == 0
 
 
-def test_what_is_wrong_with_the_configuration_is_said_in_one_line_each(tmp_path: Path) -> None:
+def test_errors_of_the_configuration_are_printed_one_per_line(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIGURATION + "nonsense: 1\nfeatureGates: {NoSuchGate: true}\n")
     command = [sys.executable, "-m", "pykueue.cli.main", "manager", "--config", str(config)]

@@ -27,7 +27,8 @@ def manifests(*options: str) -> list[Object]:
 
 def refusal(*options: str) -> str:
     done = CliRunner().invoke(main, ["manifests", *options])
-    assert done.exit_code != 0
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
     return done.output
 
 
@@ -57,7 +58,7 @@ class TestWholeInstallation:
             assert {name for name, one in versions.items() if one["served"]} == {"v1beta1", "v1beta2"}
             assert [name for name, one in versions.items() if one["storage"]] == ["v1beta2"]
 
-    def test_what_is_named_is_there(self, shipped: list[Object]) -> None:
+    def test_objects_that_manifests_reference_exist(self, shipped: list[Object]) -> None:
         """References between objects lead somewhere."""
         there = {(obj["kind"], obj["metadata"]["name"]) for obj in shipped}
         services = set()
@@ -77,7 +78,7 @@ class TestWholeInstallation:
                 assert ("ConfigMap", volume["configMap"]["name"]) in there
         assert ("ServiceAccount", pod_of(shipped)["spec"]["serviceAccountName"]) in there
 
-    def test_services_lead_to_ports_of_the_pods(self, shipped: list[Object]) -> None:
+    def test_service_target_ports_are_ports_of_the_pods(self, shipped: list[Object]) -> None:
         template = pod_of(shipped)
         ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
         for obj in shipped:
@@ -85,7 +86,7 @@ class TestWholeInstallation:
                 assert obj["spec"]["selector"].items() <= template["metadata"]["labels"].items()
                 assert {port["targetPort"] for port in obj["spec"]["ports"]} <= ports
 
-    def test_pods_may_do_nothing_they_need_not(self, shipped: list[Object]) -> None:
+    def test_manager_pods_run_without_privileges(self, shipped: list[Object]) -> None:
         pod = pod_of(shipped)["spec"]
         (container,) = pod["containers"]
         assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -104,7 +105,8 @@ class TestWholeInstallation:
         assert len(configurations) == 2
         for configuration in configurations:
             for webhook in configuration["webhooks"]:
-                assert webhook["failurePolicy"] == "Fail"
+                passes = "-without-queue." in webhook["name"]
+                assert webhook["failurePolicy"] == ("Ignore" if passes else "Fail")
                 (rule,) = webhook["rules"]
                 if rule["apiGroups"] == ["kueue.x-k8s.io"]:
                     continue
@@ -114,15 +116,14 @@ class TestWholeInstallation:
 
     def test_the_manager_may_read_all_that_it_caches(self, shipped: list[Object]) -> None:
         from pykueue.clock import Clock
-        from pykueue.kube.client import Client
+        from pykueue.jobs.kinds import BUILT_IN
         from pykueue.manager.cluster import Cluster
-        from pykueue.manager.manager import registry
+        from pykueue.manager.connection import Connection
 
         configuration = parse(of_kind(shipped, "ConfigMap")["data"]["controller_manager_config.yaml"])
         cluster = Cluster(
-            Client(None, clock=Clock()),  # type: ignore[arg-type]
-            Clock(),
-            registry(configuration),
+            Connection(None, Clock()),  # type: ignore[arg-type]
+            BUILT_IN.enabled(configuration.integrations.frameworks),
             configuration,
         )
         rules = of_kind(shipped, "ClusterRole", "kueue-manager-role")["rules"]
@@ -147,7 +148,7 @@ class TestWholeInstallation:
 
 
 def _services(obj: Object) -> list[Object]:
-    """The Services that the API server is told to call."""
+    """The Services that the API server calls."""
     found = []
     if obj["kind"] == "APIService":
         found.append(obj["spec"]["service"])
@@ -166,7 +167,7 @@ def _hours(duration: str) -> int:
 
 
 class TestChoices:
-    def test_another_namespace(self) -> None:
+    def test_namespace_option_applies_to_all_objects(self) -> None:
         objects = manifests("--namespace", "queues")
         assert of_kind(objects, "Namespace")["metadata"]["name"] == "queues"
         text = of_kind(objects, "ConfigMap")["data"]["controller_manager_config.yaml"]
@@ -177,7 +178,7 @@ class TestChoices:
         # The manager that is not asked about its own writes is the one that is installed.
         account = "system:serviceaccount:queues:kueue-controller-manager"
         for webhook in of_kind(objects, "ValidatingWebhookConfiguration")["webhooks"]:
-            (condition,) = webhook["matchConditions"]
+            condition = webhook["matchConditions"][0]
             assert condition["expression"] == f'request.userInfo.username != "{account}"'
 
     def test_a_configuration_is_installed_as_it_was_written(self, tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ class TestChoices:
         )
         assert set(secret) == {"apiVersion", "kind", "metadata"}
 
-    def test_what_cert_manager_renews_is_trusted_before_the_pods_have_it(self) -> None:
+    def test_certificate_that_cert_manager_renews_is_trusted_before_pods_load_it(self) -> None:
         """The authority is not the certificate itself: a renewed one would be trusted before it is served."""
         objects = manifests("--cert-manager")
         serving = of_kind(objects, "Certificate", "kueue-serving-cert")["spec"]
@@ -293,9 +294,81 @@ class TestChoices:
         )
         assert "webhook.prot" in refusal("--config", str(file))
 
+    @pytest.mark.parametrize(
+        ("options", "wanted"),
+        [
+            (("--namespace", "Bad Name"), "--namespace: 'Bad Name' is not accepted: must consist of lower"),
+            (("--namespace", ""), "--namespace: '' is not accepted"),
+            (("--namespace", "a.b"), "--namespace: 'a.b' is not accepted"),
+            (("--namespace", "n" * 64), "must be no more than 63 characters"),
+            (("--image", ""), "--image: '' is not accepted: must be an image reference, for example"),
+            (("--image", "two words"), "--image: 'two words' is not accepted"),
+            (("--image", "UPPER:1"), "--image: 'UPPER:1' is not accepted"),
+            (("--image", "a" * 256), "must be an image reference"),
+            (("--image", "pykueue@sha256:12"), "must be an image reference"),
+            (("--replicas", "0"), "0 is not in the range"),
+            (("--replicas", str(2**31)), "is not in the range"),
+            (("--replicas", "two"), "'two' is not a valid integer"),
+            (("--config", "missing.yaml"), "missing.yaml"),
+        ],
+    )
+    def test_invalid_option_value_is_rejected(self, options: tuple[str, ...], wanted: str) -> None:
+        assert wanted in " ".join(refusal(*options).split())
+
+    @pytest.mark.parametrize(
+        "image",
+        ["pykueue", "pykueue:0.1", "r.example.com:5000/a/b_c:v1.2-3", "localhost/p@sha256:" + "0a" * 32],
+    )
+    def test_every_form_of_an_image_reference_is_accepted(self, image: str) -> None:
+        (container,) = pod_of(manifests("--image", image))["spec"]["containers"]
+        assert container["image"] == image
+
+    @pytest.mark.parametrize(
+        ("section", "wanted"),
+        [
+            ("namespace: Bad Name", 'namespace: "Bad Name" is not accepted: must consist of'),
+            (
+                "internalCertManagement: {webhookServiceName: 1st}",
+                'internalCertManagement.webhookServiceName: "1st" is not accepted',
+            ),
+            (
+                "internalCertManagement: {webhookSecretName: A}",
+                'internalCertManagement.webhookSecretName: "A" is not accepted',
+            ),
+            ("leaderElection: {resourceName: a_b}", 'leaderElection.resourceName: "a_b" is not accepted'),
+            (
+                "leaderElection: {resourceNamespace: a.b}",
+                'leaderElection.resourceNamespace: "a.b" is not accepted',
+            ),
+        ],
+    )
+    def test_invalid_name_in_the_configuration_is_rejected(
+        self, tmp_path: Path, section: str, wanted: str
+    ) -> None:
+        file = tmp_path / "config.yaml"
+        file.write_text(f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{section}\n")
+        assert wanted in " ".join(refusal("--config", str(file)).split())
+
+    def test_a_configuration_that_is_not_text(self, tmp_path: Path) -> None:
+        file = tmp_path / "config.yaml"
+        file.write_bytes(b"\xff\xfe")
+        assert "not UTF-8 text" in " ".join(refusal("--config", str(file)).split())
+
+
+def test_pod_viewer_lets_users_of_queues_read_pods_and_is_left_out_by_default() -> None:
+    name = "kueue-pod-viewer-role"
+    assert not [one for one in manifests() if one["metadata"]["name"] == name]
+    role = of_kind(manifests("--pod-viewer"), "ClusterRole", name)
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+    ]
+    for gathered in ("batch-user", "batch-admin"):
+        assert role["metadata"]["labels"][f"rbac.kueue.x-k8s.io/{gathered}"] == "true"
+
 
 @pytest.mark.kubectl
-def test_the_embedded_server_takes_all_of_it(
+def test_embedded_server_accepts_all_manifests(
     start_up: Callable[..., Up], kubectl_for: Callable[[Up], Kubectl]
 ) -> None:
     kubectl = kubectl_for(start_up("--only", "apiserver,kube", "--in-memory"))

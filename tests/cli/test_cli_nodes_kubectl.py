@@ -41,7 +41,7 @@ def appears(kubectl: Kubectl, *nodes: str) -> None:
 
 
 def declare(kubectl: Kubectl, folder: Path, text: str) -> None:
-    """As docs/nodes.md says to change pools while the cluster runs."""
+    """As docs/use/nodes.md says to change pools while the cluster runs."""
     file = folder / "nodes.yaml"
     file.write_text(text)
     made = kubectl(
@@ -198,7 +198,7 @@ def test_a_taint_evicts(kubectl: Kubectl) -> None:
     kubectl("taint", "node", "node-2", "fire:NoExecute-")
 
 
-def test_a_node_that_says_it_is_not_ready_shows_so_and_recovers(kubectl: Kubectl) -> None:
+def test_node_that_reports_not_ready_is_displayed_so_and_recovers(kubectl: Kubectl) -> None:
     kubectl("annotate", "node", "node-2", "sim.pykueue.io/fail=not-ready")
     kubectl("wait", "node/node-2", "--for=condition=Ready=false", "--timeout=30s")
     assert " NotReady " in kubectl("get", "node", "node-2")

@@ -110,7 +110,7 @@ def test_a_group_waits_for_its_last_pod_and_ends_as_one(kubectl: Kubectl) -> Non
     kubectl("wait", "--for=delete", "workload/gang", "--timeout=60s")
 
 
-def test_pods_and_what_serves_share_a_queue(kubectl: Kubectl) -> None:
+def test_pods_and_deployments_share_a_queue(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=SERVICE)
     kubectl("wait", "--for=jsonpath={.status.readyReplicas}=2", "deployment/web", "--timeout=60s")
     assert shown(kubectl, "web") == ["Running", "Running", "SchedulingGated"]
@@ -123,7 +123,7 @@ def test_pods_and_what_serves_share_a_queue(kubectl: Kubectl) -> None:
     kubectl("wait", "--for=delete", "pods", "-l", "app=web", "--timeout=60s")
 
 
-def test_half_a_group_is_refused(kubectl: Kubectl) -> None:
+def test_group_name_without_total_count_is_rejected(kubectl: Kubectl) -> None:
     half = manifest(MEMBER, "half", 1, 1).replace('kueue.x-k8s.io/pod-group-total-count: "3"', "")
     assert "both the name and the total count of a group are needed" in kubectl.refused(
         "create", "-f", "-", stdin=half

@@ -1,4 +1,4 @@
-"""`pykueue up` where it cannot work: what is in the way is named, and nobody else is disturbed."""
+"""`pykueue up` that cannot start names the cause and disturbs no other process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refused(*options: str) -> str:
     return line
 
 
-def test_a_folder_in_use_stays_with_its_owner(start_up: Callable[..., Up]) -> None:
+def test_data_directory_in_use_is_not_opened_by_a_second_process(start_up: Callable[..., Up]) -> None:
     owner = start_up("--only", "apiserver")
     kubeconfig = owner.kubeconfig.read_text()
     for options in ((), ("--in-memory",)):
@@ -37,7 +37,7 @@ def test_a_port_in_use_is_named(start_up: Callable[..., Up], tmp_path: Path) -> 
     assert line == f"Error: --port {port}: address already in use; choose another, or 0 for any that is free"
 
 
-def test_a_damaged_key_is_named_with_the_way_out(start_up: Callable[..., Up]) -> None:
+def test_damaged_key_is_reported_with_the_remedy(start_up: Callable[..., Up]) -> None:
     up = start_up("--only", "apiserver", "--in-memory")
     assert "its state is in memory only" in up.output[0]
     assert up.stop() == 0

@@ -1,4 +1,5 @@
-"""Commands that the scenarios type, with real kubectl (reference/cluster-workloads.md 5: W2-W4, W7c, B2)."""
+"""Commands that the scenarios type, with real kubectl (docs/reference/cluster-workloads.md 5: W2-W4, W7c,
+B2)."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def kubectl(up: Up, kubectl_for: Callable[[Up], Kubectl]) -> Kubectl:
 
 
 @pytest.mark.skipif(shutil.which("numfmt") is None, reason="numfmt is not installed")
-def test_w3_the_pages_pipe_adds_up_the_memory_of_the_workers(kubectl: Kubectl) -> None:
+def test_w3_shell_pipe_of_the_page_sums_the_memory_of_the_workers(kubectl: Kubectl) -> None:
     selector = "!node-role.kubernetes.io/master,!node-role.kubernetes.io/control-plane"
     path = '{range .items[*]}{.status.allocatable.memory}{"\\n"}{end}'
     listed = kubectl("get", "node", f"--selector={selector}", "-o", f"jsonpath={path}")

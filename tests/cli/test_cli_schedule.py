@@ -11,101 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
-
-from pykueue.cli.schedule import schedule
-
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: default}
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  preemption: {withinClusterQueue: LowerPriority}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - name: default
-      resources: [{name: cpu, nominalQuota: 4}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: team}
-spec: {clusterQueue: cq}
-"""
-
-
-def workload(name: str, cpu: int, priority: int = 0, **more: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {"name": name, "namespace": "team"},
-        "spec": {
-            "queueName": "lq",
-            "priority": priority,
-            "podSets": [
-                {
-                    "name": "main",
-                    "count": 1,
-                    "template": {
-                        "spec": {
-                            "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}],
-                            "restartPolicy": "Never",
-                        }
-                    },
-                }
-            ],
-            **more,
-        },
-    }
-
-
-def admitted(name: str, cpu: int, priority: int = 0) -> dict[str, Any]:
-    stamp = "2026-01-01T00:00:00Z"
-    return {
-        **workload(name, cpu, priority),
-        "status": {
-            "conditions": [
-                {"type": type, "status": "True", "reason": type, "message": "", "lastTransitionTime": stamp}
-                for type in ("QuotaReserved", "Admitted")
-            ],
-            "admission": {
-                "clusterQueue": "cq",
-                "podSetAssignments": [
-                    {
-                        "name": "main",
-                        "count": 1,
-                        "flavors": {"cpu": "default"},
-                        "resourceUsage": {"cpu": str(cpu)},
-                    }
-                ],
-            },
-        },
-    }
+from schedule_inputs import QUEUES, admitted, decide, run, workload
 
 
 @pytest.fixture
 def queues(tmp_path: Path) -> Path:
     (tmp_path / "queues.yaml").write_text(QUEUES)
     return tmp_path
-
-
-def run(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(schedule, [*arguments, "--now", "2026-01-02T00:00:00Z"], input=stdin)
-
-
-def decide(directory: Path, *objects: dict[str, Any], options: tuple[str, ...] = ()) -> dict[str, Any]:
-    (directory / "workloads.json").write_text(
-        json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    )
-    result = run("-f", str(directory), "-o", "json", *options)
-    assert result.exit_code == 0, result.output
-    report: dict[str, Any] = json.loads(result.stdout)
-    return report
 
 
 def test_one_cycle_is_one_head_of_each_queue(queues: Path) -> None:
@@ -220,7 +132,7 @@ def test_a_set_of_jobs_is_decided_on_as_a_whole(queues: Path) -> None:
     assert workloads["team/jobset-large"]["state"] == "Pending"
 
 
-def test_pods_groups_and_what_serves_are_decided_on(queues: Path) -> None:
+def test_schedule_decides_on_pods_groups_deployments_and_stateful_sets(queues: Path) -> None:
     queue = {"kueue.x-k8s.io/queue-name": "lq"}
     spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
 
@@ -236,7 +148,11 @@ def test_pods_groups_and_what_serves_are_decided_on(queues: Path) -> None:
             "apiVersion": "apps/v1",
             "kind": kind,
             "metadata": {"name": name, "namespace": "team", "labels": queue},
-            "spec": {"replicas": 2, "template": {"spec": spec}},
+            "spec": {
+                "replicas": 2,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+            },
         }
 
     objects = (
@@ -316,7 +232,9 @@ metadata: {name: web}
         (QUEUES + "---" + QUEUES, "is in"),
     ],
 )
-def test_wrong_input_is_told_by_place_and_field(tmp_path: Path, text: str, wanted: str) -> None:
+def test_invalid_input_is_reported_with_its_document_and_field(
+    tmp_path: Path, text: str, wanted: str
+) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     result = run("-f", str(tmp_path / "bad.yaml"))
     assert result.exit_code == 2
@@ -325,8 +243,8 @@ def test_wrong_input_is_told_by_place_and_field(tmp_path: Path, text: str, wante
 
 
 def test_names_that_a_server_would_make_are_made_the_same_each_time(queues: Path) -> None:
-    """The pods of docs/pods.md, as they are created there: one manifest, three times."""
-    page = (Path(__file__).parents[2] / "docs" / "pods.md").read_text()
+    """The pods of docs/use/pods.md, as they are created there: one manifest, three times."""
+    page = (Path(__file__).parents[2] / "docs" / "use" / "pods.md").read_text()
     example = page.split("```yaml\n")[1].split("```")[0]
     (queues / "pods.yaml").write_text("---\n".join([example] * 3))
     (queues / "lone.yaml").write_text(
@@ -376,7 +294,7 @@ def test_a_job_whose_workload_is_there_counts_once(queues: Path) -> None:
     assert list(report["workloads"]) == ["team/job-low-12345"]
 
 
-def test_what_serves_and_its_pods_count_once_whatever_of_it_is_there(queues: Path) -> None:
+def test_deployment_with_its_replica_sets_and_pods_counts_once(queues: Path) -> None:
     """A Deployment one of whose pods has no Workload yet, a StatefulSet and a group, as they run."""
     queue = {"kueue.x-k8s.io/queue-name": "lq"}
     spec = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
@@ -442,7 +360,7 @@ def test_what_serves_and_its_pods_count_once_whatever_of_it_is_there(queues: Pat
     assert set(without) == {"team/statefulset-db", "team/gang"} | pods
 
 
-def test_files_of_other_things_are_left_out_of_a_folder(queues: Path) -> None:
+def test_files_with_other_suffixes_in_a_directory_are_ignored(queues: Path) -> None:
     pools = queues / "nodes.yaml"
     pools.write_text("pools: []")
     result = run("-f", str(queues))
@@ -463,3 +381,23 @@ def test_the_package_runs_as_the_command(queues: Path) -> None:
     command = [sys.executable, "-m", "pykueue", "schedule", "-f", str(queues), "-o", "json"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     assert json.loads(done.stdout)["workloads"] == {}
+
+
+def test_story_of_a_workload_is_printed_in_place_of_the_table(queues: Path) -> None:
+    objects = admitted("low", 4), workload("high", 3, 10)
+    report = decide(queues, *objects, options=("--story", "team/low"))
+    texts = [entry["text"] for entry in report["stories"]["team/low"]["entries"]]
+    assert texts[0] == "created in LocalQueue lq (priority 0; pod set main: 1 pod)"
+    assert texts[1] == "quota reserved"
+    assert "preempted by team/high in /cq due to prioritization in the ClusterQueue" in texts
+    printed = run("-f", str(queues), "--story", "team/low").stdout
+    assert [line[33:] for line in printed.splitlines()] == texts
+    assert "cycle 1  preempted by team/high" in printed
+
+
+def test_story_of_an_unknown_workload_is_refused_with_the_near_names(queues: Path) -> None:
+    (queues / "w.json").write_text(json.dumps(workload("train", 1)))
+    result = run("-f", str(queues), "--story", "team/trian")
+    assert result.exit_code == 2
+    expected = "--story: workload team/trian is not among the objects; did you mean team/train?"
+    assert result.stderr.strip() == expected

@@ -1,7 +1,7 @@
 """The founding documents' examples, read from their pages and run for real: their manifests, their lines of
 shell, workers as processes of this machine that find each other by name.
 
-Rows W1 to W9 and B2 to B6 of reference/cluster-workloads.md 5.2 and 5.7.
+Rows W1 to W9 and B2 to B6 of docs/reference/cluster-workloads.md 5.2 and 5.7.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def _deadlock(
 
 
 def _assert_stuck(kubectl: Kubectl) -> None:
-    """Whoever leads a job asks for a worker that has no place, again and again."""
+    """The leader of a job requests a worker that does not fit, repeatedly."""
     leaders = kubectl(
         "get", "pods", "-o", "name", "-l", f"{INDEX}=0", "--field-selector=status.phase=Running"
     ).split()

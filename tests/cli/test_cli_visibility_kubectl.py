@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from conftest import EXAMPLE, Kubectl, Up
+
+from pykueue.cli.main import main
 
 pytestmark = pytest.mark.kubectl
 
@@ -14,13 +18,18 @@ BASE = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 
 
 @pytest.fixture(scope="module")
-def kubectl(start_up: Callable[..., Up], kubectl_for: Callable[[Up], Kubectl]) -> Kubectl:
-    found = kubectl_for(start_up("--in-memory"))
+def up(start_up: Callable[..., Up]) -> Up:
+    return start_up("--in-memory")
+
+
+@pytest.fixture(scope="module")
+def kubectl(up: Up, kubectl_for: Callable[[Up], Kubectl]) -> Kubectl:
+    found = kubectl_for(up)
     found("create", "-f", str(EXAMPLE / "queues.yaml"))
     return found
 
 
-def test_those_who_wait_can_be_read(kubectl: Kubectl) -> None:
+def test_pending_workloads_can_be_read_with_kubectl(kubectl: Kubectl) -> None:
     (queue,) = json.loads(kubectl("get", "localqueues", "-o", "json"))["items"]
     name = queue["spec"]["clusterQueue"]
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1000000"}}}
@@ -47,11 +56,21 @@ def test_the_names_of_queues_still_mean_the_queues(kubectl: Kubectl) -> None:
     assert "True" in listed
 
 
-def test_only_those_who_may_can_look(kubectl: Kubectl) -> None:
+def test_dump_of_a_running_cluster_is_read_by_schedule(up: Up, kubectl: Kubectl, tmp_path: Path) -> None:
+    dumped = CliRunner().invoke(main, ["dump", "--kubeconfig", str(up.kubeconfig)])
+    assert (dumped.exit_code, dumped.stderr) == (0, "")
+    assert json.loads(dumped.stdout)["items"][-1]["kind"] == "EngineState"
+    (tmp_path / "dump.json").write_text(dumped.stdout)
+    decided = CliRunner().invoke(main, ["schedule", "-f", str(tmp_path / "dump.json"), "-o", "json"])
+    assert (decided.exit_code, decided.stderr) == (0, "")
+
+
+def test_reading_pending_workloads_requires_permission(kubectl: Kubectl) -> None:
     path = f"{BASE}/clusterqueues/none/pendingworkloads"
-    code, _, error = kubectl.run("get", "--raw", path, "--as=nobody")
-    assert code == 1
-    assert "Forbidden" in error
+    for each in (path, f"{BASE}/enginestates/engine"):
+        code, _, error = kubectl.run("get", "--raw", each, "--as=guest")
+        assert code == 1
+        assert "Forbidden" in error
     code, _, error = kubectl.run("get", "--raw", path)
     assert code == 1
     assert "NotFound" in error

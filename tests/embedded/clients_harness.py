@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 import os
 import re
 import select
 import shutil
+import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +133,43 @@ class Kubectl:
                 process.communicate()
 
 
+class RawClient:
+    """Raw HTTP over TLS: says anything, and checks that what comes back is an answer."""
+
+    def __init__(self, server: RunningServer) -> None:
+        host, _, port = server.url.removeprefix("https://").rpartition(":")
+        self.address = (host, int(port))
+        self.token = server.token
+        self.context = ssl.create_default_context(cafile=str(server.ca_file))
+
+    def connect(self) -> ssl.SSLSocket:
+        raw = socket.create_connection(self.address, timeout=PATIENCE)
+        return self.context.wrap_socket(raw, server_hostname=self.address[0])
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection(*self.address, context=self.context, timeout=PATIENCE)
+        try:
+            given = {key.replace("_", "-"): value for key, value in headers.items()}
+            connection.request(method, path, body, {"Authorization": f"Bearer {self.token}", **given})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def refused(self, method: str, path: str, body: bytes | None = None, **headers: str) -> dict[str, Any]:
+        """The Status of a request that must fail, and fail politely."""
+        code, answer = self.ask(method, path, body, **headers)
+        status: dict[str, Any] = json.loads(answer)
+        assert (status["kind"], status["status"]) == ("Status", "Failure"), status
+        assert code == status["code"]
+        assert code < 500, status
+        assert "Traceback" not in status["message"]
+        return status
+
+    def alive(self) -> bool:
+        return self.ask("GET", "/readyz") == (200, b"ok")
+
+
 def line_of(process: subprocess.Popen[str]) -> str:
     """The next line a command prints."""
     assert process.stdout is not None
@@ -170,7 +211,7 @@ def deployment(name: str, replicas: int = 1) -> Object:
     }
 
 
-#: A kind that nobody here knows: a status, a scale, columns, defaults, a rule, fields to select by.
+#: An unknown kind with status, scale, columns, defaults, a rule and selectable fields.
 WIDGETS: Object = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from pykueue.api.resources import EVENTS, JOBS, PODS, Resource
 from pykueue.api.times import format_time
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers import Controllers
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import EVENTS, JOBS, PODS, Resource
 from pykueue.kube.transport import MERGE_PATCH
 
 Object = dict[str, Any]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from pykueue.api.resources import EVENTS, JOB_SETS, JOBS, PODS, Resource
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
 from pykueue.embedded.nodes.pool import NodePool
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import EVENTS, JOB_SETS, JOBS, PODS, Resource
 
 Object = dict[str, Any]
 
@@ -142,7 +142,7 @@ def replicated(
     annotations: dict[str, str] | None = None,
     **job: Any,
 ) -> Object:
-    """A replicated job whose pods do as they are told; `pod` is more of the pod's spec."""
+    """A replicated job whose pods are simulated as given; `pod` is added to the pod's spec."""
     simulation = {"sim.pykueue.io/run-time": run_time, "sim.pykueue.io/exit-code": exit_code}
     if ready_delay is not None:
         simulation["sim.pykueue.io/ready-delay"] = ready_delay

@@ -4,6 +4,7 @@ import asyncio
 import random
 from contextlib import asynccontextmanager
 
+from pykueue.api.resources import EVENTS, PODS, PRIORITY_CLASSES
 from pykueue.api.times import parse_time
 from pykueue.clock import run_virtual
 from pykueue.embedded.apiserver.server import Server
@@ -15,7 +16,6 @@ from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import EVENTS, PODS, PRIORITY_CLASSES
 
 SIM = "sim.pykueue.io/"
 EPOCH = parse_time("2026-01-01T00:00:00Z")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from pykueue.api.resources import EVENTS, PODS
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.nodes.pool import ensure_nodes, parse_pools
@@ -18,7 +19,6 @@ from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import EVENTS, PODS
 
 POOL = "pools: [{name: n, runtime: process, allocatable: {cpu: 8, memory: 8Gi, pods: 110}}]"
 #: A bound on how long a step may take before the test gives up; nothing is asserted about it.
@@ -89,7 +89,7 @@ class Stage:
         return await self.until(name, lambda pod: pod and condition(pod, "Ready") == "True")
 
     async def eventually(self, true):
-        """Wait for something of this machine that nobody tells of."""
+        """Poll for a state of this machine that sends no events."""
         async with asyncio.timeout(PATIENCE):
             while not true():
                 await self.clock.sleep(0.01)

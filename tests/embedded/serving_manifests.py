@@ -6,7 +6,7 @@ from typing import Any
 
 from jobset_world import World
 
-from pykueue.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS, Resource
+from pykueue.api.resources import DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS, Resource
 
 Object = dict[str, Any]
 

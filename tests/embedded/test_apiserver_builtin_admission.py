@@ -8,9 +8,9 @@ import pytest
 from apiserver_harness import CONFIG_MAPS, PODS, Api, config_map, pod, with_server
 from jobcontroller_cluster import Cluster, story
 
+from pykueue.api.resources import PODS as POD_RESOURCE
+from pykueue.api.resources import RESOURCE_QUOTAS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import PODS as POD_RESOURCE
-from pykueue.kube.resources import RESOURCE_QUOTAS
 
 Object = dict[str, Any]
 

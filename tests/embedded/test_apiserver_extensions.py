@@ -18,7 +18,7 @@ from apiserver_harness import CRDS, widget_definition
 from clients_harness import Kubectl
 
 from pykueue.clock import VIRTUAL_EPOCH
-from pykueue.embedded.apiserver.certificates import Authority
+from pykueue.embedded.apiserver.auth.certificates import Authority
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import JSON, MERGE_PATCH, Request
 from pykueue.testing import RunningServer, running_server
@@ -181,7 +181,7 @@ def test_a_slow_converter_holds_up_only_those_who_need_it(
         following = [asyncio.create_task(follow())]
         await transport.call(Request("POST", V1, {}, widget("v1", "a", size=1, labels={"team": "a"})))
         reading = asyncio.create_task(transport.call(Request("GET", f"{V2}/a")))
-        # The converter answers nobody yet; everything else goes on.
+        # The converter does not answer yet; everything else works.
         await transport.call(Request("POST", V1, {}, widget("v1", "b", size=2)))
         assert (await transport.call(Request("GET", f"{V1}/b")))["spec"] == {"size": 2}
         assert not seen
@@ -275,8 +275,8 @@ def test_an_aggregated_server_answers_for_its_group(
         assert "system:masters" in headers.get_all("X-Remote-Group")
         assert headers["Authorization"] is None
         assert "clouds" in kubectl("api-resources", "--api-group=weather.example.com", "-o", "name")
-        refused = kubectl.refused("get", "clouds", "--as=nobody")
-        assert 'User "nobody" cannot list resource "clouds" in API group "weather.example.com"' in refused
+        refused = kubectl.refused("get", "clouds", "--as=guest")
+        assert 'User "guest" cannot list resource "clouds" in API group "weather.example.com"' in refused
     kubectl("delete", "apiservice", "v1.weather.example.com")
     assert "weather" not in kubectl("api-versions")
 

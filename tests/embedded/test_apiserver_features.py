@@ -10,7 +10,7 @@ from apiserver_harness import CONFIG_MAPS, PODS, Api, config_map, pod, with_serv
 from prometheus_client.parser import text_string_to_metric_families
 from test_apiserver_http import Web, over_tls
 
-from pykueue.embedded.apiserver.health import Health
+from pykueue.embedded.apiserver.http.health import Health
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.sqlite import SqliteStore
 
@@ -243,7 +243,7 @@ def test_who_creates_an_object_by_name_owns_its_fields_from_the_start() -> None:
         assert "f:selector" not in owned
         assert set(owned["f:template"]) == {"f:spec"}
         assert owned["f:template"]["f:spec"]["f:containers"]['k:{"name":"main"}']["f:image"] == {}
-        # Controllers create many and say nothing: these are not tracked before somebody applies.
+        # Controllers create objects without a field manager: ownership is recorded from the first apply on.
         assert "managedFields" not in (await api.create(CONFIG_MAPS, config_map("d")))["metadata"]
 
     with_server(story)

@@ -4,141 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import random
-import ssl
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from apiserver_harness import CONFIG_MAPS, PODS, config_map, pod
+from front_harness import Stage, listening
 
-from pykueue.clock import Clock
-from pykueue.embedded.apiserver import delivering
-from pykueue.embedded.apiserver.certificates import Authority
-from pykueue.embedded.apiserver.connection import HEAD_LIMIT, Connection
-from pykueue.embedded.apiserver.listening import Address
-from pykueue.embedded.apiserver.negotiation import BODY_LIMIT
-from pykueue.embedded.apiserver.server import Server
-
-
-class Answer:
-    """A parsed answer."""
-
-    def __init__(self, code: int, headers: dict[str, str], body: bytes) -> None:
-        self.code, self.headers, self.body = code, headers, body
-
-    @property
-    def message(self) -> str:
-        status = orjson.loads(self.body)
-        assert (status["kind"], status["code"]) == ("Status", self.code)
-        return str(status["message"])
-
-
-class Peer:
-    """A client that says exactly what it is told to."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
-        self.reader, self.writer, self._token = reader, writer, token
-
-    def head(self, method: str, path: str, *fields: str) -> bytes:
-        lines = (f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {self._token}", *fields)
-        return "\r\n".join((*lines, "", "")).encode()
-
-    def request(self, method: str, path: str, body: Any = None, *fields: str) -> bytes:
-        if body is None:
-            return self.head(method, path, *fields)
-        data = body if isinstance(body, bytes) else orjson.dumps(body)
-        return self.head(method, path, f"Content-Length: {len(data)}", *fields) + data
-
-    def say(self, data: bytes) -> None:
-        self.writer.write(data)
-
-    async def heard(self, bodiless: bool = False) -> Answer:
-        """The next answer."""
-        async with asyncio.timeout(20):
-            head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
-            first, *lines = head.strip().split("\r\n")
-            headers = {key.lower(): value for key, _, value in (line.partition(": ") for line in lines)}
-            body = b""
-            if "chunked" in headers.get("transfer-encoding", ""):
-                parts = []
-                while part := await self.chunk():
-                    parts.append(part)
-                body = b"".join(parts)
-            elif not bodiless and "content-length" in headers:
-                body = await self.reader.readexactly(int(headers["content-length"]))
-            return Answer(int(first.split()[1]), headers, body)
-
-    async def chunk(self) -> bytes:
-        """The next part of a stream, empty at its end."""
-        async with asyncio.timeout(20):
-            size = int(await self.reader.readline(), 16)
-            data = await self.reader.readexactly(size + 2)
-            return data[:-2]
-
-    async def ask(self, method: str, path: str, body: Any = None, *fields: str) -> Answer:
-        self.say(self.request(method, path, body, *fields))
-        return await self.heard(method == "HEAD")
-
-    async def closed(self) -> bool:
-        """Whether the server ends the connection."""
-        async with asyncio.timeout(20):
-            try:
-                return await self.reader.read(1) == b""
-            except ConnectionError:
-                return True
-
-
-class Stage:
-    """A listening server, and peers for it."""
-
-    def __init__(self, server: Server, address: Address) -> None:
-        self.server, self.address = server, address
-        self.context = ssl.create_default_context(cadata=address.ca.decode())
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def peer(self) -> Peer:
-        reader, writer = await asyncio.open_connection(
-            self.address.host, self.address.port, ssl=self.context, limit=1 << 20
-        )
-        self._writers.append(writer)
-        return Peer(reader, writer, self.address.token)
-
-    @property
-    def connections(self) -> set[Connection]:
-        """The server's side of the open connections."""
-        front = self.server._listeners[0]._front
-        assert front is not None
-        return front._connections
-
-    async def later(self, seconds: float) -> None:
-        """Let the server see its connections as if time had passed."""
-        now = asyncio.get_running_loop().time()
-        for connection in list(self.connections):
-            connection.check(now + seconds)
-
-    def close(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-
-
-def listening(tmp_path: Path, story: Callable[[Stage], Awaitable[None]]) -> None:
-    """Tell a story against a listening server."""
-
-    async def main() -> None:
-        server = Server(None, Clock(), random.Random(1))
-        await server.start()
-        address = await server.serve(directory=tmp_path / "data")
-        stage = Stage(server, address)
-        try:
-            await story(stage)
-        finally:
-            stage.close()
-            await server.stop()
-
-    asyncio.run(main())
+from pykueue.embedded.apiserver.auth.certificates import Authority
+from pykueue.embedded.apiserver.http.connection import HEAD_LIMIT
+from pykueue.embedded.apiserver.http.negotiation import BODY_LIMIT
+from pykueue.embedded.apiserver.watch import delivery as delivering
 
 
 def test_requests_sent_before_the_answer_are_answered_in_order(tmp_path: Path) -> None:
@@ -230,7 +107,7 @@ def test_a_body_that_is_too_large_is_refused_while_it_comes(tmp_path: Path, decl
         (b"POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 401),
         (b"POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 400_000 + b"\r\n", 431),
         (b"GET /" + b"a" * (20 * HEAD_LIMIT) + b" HTTP/1.1\r\n\r\n", 431),
@@ -252,7 +129,7 @@ def test_what_is_no_http_is_answered_and_cut_off(tmp_path: Path, data: bytes, co
     listening(tmp_path, story)
 
 
-def test_slow_clients_are_let_go(tmp_path: Path) -> None:
+def test_slow_clients_are_disconnected(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         idle, head, body, done = [await stage.peer() for _ in range(4)]
         head.say(b"GET /api HTTP/1.1\r\nHo")
@@ -271,7 +148,7 @@ def test_slow_clients_are_let_go(tmp_path: Path) -> None:
     listening(tmp_path, story)
 
 
-def test_a_client_that_leaves_in_the_middle_harms_nobody(tmp_path: Path) -> None:
+def test_client_that_disconnects_during_a_request_affects_no_other_client(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         for data in (
             b"GET",
@@ -316,7 +193,7 @@ def test_what_is_not_upgraded(tmp_path: Path) -> None:
                 "websocket",
                 f"{PODS}/p/exec?command=ls",
                 400,
-                "that speaks v5.channel.k8s.io or v4.channel.k8s.io",
+                "one of the subprotocols v5.channel.k8s.io, v4.channel.k8s.io",
             ),
             ("websocket", f"{PODS}/p/exec", 400, "at least 1 command"),
             ("websocket", f"{PODS}/p/exec?command=ls&container=d", 400, "container d is not valid for pod p"),
@@ -447,7 +324,7 @@ def test_a_log_that_breaks_off_breaks_off_the_answer(tmp_path: Path) -> None:
 
         async def lines(_pod: Any, _container: str, _query: Any) -> Any:
             yield b"one\n"
-            raise ConnectionError("whoever ran it is gone")
+            raise ConnectionError("the process that ran it is gone")
 
         stage.server.log_source = lines
         peer.say(peer.request("GET", f"{PODS}/p/log"))

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from apiserver_harness import CRDS, Api, widget_definition, with_server
 
-from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
 

@@ -20,8 +20,8 @@ from aiohttp import web
 from apiserver_harness import CONFIG_MAPS, CRDS, PODS, WIDGETS, config_map, pod, widget, widget_definition
 
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.certificates import Authority
-from pykueue.embedded.apiserver.listening import Address
+from pykueue.embedded.apiserver.auth.certificates import Authority
+from pykueue.embedded.apiserver.http.listening import Address
 from pykueue.embedded.apiserver.server import Server
 from pykueue.kube.transport import Request
 
@@ -313,7 +313,7 @@ def test_watches_stream_frames(tmp_path: Path) -> None:
             client.session.get(f"{url}&resourceVersion=x", headers=headers) as wrong,
             client.session.get(f"{url}&timeoutSeconds=1", headers=headers) as short,
         ):
-            assert wrong.status == 500
+            assert wrong.status == 400
             assert [one["type"] for one in await _frames(late, 1)] == ["ADDED"]
             for number in range(5):
                 await client.ask("POST", CONFIG_MAPS, config_map(f"b{number}"))
@@ -430,7 +430,7 @@ def test_custom_kinds_are_printed_by_their_columns(tmp_path: Path) -> None:
     over_tls(tmp_path, story)
 
 
-def test_logs_come_from_whoever_runs_the_pod(tmp_path: Path) -> None:
+def test_logs_come_from_the_runtime_of_the_pod(tmp_path: Path) -> None:
     async def story(client: Web) -> None:
         await client.ask("POST", PODS, pod("p"))
         code, _, body = await client.ask("GET", f"{PODS}/p/log")

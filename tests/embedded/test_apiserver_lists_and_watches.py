@@ -174,7 +174,7 @@ def test_a_watch_resumes_where_it_was() -> None:
     with_server(story)
 
 
-def test_a_watch_of_a_forgotten_version_is_told_to_start_again() -> None:
+def test_watch_from_an_expired_version_gets_410() -> None:
     async def story(api: Api) -> None:
         made = await api.create(CONFIG_MAPS, config_map("a"))
         for number in range(20):

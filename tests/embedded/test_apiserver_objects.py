@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import uuid
 from typing import Any
 
 import pytest
 from apiserver_harness import CONFIG_MAPS, PODS, Api, config_map, pod, with_server
 
+from pykueue.embedded.apiserver.objects.metadata import ObjectUids
 from pykueue.kube.transport import JSON_PATCH, STRATEGIC_PATCH
 
 
@@ -310,7 +313,7 @@ def test_eviction_respects_a_budget() -> None:
         await api.create(budgets, budget)
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
         error = await api.refused(api.create(f"{PODS}/p/eviction", eviction))
-        # Nobody has looked at the budget yet.
+        # The budget has not been computed yet.
         assert (error.code, error.retry_after) == (429, 10)
         status = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 2, "expectedPods": 2}
         await api.patch(f"{budgets}/b/status", {"status": {**status, "observedGeneration": 1}})
@@ -417,3 +420,11 @@ def test_the_same_seed_makes_the_same_cluster() -> None:
     with_server(story)
     with_server(story, seed=2)
     assert told[0] == told[1] != told[2]
+
+
+def test_uids_sort_by_the_order_of_creation_within_a_second() -> None:
+    uids = ObjectUids(random.Random(1))
+    times = [*[1_800_000_000.25] * 5000, 1_800_000_000.9, 1_700_000_000]
+    found = [uids.next(time) for time in times]
+    assert found == sorted(set(found))
+    assert {(uuid.UUID(one).version, uuid.UUID(one).variant) for one in found} == {(7, uuid.RFC_4122)}

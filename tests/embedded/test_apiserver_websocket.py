@@ -1,4 +1,4 @@
-"""Commands in containers, spoken of over a WebSocket by a client that says exactly what it is told to."""
+"""Commands in containers over a WebSocket, with a client that sends exactly the given frames."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_apiserver_front import PODS, Peer, Stage, listening
+from apiserver_harness import PODS
+from front_harness import Peer, Stage, listening
 
-from pykueue.embedded.apiserver.entering import OUTPUT, Wanted
+from pykueue.embedded.apiserver.http.exec import OUTPUT, Wanted
 from pykueue.kube.errors import ApiError
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -23,7 +24,7 @@ BINARY, CLOSE, PING, PONG = 2, 8, 9, 10
 
 
 class Echo:
-    """A command that says again what it is told."""
+    """A command that echoes its input."""
 
     def __init__(self) -> None:
         self.said: asyncio.Queue[bytes] = asyncio.Queue()
@@ -128,16 +129,19 @@ def test_channels_to_the_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "code"),
     [
-        (frame(CLOSE, b""), 1000),
+        (frame(CLOSE, struct.pack(">H", 1000)), 1000),
         (frame(BINARY, b"\0x", masked=False), 1002),
         (b"\xf2\x80\0\0\0\0", 1002),
         (b"\x82\xff" + struct.pack(">Q", 2**40), 1009),
     ],
 )
-def test_ends_that_are_the_clients(tmp_path: Path, said: bytes, code: int) -> None:
+def test_close_frame_or_protocol_error_of_the_client_is_answered_with_its_code(
+    tmp_path: Path, said: bytes, code: int
+) -> None:
     async def story(peer: Peer, _session: Echo) -> None:
         peer.say(said)
-        assert await heard(peer) == (CLOSE, struct.pack(">H", code))
+        kind, status = await heard(peer)
+        assert (kind, status[:2]) == (CLOSE, struct.pack(">H", code))
 
     conversing(tmp_path, story)
 
@@ -172,7 +176,7 @@ def test_more_input_than_is_taken_waits_with_the_client(tmp_path: Path) -> None:
     conversing(tmp_path, story)
 
 
-def test_a_command_that_cannot_be_started_is_told_of(tmp_path: Path) -> None:
+def test_command_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     async def begin(stage: Stage) -> None:
         spec = {"containers": [{"name": "c", "image": "i"}]}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}

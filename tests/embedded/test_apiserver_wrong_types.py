@@ -13,7 +13,7 @@ from typing import Any
 from apiserver_harness import CRDS, Api, with_server
 
 from pykueue.api.crds import crds
-from pykueue.embedded.apiserver.registry import Endpoint
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.kube.transport import Request
 

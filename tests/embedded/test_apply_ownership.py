@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.apply import apply, track_update
-from pykueue.embedded.apiserver.schema import builtin_schema, custom_schema
-from pykueue.embedded.apiserver.values import same
+from pykueue.embedded.apiserver.apply.server_side import apply, track_update
+from pykueue.embedded.apiserver.crd.structural import builtin_schema, custom_schema
+from pykueue.embedded.apiserver.objects.values import same
 from pykueue.kube.errors import ApiError
 
 OPENAPI: dict[str, Any] = {
@@ -470,7 +470,7 @@ def test_what_was_applied_last_is_there_and_nothing_is_left_behind(
     assert server.live == thing()
 
 
-def test_nobody_owns_an_empty_list_of_elements_with_keys() -> None:
+def test_empty_list_of_keyed_elements_has_no_owner() -> None:
     server = Server()
     server.apply("a", thing({"cohort": "a", "ports": [{"port": 1}], "tags": ["x"]}))
     server.apply("a", thing({"cohort": "a", "ports": [], "tags": []}))

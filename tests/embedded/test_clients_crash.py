@@ -84,7 +84,7 @@ class Ledger:
             allowed = [state, self.asked[name]] if name in self.asked else [state]
             assert found.get(name) in allowed, f"{name}: acknowledged {allowed[0]}, found {found.get(name)}"
         unknown = found.keys() - self.acknowledged.keys() - self.asked.keys()
-        assert not unknown, f"nobody has made {unknown}"
+        assert not unknown, f"{unknown} were never created"
         self.acknowledged = {name: found.get(name) for name in self.acknowledged.keys() | found.keys()}
         self.asked.clear()
         self.highest_at_start = self.highest
@@ -162,7 +162,7 @@ async def contents(transport: Transport) -> tuple[dict[str, State], int]:
 async def until_killed(
     server: Server, transport: Transport, ledger: Ledger, mirror: Mirror, rng: random.Random
 ) -> None:
-    """Write and watch until the server is killed, at a moment nobody chose."""
+    """Write and watch until the server is killed, at a random time."""
     names = [[f"{writer}-{number}" for number in range(NAMES_EACH)] for writer in range(WRITERS)]
     work = [write(transport, ledger, random.Random(rng.random()), mine) for mine in names]
     tasks = [asyncio.ensure_future(one) for one in [*work, mirror.follow(transport)]]
@@ -194,7 +194,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
         found, version = await contents(transport)
         assert version >= ledger.highest
         ledger.settle(found)
-        # The history ended with the process: whoever is behind is told to list again.
+        # The history ended with the process: watches that are behind get 410 and list again.
         first = Request("GET", CONFIG_MAPS, {"watch": "true", "resourceVersion": "1"})
         with pytest.raises(ApiError) as gone:
             await anext(transport.watch(first))

@@ -6,13 +6,12 @@ import contextlib
 import http.client
 import json
 import socket
-import ssl
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clients_harness import WIDGETS, config_map, deployment, pod, widget
+from clients_harness import PATIENCE, WIDGETS, RawClient, config_map, deployment, pod, widget
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,49 +20,9 @@ from pykueue.kube.transport import Request
 from pykueue.testing import RunningServer, running_server
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
-#: Seconds a client waits before it says that the server hangs.
-PATIENCE = 60
-
 SETTINGS = settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-class Client:
-    """Raw HTTP over TLS: says anything, and checks that what comes back is an answer."""
-
-    def __init__(self, server: RunningServer) -> None:
-        host, _, port = server.url.removeprefix("https://").rpartition(":")
-        self.address = (host, int(port))
-        self.token = server.token
-        self.context = ssl.create_default_context(cafile=str(server.ca_file))
-
-    def connect(self) -> ssl.SSLSocket:
-        raw = socket.create_connection(self.address, timeout=PATIENCE)
-        return self.context.wrap_socket(raw, server_hostname=self.address[0])
-
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection(*self.address, context=self.context, timeout=PATIENCE)
-        try:
-            given = {key.replace("_", "-"): value for key, value in headers.items()}
-            connection.request(method, path, body, {"Authorization": f"Bearer {self.token}", **given})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        finally:
-            connection.close()
-
-    def refused(self, method: str, path: str, body: bytes | None = None, **headers: str) -> dict[str, Any]:
-        """The Status of a request that must fail, and fail politely."""
-        code, answer = self.ask(method, path, body, **headers)
-        status: dict[str, Any] = json.loads(answer)
-        assert (status["kind"], status["status"]) == ("Status", "Failure"), status
-        assert code == status["code"]
-        assert code < 500, status
-        assert "Traceback" not in status["message"]
-        return status
-
-    def alive(self) -> bool:
-        return self.ask("GET", "/readyz") == (200, b"ok")
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +33,12 @@ def server() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def client(server: RunningServer) -> Client:
-    return Client(server)
+def client(server: RunningServer) -> RawClient:
+    return RawClient(server)
 
 
 @pytest.fixture(autouse=True)
-def _the_server_goes_on(client: Client, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+def _the_server_goes_on(client: RawClient, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     assert client.alive()
     faults = [record for record in caplog.records if record.exc_info]
@@ -126,12 +85,12 @@ class TestBodies:
     @pytest.mark.parametrize(
         "media", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf", ""]
     )
-    def test_that_are_not_objects(self, client: Client, body: bytes, media: str) -> None:
+    def test_that_are_not_objects(self, client: RawClient, body: bytes, media: str) -> None:
         client.refused("POST", CONFIG_MAPS, body, Content_Type=media)
 
     @pytest.mark.parametrize("depth", [200, 5_000, 200_000])
     @pytest.mark.parametrize("kind", ["configmaps", "widgets"])
-    def test_that_are_nested_too_deeply(self, client: Client, depth: int, kind: str) -> None:
+    def test_that_are_nested_too_deeply(self, client: RawClient, depth: int, kind: str) -> None:
         path = CONFIG_MAPS if kind == "configmaps" else "/apis/example.com/v1/namespaces/default/widgets"
         for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
             nested = opening * depth + b"1" + closing * depth
@@ -139,12 +98,12 @@ class TestBodies:
             client.refused("POST", path, body, Content_Type="application/json")
             client.refused("POST", path, nested, Content_Type="application/yaml")
 
-    def test_yaml_that_grows(self, client: Client) -> None:
+    def test_yaml_that_grows(self, client: RawClient) -> None:
         levels = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))
         bomb = f"a0: &a0 [x]\n{levels}\nmetadata: {{name: bomb}}\n".encode()
         client.refused("POST", CONFIG_MAPS, bomb, Content_Type="application/yaml")
 
-    def test_that_are_too_large(self, client: Client) -> None:
+    def test_that_are_too_large(self, client: RawClient) -> None:
         for size in (1_200_000, 3_200_000):
             body = json.dumps(config_map("large", text="x" * size)).encode()
             code, _ = client.ask("POST", CONFIG_MAPS, body, Content_Type="application/json")
@@ -160,14 +119,14 @@ class TestBodies:
     @pytest.mark.parametrize(
         "media", ["text/html", "multipart/form-data", "application/xml", "a/b/c;;", "\x01"]
     )
-    def test_of_unknown_media(self, client: Client, media: str) -> None:
+    def test_of_unknown_media(self, client: RawClient, media: str) -> None:
         # What is no header at all is refused before it is a request.
         with contextlib.suppress(ConnectionError, http.client.HTTPException, ValueError):
             client.refused("POST", CONFIG_MAPS, b"<a/>", Content_Type=media)
 
     @SETTINGS
     @given(body=st.binary(max_size=300))
-    def test_of_any_bytes(self, client: Client, body: bytes) -> None:
+    def test_of_any_bytes(self, client: RawClient, body: bytes) -> None:
         for media in ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf"):
             client.refused("POST", CONFIG_MAPS, body, Content_Type=media)
 
@@ -199,7 +158,7 @@ class TestRequests:
             CONFIG_MAPS + "?watch=1&sendInitialEvents=true",
         ],
     )
-    def test_paths_and_queries(self, client: Client, path: str) -> None:
+    def test_paths_and_queries(self, client: RawClient, path: str) -> None:
         code, answer = client.ask("GET", path)
         # As on any API server: versions to come are waited for in vain, and no version is a fault.
         known = (b"Too large resource version", b"strconv.ParseUint")
@@ -207,13 +166,13 @@ class TestRequests:
         assert b"Traceback" not in answer
 
     @pytest.mark.parametrize("method", ["TRACE", "CONNECT", "OPTIONS", "HEAD", "FROB"])
-    def test_methods(self, client: Client, method: str) -> None:
+    def test_methods(self, client: RawClient, method: str) -> None:
         assert client.ask(method, CONFIG_MAPS)[0] in (200, 400, 404, 405, 501)
 
     @pytest.mark.parametrize(
         "token", ["", "Bearer", "Bearer a.b.c", "Bearer ....", "Basic xyz", "Bearer e30.e30.AAAA", "Bearer é"]
     )
-    def test_credentials(self, client: Client, token: str) -> None:
+    def test_credentials(self, client: RawClient, token: str) -> None:
         code, answer = client.ask("GET", CONFIG_MAPS, Authorization=token)
         assert code == 401, answer
 
@@ -241,7 +200,7 @@ class TestRequests:
             ("application/apply-patch+yaml", b'{"apiVersion":"v1","kind":"ConfigMap","data":{"a":[1]}}'),
         ],
     )
-    def test_patches(self, client: Client, media: str, patch: bytes) -> None:
+    def test_patches(self, client: RawClient, media: str, patch: bytes) -> None:
         name = f"{CONFIG_MAPS}/patched"
         client.ask("POST", CONFIG_MAPS, json.dumps(config_map("patched", a="b")).encode())
         code, answer = client.ask("PATCH", f"{name}?fieldManager=me", patch, Content_Type=media)
@@ -249,7 +208,7 @@ class TestRequests:
 
 
 class TestConnections:
-    def test_rubbish_instead_of_http(self, client: Client) -> None:
+    def test_rubbish_instead_of_http(self, client: RawClient) -> None:
         for rubbish in (b"\x00" * 5000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"A" * 100_000):
             connection = client.connect()
             try:
@@ -262,12 +221,12 @@ class TestConnections:
             finally:
                 connection.close()
 
-    def test_no_tls(self, client: Client) -> None:
+    def test_no_tls(self, client: RawClient) -> None:
         with socket.create_connection(client.address, timeout=PATIENCE) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             assert b"HTTP/1.1 200" not in plain.recv(4096)
 
-    def test_bodies_that_never_end(self, client: Client) -> None:
+    def test_bodies_that_never_end(self, client: RawClient) -> None:
         """The connections stay open unanswered; others are served, and leaving is enough to end them."""
         head = f"POST {CONFIG_MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.token}\r\n"
         slow = [client.connect() for _ in range(20)]
@@ -286,7 +245,7 @@ class TestConnections:
         for connection in slow:
             connection.close()
 
-    def test_many_idle_watches(self, client: Client) -> None:
+    def test_many_idle_watches(self, client: RawClient) -> None:
         ask = (
             f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.token}\r\n\r\n"
         ).encode()
@@ -299,7 +258,7 @@ class TestConnections:
         for connection in watches:
             connection.close()
 
-    def test_leaving_in_the_middle_of_an_answer(self, client: Client) -> None:
+    def test_leaving_in_the_middle_of_an_answer(self, client: RawClient) -> None:
         ask = (
             f"GET /openapi/v3/api/v1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.token}\r\n\r\n"
         ).encode()
@@ -309,7 +268,7 @@ class TestConnections:
             connection.recv(10)
             connection.close()
 
-    def test_many_at_once(self, client: Client) -> None:
+    def test_many_at_once(self, client: RawClient) -> None:
         codes: list[int] = []
 
         def ask() -> None:

@@ -14,7 +14,7 @@ import pytest
 from clients_harness import config_map
 
 from pykueue.clock import VIRTUAL_EPOCH
-from pykueue.embedded.apiserver.certificates import Authority
+from pykueue.embedded.apiserver.auth.certificates import Authority
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
 from pykueue.testing import RunningServer, running_server

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jobcontroller_cluster import Cluster, Object, story
 
-from pykueue.kube.resources import CONFIG_MAPS, CRDS, NODES, SERVICES, Resource
+from pykueue.api.resources import CONFIG_MAPS, CRDS, NODES, SERVICES, Resource
 
 WIDGETS = Resource("example.com", "v1", "widgets", "Widget", True)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from jobcontroller_cluster import Cluster, Object, index_of, job, phase, story
 
+from pykueue.api.resources import JOBS, PODS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOBS, PODS
 
 
 def test_failures_are_replaced_with_growing_delay_up_to_the_limit() -> None:
@@ -198,7 +198,7 @@ def test_a_pod_that_vanishes_before_it_was_counted_is_still_counted() -> None:
 
 
 class Watcher:
-    """Checks what must hold at every moment of a Job's life, whoever crashes when."""
+    """Checks what must hold at all times of a Job's life, whatever crashes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -304,7 +304,7 @@ def test_every_pod_is_counted_exactly_once_whatever_crashes_whenever(seed: int, 
     story(tell, seed, pace=None)
 
 
-def test_somebody_elses_change_in_the_middle_is_not_overwritten() -> None:
+def test_concurrent_change_of_another_client_is_not_overwritten() -> None:
     async def tell(cluster: Cluster) -> None:
         await cluster.create_job(completions=40, parallelism=40)
         await cluster.wait(0.5)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jobcontroller_cluster import Cluster, Object, index_of, story
 
-from pykueue.kube.resources import PODS
+from pykueue.api.resources import PODS
 
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"

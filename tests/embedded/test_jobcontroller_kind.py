@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from jobcontroller_cluster import Cluster, Object, job
 
+from pykueue.api.resources import JOBS, PODS
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.kinds.job import Job
 from pykueue.embedded.kinds.jobindexes import format_indexes, parse_indexes
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOBS, PODS
 
 JSON_START = "2026-01-01T00:00:00Z"
 

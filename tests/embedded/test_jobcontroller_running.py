@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from jobcontroller_cluster import Cluster, Object, job, phase, story
 
-from pykueue.embedded.apiserver.admission import Webhook
+from pykueue.api.resources import JOBS, NAMESPACES, PODS
+from pykueue.embedded.apiserver.webhooks.admission import Webhook
 from pykueue.embedded.controllers.jobs.pods import TRACKING_FINALIZER
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOBS, NAMESPACES, PODS
 from pykueue.kube.transport import Request
 
 
@@ -417,7 +417,7 @@ def test_with_replacement_policy_failed_the_replacement_waits_until_the_pod_has_
     story(tell)
 
 
-def test_a_job_managed_by_somebody_else_is_not_touched() -> None:
+def test_job_managed_by_another_controller_is_not_reconciled() -> None:
     async def tell(cluster: Cluster) -> None:
         await cluster.create_job(managedBy="kueue.x-k8s.io/multikueue")
         await cluster.create_job("mine", managedBy="kubernetes.io/job-controller")
@@ -479,7 +479,7 @@ def test_pods_whose_creation_was_never_answered_are_not_created_twice() -> None:
 # Ownership
 
 
-def test_pods_that_match_are_adopted_and_those_that_no_longer_do_are_let_go() -> None:
+def test_matching_pods_are_adopted_and_others_released() -> None:
     async def tell(cluster: Cluster) -> None:
         manual = {"manualSelector": True, "selector": {"matchLabels": {"app": "x"}}, "labels": {"app": "x"}}
         stray: Object = {
@@ -600,7 +600,7 @@ def test_the_time_to_live_may_be_set_or_changed_after_the_end() -> None:
     story(tell)
 
 
-def test_more_successes_than_asked_for_are_told() -> None:
+def test_more_successes_than_completions_are_reported() -> None:
     async def tell(cluster: Cluster) -> None:
         await cluster.create_job(completions=2, parallelism=2)
         await cluster.wait(3)

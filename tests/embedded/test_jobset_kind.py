@@ -1,4 +1,5 @@
-"""The kind JobSet: what is stored, refused and printed (reference/cluster-workloads.md 2.1, 2.5, 2.10)."""
+"""The kind JobSet: what is stored, refused and printed (docs/reference/cluster-workloads.md 2.1, 2.5,
+2.10)."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from typing import Any
 import pytest
 from jobset_world import Object, World, jobset, replicated, tell
 
-from pykueue.embedded.apiserver.custom import CustomKind
+from pykueue.api.resources import CRDS, JOB_SETS, PERSISTENT_VOLUME_CLAIMS
+from pykueue.embedded.apiserver.crd.endpoints import CustomKind
 from pykueue.embedded.jobset.definition import definition
 from pykueue.embedded.jobset.generate import generate
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CRDS, JOB_SETS, PERSISTENT_VOLUME_CLAIMS
 from pykueue.kube.transport import Request
 
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -78,6 +79,14 @@ def rule(**fields: Any) -> Object:
             "spec.failurePolicy.rules[0].onJobFailureMessagePatterns[0]",
         ),
         (
+            jobset(replicated("a"), **rule(onJobFailureMessagePatterns=["a", "(?!x)"])),
+            "spec.failurePolicy.rules[0].onJobFailureMessagePatterns[1]",
+        ),
+        (
+            jobset(replicated("a"), **rule(onJobFailureMessagePatterns=["a{900}", "b{900}", "c{900}"])),
+            "spec.failurePolicy.rules[0].onJobFailureMessagePatterns[2]",
+        ),
+        (
             jobset(replicated("a"), **rule(targetReplicatedJobs=["x"])),
             "spec.failurePolicy.rules[0].targetReplicatedJobs[0]",
         ),
@@ -114,7 +123,7 @@ def rule(**fields: Any) -> Object:
             ),
             "spec.replicatedJobs[1].dependsOn",
         ),
-        (jobset(replicated("a"), managedBy="nobody"), "spec.managedBy"),
+        (jobset(replicated("a"), managedBy="invalid"), "spec.managedBy"),
         (
             jobset(
                 replicated("a"),

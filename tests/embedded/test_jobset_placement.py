@@ -1,10 +1,10 @@
-"""One Job per topology domain (reference/cluster-workloads.md 2.11)."""
+"""One Job per topology domain (docs/reference/cluster-workloads.md 2.11)."""
 
 from __future__ import annotations
 
 from jobset_world import World, racks, replicated, tell
 
-from pykueue.kube.resources import NODES, PODS
+from pykueue.api.resources import NODES, PODS
 
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
 BY_NODE_SELECTOR = {"alpha.jobset.sigs.k8s.io/node-selector": "true"}

@@ -1,4 +1,4 @@
-"""Failing, restarting, and starting in order (reference/cluster-workloads.md 2.7 and 2.8)."""
+"""Failing, restarting, and starting in order (docs/reference/cluster-workloads.md 2.7 and 2.8)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_set_restarts_until_its_restarts_are_used_up() -> None:
     tell(story)
 
 
-def test_a_restart_makes_all_jobs_anew() -> None:
+def test_restart_creates_all_jobs_again() -> None:
     async def story(world: World) -> None:
         # Attempt 0 fails after 10 s. The exit codes are per run of a pod, so each attempt starts over.
         await world.create(
@@ -100,6 +100,7 @@ def test_blocking_recreate_waits_until_every_job_is_gone() -> None:
         ({"action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}, "restarts"),
         ({"action": "FailJobSet", "onJobFailureMessagePatterns": ["backoff limit$"]}, "fails"),
         ({"action": "FailJobSet", "onJobFailureMessagePatterns": ["^no such text"]}, "restarts"),
+        ({"action": "FailJobSet", "onJobFailureMessagePatterns": ["(.+)+Q"]}, "restarts"),
         ({"action": "FailJobSet", "targetReplicatedJobs": ["a"]}, "fails"),
         ({"action": "FailJobSet", "targetReplicatedJobs": ["b"]}, "restarts"),
         ({"action": "RestartJobSet"}, "restarts"),

@@ -1,4 +1,4 @@
-"""JobSets from creation to their end (reference/cluster-workloads.md 2.2 to 2.9, 2.12)."""
+"""JobSets from creation to their end (docs/reference/cluster-workloads.md 2.2 to 2.9, 2.12)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from jobset_world import PREFIX, World, racks, replicated, tell
 
-from pykueue.kube.resources import JOB_SETS, JOBS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
+from pykueue.api.resources import JOB_SETS, JOBS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 
 
 def test_jobs_pods_and_service_get_the_names_they_are_found_by() -> None:
@@ -311,7 +311,7 @@ def test_deleting_a_set_deletes_all_that_belongs_to_it() -> None:
     tell(story)
 
 
-def test_a_job_that_somebody_deletes_comes_back() -> None:
+def test_job_that_a_user_deletes_is_created_again() -> None:
     async def story(world: World) -> None:
         await world.create(replicated("a"))
         await world.wait()
@@ -354,7 +354,7 @@ def test_claims_are_made_once_mounted_where_asked_for_and_kept_if_wanted() -> No
     tell(story)
 
 
-def test_a_job_of_that_name_that_belongs_to_nobody_is_in_the_way_and_that_is_told() -> None:
+def test_job_without_owner_that_has_the_name_is_reported() -> None:
     async def story(world: World) -> None:
         template = replicated("x")["template"]["spec"]
         alien = {

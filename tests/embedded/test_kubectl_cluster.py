@@ -144,11 +144,11 @@ class TestAccess:
         assert kubectl("auth", "can-i", "delete", "nodes") == "yes\n"
         assert kubectl("auth", "can-i", "get", "pods", "--subresource=log", "-A").endswith("yes\n")
         assert kubectl("auth", "can-i", "get", "/metrics") == "yes\n"
-        assert kubectl.run("auth", "can-i", "get", "pods", "--as=nobody")[:2] == (1, "no\n")
+        assert kubectl.run("auth", "can-i", "get", "pods", "--as=guest")[:2] == (1, "no\n")
         assert ["Username", "kubernetes-admin"] in kubectl.rows("auth", "whoami")
         assert "*.*" in kubectl("auth", "can-i", "--list")
 
-    def test_as_somebody_else(self, kubectl: Kubectl) -> None:
+    def test_impersonation(self, kubectl: Kubectl) -> None:
         kubectl("create", "role", "reader", "--verb=get,list", "--resource=configmaps")
         kubectl("create", "rolebinding", "readers", "--role=reader", "--group=fruit")
         as_bob = ("--as=bob", "--as-group=fruit")
@@ -165,9 +165,9 @@ class TestAccess:
         assert "*.*" not in listed
 
     def test_without_credentials(self, kubectl: Kubectl) -> None:
-        nobody = ("--kubeconfig=/dev/null", f"--server={kubectl.server.url}",
+        anonymous = ("--kubeconfig=/dev/null", f"--server={kubectl.server.url}",
                   f"--certificate-authority={kubectl.server.ca_file}", "--token=wrong")  # fmt: skip
-        assert "Unauthorized" in kubectl.refused("get", "--raw", "/api/v1/pods", *nobody)
+        assert "Unauthorized" in kubectl.refused("get", "--raw", "/api/v1/pods", *anonymous)
 
 
 class TestNotServed:

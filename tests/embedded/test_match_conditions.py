@@ -1,4 +1,4 @@
-"""What conditions of webhooks may ask: the request, the objects, and whether somebody may do something."""
+"""What matchConditions of webhooks can use: the request, the objects, and the authorizer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 def configuration(expression: str) -> dict[str, Any]:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
     webhook = {
-        "name": "nobody-home.example.com",
-        "clientConfig": {"service": {"namespace": "default", "name": "nobody-home"}},
+        "name": "unreachable.example.com",
+        "clientConfig": {"service": {"namespace": "default", "name": "unreachable"}},
         "rules": [rule],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
@@ -26,7 +26,7 @@ def configuration(expression: str) -> dict[str, Any]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "nobody-home"},
+        "metadata": {"name": "unreachable"},
         "webhooks": [webhook],
     }
 
@@ -97,7 +97,7 @@ def test_conditions_may_ask_who_may_do_what(expression: str, asked: bool) -> Non
         await api.create(CONFIGURATIONS, configuration(expression))
         joe = Api(api.server, api.clock, "joe", ())
         if asked:
-            with pytest.raises(ApiError, match=r"failed calling webhook \"nobody-home.example.com\""):
+            with pytest.raises(ApiError, match=r"failed calling webhook \"unreachable.example.com\""):
                 await joe.create(CONFIG_MAPS, config_map("c"))
         else:
             await joe.create(CONFIG_MAPS, config_map("c"))

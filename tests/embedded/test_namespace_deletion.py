@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from collections import Counter
+
 import pytest
 from jobcontroller_cluster import Cluster, Object, story
 
+from pykueue.api.resources import CONFIG_MAPS, EVENTS, JOBS, NAMESPACES, PODS
+from pykueue.embedded.apiserver.registry.call import Answer, Call
+from pykueue.embedded.apiserver.registry.expiry import HISTORY_AGE
+from pykueue.embedded.apiserver.registry.reads import Listing
+from pykueue.embedded.store.records import Event, Record
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CONFIG_MAPS, EVENTS, JOBS, NAMESPACES, PODS
 
 
 async def namespace(cluster: Cluster, name: str = "team") -> None:
@@ -59,7 +66,7 @@ def test_an_empty_namespace_goes_at_once_and_may_come_again() -> None:
     story(tell)
 
 
-def test_what_holds_a_namespace_is_told_in_its_conditions() -> None:
+def test_conditions_of_a_terminating_namespace_name_what_remains() -> None:
     async def tell(cluster: Cluster) -> None:
         await namespace(cluster)
         await config_map(cluster, "m", finalizers=["example.com/hold"])
@@ -117,3 +124,58 @@ def test_a_job_in_a_namespace_that_goes_makes_no_noise() -> None:
         assert job["metadata"]["uid"] == (await cluster.client.get(JOBS, "job", "team"))["metadata"]["uid"]
 
     story(tell)
+
+
+def records_alive() -> int:
+    gc.collect()
+    return sum(type(one) in (Record, Event) for one in gc.get_objects())
+
+
+def deletion_of(namespaces: int, objects: int) -> tuple[Counter[str], int]:
+    """Requests while namespaces with objects in them are deleted at once, and states kept afterwards."""
+    requests: Counter[str] = Counter()
+    kept = 0
+
+    async def tell(cluster: Cluster) -> None:
+        nonlocal kept
+        await cluster.wait(2 * HISTORY_AGE + 1)
+        before = records_alive()
+        for number in range(namespaces):
+            await namespace(cluster, f"n{number}")
+            for at in range(objects):
+                await cluster.client.create(
+                    CONFIG_MAPS,
+                    {
+                        "apiVersion": "v1",
+                        "kind": "ConfigMap",
+                        "metadata": {"name": f"c{at}", "namespace": f"n{number}"},
+                    },
+                )
+        await cluster.wait(5)
+        handle = cluster.server.handle
+
+        async def counted(call: Call) -> Answer | Listing:
+            requests[call.verb()] += 1
+            return await handle(call)
+
+        cluster.server.handle = counted  # type: ignore[method-assign]
+        for number in range(namespaces):
+            await cluster.client.delete(NAMESPACES, f"n{number}")
+        await cluster.wait(10)
+        for number in range(namespaces):
+            assert not await cluster.exists(NAMESPACES, f"n{number}", None)
+        await cluster.wait(2 * HISTORY_AGE + 1)
+        kept = records_alive() - before
+
+    story(tell)
+    return requests, kept
+
+
+def test_namespaces_deleted_at_once_take_requests_in_proportion_and_leave_nothing() -> None:
+    few, kept_of_few = deletion_of(5, 20)
+    many, kept_of_many = deletion_of(50, 20)
+    assert many.total() <= 11 * few.total()
+    larger, _ = deletion_of(5, 200)
+    assert larger.total() <= few.total() + 10
+    assert kept_of_few < 50
+    assert kept_of_many < 50

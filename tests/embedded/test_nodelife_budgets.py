@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from nodes_stage import condition, play, pod
 
+from pykueue.api.resources import DEPLOYMENTS, JOBS, POD_DISRUPTION_BUDGETS, PODS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import DEPLOYMENTS, JOBS, POD_DISRUPTION_BUDGETS, PODS
 
 TWO = "pools: [{name: n, count: 2, allocatable: {cpu: 8, pods: 110}, simulation: {startDelay: 1s}}]"
 ALL = ("nodes", "scheduler", "controllers")
@@ -109,7 +109,7 @@ def test_evictions_spend_what_is_left_and_no_more():
     play(story, pools=TWO, parts=ALL)
 
 
-def test_whoever_does_not_run_may_go_without_asking():
+def test_pods_that_do_not_run_are_evicted_whatever_the_budget():
     async def story(stage):
         await stage.create(web("waits", nodeSelector={"no": "where"}), web("ended", "true"), web("runs"))
         await budget(stage, minAvailable=1)
@@ -123,14 +123,14 @@ def test_whoever_does_not_run_may_go_without_asking():
     play(story, pools=TWO, parts=ALL)
 
 
-def test_a_budget_that_nobody_has_looked_at_asks_for_patience():
+def test_eviction_before_the_budget_is_computed_gets_429():
     async def story(stage):
         await stage.create(web("p"))
         await stage.until(10)
         await budget(stage, minAvailable=0)
         evicting = asyncio.create_task(evict(stage, "p"))
         await stage.until(15)
-        # The client waits as it is asked to, and nobody looks.
+        # The client waits for Retry-After, and the budget is still not computed.
         assert not evicting.done()
         stage.start("controllers")
         await evicting

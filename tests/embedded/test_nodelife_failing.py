@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from nodes_stage import condition, play, pod
 
+from pykueue.api.resources import LEASES, NODES
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import LEASES, NODES
 
 THREE = (
     "pools: [{name: n, count: 3, allocatable: {cpu: 4, memory: 8Gi, pods: 110},"
@@ -74,7 +74,7 @@ def test_every_node_holds_a_lease_that_lasts_a_day_and_is_renewed_four_times_in_
     play(story, pools=THREE, parts=ALL)
 
 
-def test_a_lease_that_somebody_deletes_comes_back_and_goes_with_its_node():
+def test_deleted_lease_is_created_again_and_deleted_with_its_node():
     async def story(stage):
         await stage.until(1)
         await stage.client.delete(LEASES, "n-1", "kube-node-lease")
@@ -112,7 +112,7 @@ def test_a_node_that_is_not_heard_of_becomes_unknown_and_its_pods_are_evicted_af
         evicted = await stage.pod("p")
         assert condition(evicted, "DisruptionTarget") == ("True", "DeletionByTaintManager")
         assert ("TaintManagerEviction", "Marking for deletion Pod default/p") in await stage.events("p")
-        # Nobody on the node hears of the deletion, so the pod stays.
+        # The node agent does not see the deletion, so the pod stays.
         await stage.until(2000)
         stuck = await stage.pod("p")
         assert stuck["status"]["phase"] == "Running"
@@ -183,7 +183,7 @@ def test_a_crash_ends_what_ran_and_restarts_what_is_to_be_restarted():
         (container,) = always["status"]["containerStatuses"]
         assert container["restartCount"] == 1
         assert container["state"]["running"]["startedAt"] == "2026-01-01T00:00:40Z"
-        # No 50 s went by: nobody noticed.
+        # Less than 50 s passed: no controller reacted.
         assert condition(await node(stage), "Ready")[0] == "True"
 
     play(story, pools=THREE, parts=ALL)
@@ -274,7 +274,7 @@ def test_pressure_keeps_pods_away():
     play(story, pools=THREE, parts=ALL)
 
 
-def test_nobody_is_evicted_when_every_node_fails():
+def test_no_pod_is_evicted_when_every_node_fails():
     async def story(stage):
         await stage.create(on("n-0"))
         await stage.until(10)
@@ -312,7 +312,7 @@ def test_failed_nodes_lose_their_pods_one_in_ten_seconds():
     play(story, pools=THREE.replace("count: 3", "count: 10"), parts=ALL)
 
 
-def test_nobody_is_evicted_where_most_of_a_small_zone_fails():
+def test_no_pod_is_evicted_in_a_small_zone_of_which_most_nodes_fail():
     async def story(stage):
         await stage.until(10)
         for number in range(3):

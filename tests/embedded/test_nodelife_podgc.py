@@ -1,13 +1,13 @@
-"""Pods that nobody else removes: their node is gone or off, they were never bound, or there are too many."""
+"""Pods that only the pod garbage collector removes: without node, out of service, unbound, or too many."""
 
 import pytest
 from nodes_stage import condition, play, pod
 
+from pykueue.api.resources import NODES, PODS
 from pykueue.embedded.controllers.nodelife.podgc import PodGarbageCollector
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import InformerFactory
-from pykueue.kube.resources import NODES, PODS
 
 TWO = "pools: [{name: n, count: 2, allocatable: {cpu: 4, pods: 110}, simulation: {startDelay: 1s}}]"
 ALL = ("nodes", "scheduler", "controllers")

@@ -3,8 +3,9 @@
 import pytest
 from nodes_stage import condition, play, pod
 
+from pykueue.api.resources import CONFIG_MAPS, LEASES, NODES, POD_DISRUPTION_BUDGETS
+from pykueue.embedded.nodes.scaling import declare_default
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CONFIG_MAPS, LEASES, NODES, POD_DISRUPTION_BUDGETS
 
 ALL = ("nodes", "scheduler", "controllers", "pools")
 SIMULATION = "simulation: {startDelay: 1s, runTime: 10h}"
@@ -144,7 +145,7 @@ def test_what_a_pool_no_longer_says_is_taken_away_and_what_others_said_stays():
     play(story, pools="pools: []", parts=ALL)
 
 
-def test_a_pool_that_is_no_longer_declared_goes_and_nodes_of_nobody_stay():
+def test_pool_that_is_no_longer_declared_is_removed_and_other_nodes_stay():
     async def story(stage):
         await stage.declare_pools(pools(1, more=", {name: other, count: 2, allocatable: {cpu: 1}}"))
         await stage.client.create(NODES, {"metadata": {"name": "by-hand-0"}, "status": {"allocatable": {}}})
@@ -170,7 +171,7 @@ def test_a_declaration_that_cannot_be_used_changes_nothing_and_says_why():
     play(story, pools="pools: []", parts=ALL)
 
 
-def test_a_pool_whose_pods_nobody_here_would_run_is_refused():
+def test_pool_of_a_runtime_that_is_not_enabled_is_rejected():
     async def story(stage):
         await stage.declare_pools(pools(2))
         await stage.until(5)
@@ -206,7 +207,7 @@ def test_a_node_of_a_runtime_that_is_not_here_is_found_out():
     play(story, pools="pools: []", parts=ALL)
 
 
-def test_a_node_that_somebody_deletes_stays_away_unless_its_pool_replaces_it():
+def test_deleted_node_is_created_again_only_if_its_pool_has_replace_after():
     async def story(stage):
         await stage.declare_pools(
             pools(1, more=", {name: spot, count: 1, allocatable: {cpu: 1}, life: {replaceAfter: 30s}}")
@@ -303,3 +304,28 @@ def test_spot_nodes_are_taken_back_by_the_seed_and_replaced():
     # 6 nodes of half an hour each, over two hours
     assert 15 <= len(found) <= 40
     assert play(story, pools="pools: []", parts=ALL) == found
+
+
+def test_new_cluster_without_a_declaration_gets_the_default_nodes_once():
+    async def story(stage):
+        assert await declare_default(stage.server.transport(), stage.clock)
+        await stage.until(5)
+        assert await names(stage) == {"node-0", "node-1", "node-2"}
+        assert not await declare_default(stage.server.transport(), stage.clock)
+        await edit(stage, "count: 3", "count: 0")
+        await stage.until(30)
+        assert await names(stage) == set()
+        assert not await declare_default(stage.server.transport(), stage.clock)
+
+    play(story, pools="pools: []", parts=ALL)
+
+
+@pytest.mark.parametrize("text", ["pools: []", pools(1)])
+def test_cluster_with_a_declaration_or_nodes_gets_no_default_nodes(text):
+    async def story(stage):
+        await stage.declare_pools(text)
+        before = await names(stage)
+        assert not await declare_default(stage.server.transport(), stage.clock)
+        assert await names(stage) == before
+
+    play(story, parts=())

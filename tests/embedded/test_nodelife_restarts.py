@@ -6,8 +6,8 @@ import random
 import pytest
 from nodes_stage import condition, play
 
+from pykueue.api.resources import DEPLOYMENTS, JOBS, LEASES, NODES, POD_DISRUPTION_BUDGETS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import DEPLOYMENTS, JOBS, LEASES, NODES, POD_DISRUPTION_BUDGETS
 
 PARTS = ("nodes", "scheduler", "controllers", "pools")
 POOL = (
@@ -80,7 +80,7 @@ async def trouble(stage, rng):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_nodes_and_work_survive_the_death_of_everything_that_looks_after_them(seed):
+def test_nodes_and_jobs_survive_a_crash_of_all_their_controllers(seed):
     async def story(stage):
         rng = random.Random(seed)
         await stage.declare_pools(POOL)

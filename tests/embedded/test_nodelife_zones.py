@@ -48,7 +48,7 @@ def test_turns_come_ten_seconds_apart_in_each_zone():
     ]
 
 
-def test_only_what_changes_a_pace_is_told():
+def test_only_changes_of_the_eviction_rate_are_reported():
     made = zones(a=(0, 4), b=(0, 4))
     assert not made.put("a-0", "a", False)
     assert not made.put("a-1", "a", False)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from nodes_stage import SIM, Flaky, condition, play, pod, state
 
-from pykueue.kube.resources import EVENTS, NODES, PODS
+from pykueue.api.resources import EVENTS, NODES, PODS
 from pykueue.kube.transport import MERGE_PATCH
 
 DONE = ("terminated", 0)
@@ -68,7 +68,7 @@ def test_annotations_say_how_long_a_program_runs_and_how_it_ends():
     play(story)
 
 
-def test_a_wrong_annotation_is_told_and_passed_over():
+def test_invalid_annotation_is_reported_and_ignored():
     async def story(stage):
         await stage.create(pod("p", "sleep", "5", sim_run_time="soon"))
         await stage.until(60)

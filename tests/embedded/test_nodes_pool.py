@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from nodes_stage import condition, play
 
+from pykueue.api.resources import NODES
 from pykueue.embedded.nodes.pool import PoolError, load_pools, parse_pools
-from pykueue.kube.resources import NODES
 
 ZONE = "topology.kubernetes.io/zone"
 RACK = "cloud.provider.com/topology-rack"
@@ -71,7 +71,7 @@ pools:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pools: [", "f.yaml: line 1: "),
+        ("pools: [", "f.yaml: line 2, column 1: "),
         ("[]", "f.yaml: the document: [] is not accepted; accepted: a section with fields"),
         ("{}", "f.yaml: the document: Object missing required field `pools`"),
         ("pools: [{name: n}]", "f.yaml: pools[0]: Object missing required field `allocatable`"),
@@ -196,3 +196,58 @@ def test_a_node_made_by_hand_is_simulated_too_unless_it_says_no():
         assert condition(await stage.client.get(NODES, "other"), "Ready") is None
 
     play(story)
+
+
+MISTAKES = """
+seed: [1]
+pool: x
+pools:
+- name: N
+  count: -1
+  cout: 2
+  allocatable: {cpu: much, memory: -1}
+  taints: [{key: k, effect: Never, on: x}]
+- {count: two, labels: {a: 1}, runtime: real, simulation: {startDelay: soon}, life: {failEvery: x, often: y}}
+- 5
+- {name: 7, allocatable: {}, topology: [{label: l, count: 0}, {count: a}], zones: [1]}
+- {name: ok, allocatable: {}}
+- {name: ok, allocatable: {}}
+"""
+
+
+def test_all_errors_of_a_file_are_reported_at_once():
+    with pytest.raises(PoolError) as caught:
+        parse_pools(MISTAKES, "f.yaml")
+    places = [line.removeprefix("f.yaml: ").split(": ")[0] for line in str(caught.value).splitlines()]
+    assert sorted(places) == [
+        "pool",
+        "pools[0].allocatable.cpu",
+        "pools[0].allocatable.memory",
+        "pools[0].count",
+        "pools[0].cout",
+        "pools[0].name",
+        "pools[0].taints[0].effect",
+        "pools[0].taints[0].on",
+        "pools[1]",
+        "pools[1]",
+        "pools[1].count",
+        "pools[1].labels.a",
+        "pools[1].life.failEvery",
+        "pools[1].life.often",
+        "pools[1].runtime",
+        "pools[1].simulation.startDelay",
+        "pools[2]",
+        "pools[3].name",
+        "pools[3].topology[0].count",
+        "pools[3].topology[1]",
+        "pools[3].topology[1].count",
+        "pools[3].zones[0]",
+        "pools[5].name",
+        "seed",
+    ]
+
+
+def test_faults_that_are_reported_are_limited():
+    with pytest.raises(PoolError) as caught:
+        parse_pools(f"pools: [{', '.join(['5'] * 1000)}]", "f.yaml")
+    assert len(str(caught.value).splitlines()) == 50

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.schema import builtin_schema
-from pykueue.embedded.apiserver.strategic import strategic_patch
+from pykueue.embedded.apiserver.apply.strategic import strategic_patch
+from pykueue.embedded.apiserver.crd.structural import builtin_schema
 from pykueue.kube.errors import ApiError
 
 POD: dict[str, Any] = {

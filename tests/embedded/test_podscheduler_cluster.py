@@ -4,8 +4,8 @@ import random
 
 from nodes_stage import Flaky, condition, play, pod
 
+from pykueue.api.resources import EVENTS, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pykueue.embedded.podscheduler import PodScheduler
-from pykueue.kube.resources import EVENTS, NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pykueue.kube.transport import JSON_PATCH
 
 FULL = (

@@ -7,9 +7,9 @@ import pytest
 from gangs_stage import EIGHT, LABEL, MODES, bound, coscheduled, group, never_a_part, phase, play, serve
 from nodes_stage import Flaky, condition, pod
 
+from pykueue.api.resources import NODES, PODS
 from pykueue.embedded.podgroups.definitions import COSCHEDULING_POD_GROUPS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import NODES, PODS
 from pykueue.kube.transport import JSON_PATCH
 
 
@@ -199,7 +199,7 @@ def test_groups_of_the_same_second_go_by_name():
     play(story, pools=EIGHT, parts=("nodes",))
 
 
-def test_a_more_important_group_makes_room_for_all_of_itself_or_for_nobody(mode):
+def test_group_preempts_only_if_all_of_its_pods_fit(mode):
     resource, pods = mode
 
     async def story(stage):
@@ -210,7 +210,7 @@ def test_a_more_important_group_makes_room_for_all_of_itself_or_for_nobody(mode)
         await stage.client.create(resource, group(resource, "big", minMember=5))
         await stage.create(*pods("big", 5, priority=50))
         await stage.clock.sleep(30)
-        assert await bound(stage, "low") == 4, "five would not fit even then, so nobody is pushed aside"
+        assert await bound(stage, "low") == 4, "five would not fit even then, so no pod is preempted"
         await stage.client.create(resource, group(resource, "fits", minMember=3))
         await stage.create(*pods("fits", 3, priority=50))
         await stage.clock.sleep(60)
@@ -385,12 +385,12 @@ def takes_room(one):
     return one["spec"].get("nodeName") and one["status"].get("phase") not in ("Succeeded", "Failed")
 
 
-def test_a_group_of_nobody_is_refused():
+def test_group_with_min_member_0_is_rejected():
     async def story(stage):
         await serve(stage)
-        nobody = group(COSCHEDULING_POD_GROUPS, "a", minMember=0)
+        empty = group(COSCHEDULING_POD_GROUPS, "a", minMember=0)
         with pytest.raises(ApiError, match="minMember"):
-            await stage.client.create(COSCHEDULING_POD_GROUPS, nobody)
+            await stage.client.create(COSCHEDULING_POD_GROUPS, empty)
 
     play(story, pools=EIGHT)
 

@@ -3,8 +3,8 @@
 from gangs_stage import EIGHT, bound, group, phase, play, serve, volcanic
 from nodes_stage import condition, pod
 
+from pykueue.api.resources import JOBS, PRIORITY_CLASSES
 from pykueue.embedded.podgroups.definitions import VOLCANO_POD_GROUPS, VOLCANO_QUEUES
-from pykueue.kube.resources import JOBS, PRIORITY_CLASSES
 
 
 def test_volcano_serves_minimums_before_what_is_above_them():

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from processes_stage import needs, play, pod, shell, state
 
-from pykueue.kube.resources import CONFIG_MAPS, SECRETS
+from pykueue.api.resources import CONFIG_MAPS, SECRETS
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,7 +32,7 @@ def test_variables_from_everywhere():
 
     env = [
         {"name": "PLAIN", "value": "one"},
-        {"name": "BUILT", "value": "$(PLAIN)-$(FROM_ALL)-$(NOBODY)-$$(PLAIN)"},
+        {"name": "BUILT", "value": "$(PLAIN)-$(FROM_ALL)-$(UNSET)-$$(PLAIN)"},
         {"name": "POD", **ref("fieldRef", fieldPath="metadata.name")},
         {"name": "LABEL", **ref("fieldRef", fieldPath="metadata.labels['app']")},
         {"name": "NODE", **ref("fieldRef", fieldPath="spec.nodeName")},
@@ -65,7 +65,7 @@ def test_variables_from_everywhere():
         assert second == "one"
         wanted = {
             "PLAIN": "one",
-            "BUILT": "one-everything-$(NOBODY)-$(PLAIN)",
+            "BUILT": "one-everything-$(UNSET)-$(PLAIN)",
             "POD": "told",
             "LABEL": "teller",
             "NODE": "n-0",

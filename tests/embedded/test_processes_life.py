@@ -3,7 +3,7 @@
 import pytest
 from processes_stage import condition, needs, play, pod, shell, state
 
-from pykueue.kube.resources import PODS
+from pykueue.api.resources import PODS
 
 
 @pytest.fixture(autouse=True, scope="module")

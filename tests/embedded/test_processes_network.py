@@ -3,7 +3,7 @@
 import pytest
 from processes_stage import needs, play, shell, state
 
-from pykueue.kube.resources import SERVICES
+from pykueue.api.resources import SERVICES
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,13 +10,13 @@ from processes_stage import needs, play, shell, state
 from test_processes_network import fetch, server, service
 from test_processes_running import commands
 
+from pykueue.api.resources import PODS
 from pykueue.embedded.nodes.processes import link
-from pykueue.kube.resources import PODS
 
-#: Somebody who is not root but may have user namespaces.
-ANYBODY = ("unshare", "-U", "--map-user=1000", "--map-group=1000")
-#: Somebody who may have no namespace at all.
-NOBODY = (
+#: A user other than root who may create user namespaces.
+UNPRIVILEGED = ("unshare", "-U", "--map-user=1000", "--map-group=1000")
+#: A user who may create no namespaces.
+WITHOUT_NAMESPACES = (
     "unshare",
     "-Ur",
     "sh",
@@ -35,8 +35,8 @@ def run_as(monkeypatch, prefix):
     monkeypatch.setattr(link, "PROGRAM", (*prefix, sys.executable, *link.PROGRAM[1:]))
 
 
-def test_anybody_who_may_have_user_namespaces_has_everything(monkeypatch):
-    run_as(monkeypatch, ANYBODY)
+def test_user_with_user_namespaces_has_all_features(monkeypatch):
+    run_as(monkeypatch, UNPRIVILEGED)
     needs("network")
 
     async def story(stage):
@@ -61,7 +61,7 @@ def test_anybody_who_may_have_user_namespaces_has_everything(monkeypatch):
 
 
 def test_without_namespaces_programs_run_and_end(monkeypatch):
-    run_as(monkeypatch, NOBODY)
+    run_as(monkeypatch, WITHOUT_NAMESPACES)
 
     async def story(stage):
         abilities = await stage.nodes.abilities()
@@ -87,7 +87,7 @@ def test_without_namespaces_programs_run_and_end(monkeypatch):
 
 
 def test_without_namespaces_it_is_said_what_is_missing(monkeypatch):
-    run_as(monkeypatch, NOBODY)
+    run_as(monkeypatch, WITHOUT_NAMESPACES)
 
     async def story(stage):
         await stage.create(

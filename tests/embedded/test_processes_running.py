@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from processes_stage import play, pod, shell, state
 
-from pykueue.embedded.apiserver.logs import pod_logs
+from pykueue.api.resources import NODES, PODS
+from pykueue.embedded.apiserver.registry.logs import pod_logs
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import NODES, PODS
 
 
 def test_exit_codes_and_phases():
@@ -128,7 +128,7 @@ def test_a_program_that_is_not_there():
     play(story)
 
 
-def test_nothing_is_left_when_the_nodes_end_and_it_is_told_when_they_return():
+def test_no_process_is_left_when_nodes_end_and_their_end_is_reported_on_restart():
     async def story(stage):
         marker = f"sleep 86{os.getpid()}"
         await stage.create(

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.protobuf import MAGIC, decode
+from pykueue.embedded.apiserver.registry.protobuf import MAGIC, decode
 
 JOB = "azhzAAoPCghiYXRjaC92MRIDSm9iEoIBChEKAWoSABoAIgAqADIAOABCABJjMmEKEAoAEgAaACIAKgAyADgAQgASTRIqCgFqEgdidXN5Ym94GgRlY2hvGgJoaSoAQgBqAHIAgAEAiAEAkAEAogEAGgVOZXZlcjIAQgBKAFIAWABgAGgAggEAigEAmgEAwgEAGgggACgAMAA6ABoAIgA="
 SECRET = "azhzAAoMCgJ2MRIGU2VjcmV0EiMKEQoBcxIAGgAiACoAMgA4AEIAEgYKAWsSAXYaBk9wYXF1ZRoAIgA="
@@ -175,7 +175,7 @@ def nested_envelopes(levels: int) -> bytes:
         nested_envelopes(500),
     ],
 )
-def test_damage_is_told(body: bytes) -> None:
+def test_damaged_protobuf_is_rejected(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (every message is another)
         decode(body)
 

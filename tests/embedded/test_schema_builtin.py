@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.builtin_schemas import BuiltinSchema
-from pykueue.embedded.apiserver.definitions import definitions
-from pykueue.embedded.apiserver.schema import builtin_schema
-from pykueue.embedded.apiserver.schema_node import Node
-from pykueue.embedded.apiserver.schema_walk import path_text
+from pykueue.embedded.apiserver.crd.structural import builtin_schema
+from pykueue.embedded.apiserver.schema.builtin import BuiltinSchema
+from pykueue.embedded.apiserver.schema.definitions import definitions
+from pykueue.embedded.apiserver.schema.node import Node
+from pykueue.embedded.apiserver.schema.walk import path_text
 
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.schema import CustomSchema, check_custom_schema, custom_schema
+from pykueue.embedded.apiserver.crd.structural import CustomSchema, check_custom_schema, custom_schema
 
 SPEC: dict[str, Any] = {
     "type": "object",

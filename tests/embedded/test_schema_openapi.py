@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pykueue.embedded.apiserver.openapi import v2_document, v3_document
-from pykueue.embedded.apiserver.protobuf import wire_fields
-from pykueue.embedded.apiserver.schema import builtin_schema, custom_schema
+from pykueue.embedded.apiserver.crd.structural import builtin_schema, custom_schema
+from pykueue.embedded.apiserver.registry.protobuf import wire_fields
+from pykueue.embedded.apiserver.schema.openapi import v2_document, v3_document
 from pykueue.embedded.kinds.base import SCALE, STATUS, Kind
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykueue.embedded.apiserver.schema import CustomSchema, check_custom_schema, custom_schema
+from pykueue.embedded.apiserver.crd.structural import CustomSchema, check_custom_schema, custom_schema
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}
@@ -268,6 +268,7 @@ def test_comments_and_variables_of_rules_do_not_meet() -> None:
         "sets.contains([1, 2], [1]) && sets.intersects([1, 2], [2, 3]) && sets.equivalent([1, 1], [1.0])",
         "'abc123'.find('[0-9]+') == '123' && 'a1b22'.findAll('[0-9]+') == ['1', '22']",
         "'a1b22'.findAll('[0-9]+', 1) == ['1'] && 'x'.find('[0-9]') == ''",
+        "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab'.findAll('^(a+)+$|b') == ['b']",
         "!format.dns1123Label().validate('ok').hasValue() && format.dns1123Label().validate('No').hasValue()",
         "format.named('uuid').hasValue() && !format.named('none').hasValue()",
         "format.named('labelValue').value().validate('a b').value().size() == 1",
@@ -320,7 +321,7 @@ def test_functions(rule: str) -> None:
         "1 / (1 - 1) == 1",
     ],
 )
-def test_what_goes_wrong_in_a_function_is_told(rule: str) -> None:
+def test_error_of_a_cel_function_is_reported(rule: str) -> None:
     schema = kind(objects({"rule": f"self.q == '' || {rule}", "message": "m"}, q=STRING))
     ((field, message),) = said(schema, {"q": "x"})
     assert field == "spec"
@@ -424,7 +425,7 @@ ALIKE = {
 @pytest.mark.parametrize(
     ("turn", "factor"),
     [
-        # Once for each pair of elements: what a turn costs besides the loop and the two reads is told apart.
+        # Once for each pair of elements: the cost of a turn is separate from that of the loop and the two reads.
         ("has(x.n)", "1.6x"),
         ("has(x.n) == has(y.n)", "2.4x"),
         ("x.n == y.n", "2.8x"),

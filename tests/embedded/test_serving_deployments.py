@@ -20,8 +20,8 @@ from serving_manifests import (
     template,
 )
 
+from pykueue.api.resources import AUTOSCALERS, PODS, RESOURCE_QUOTAS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import AUTOSCALERS, PODS, RESOURCE_QUOTAS
 
 Object = dict[str, Any]
 
@@ -235,7 +235,7 @@ def test_pods_that_may_not_be_created_show_on_the_deployment() -> None:
     tell(story)
 
 
-def test_a_bare_replica_set_adopts_and_lets_go() -> None:
+def test_replica_set_adopts_matching_pods_and_releases_others() -> None:
     async def story(world: World) -> None:
         loose = {
             "apiVersion": "v1",

@@ -17,8 +17,8 @@ from serving_manifests import (
     template,
 )
 
+from pykueue.api.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS
 from pykueue.kube.transport import STRATEGIC_PATCH
 
 Object = dict[str, Any]
@@ -106,7 +106,7 @@ def test_the_highest_pods_go_first() -> None:
     tell(story)
 
 
-def test_a_failed_pod_is_made_anew_under_its_name() -> None:
+def test_failed_pod_is_replaced_under_its_name() -> None:
     async def story(world: World) -> None:
         await world.client.create(STATEFUL_SETS, stateful_set(2))
         await world.wait(30)

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from pykueue.embedded.store.contents import APPLICATION_ID, FORMAT
 from pykueue.embedded.store.memory import HistoryGoneError, StoreError
-from pykueue.embedded.store.sqlite import APPLICATION_ID, FORMAT, SqliteStore
+from pykueue.embedded.store.sqlite import SqliteStore
 
 Story = Callable[[SqliteStore], Awaitable[Any]]
 
@@ -68,7 +69,7 @@ def test_objects_that_grew_cold_are_decoded_again(tmp_path: Path) -> None:
     with_store(tmp_path / "s.db", story)
 
 
-def test_nobody_is_told_of_a_write_before_it_is_settled(tmp_path: Path) -> None:
+def test_write_is_not_visible_before_it_is_durable(tmp_path: Path) -> None:
     async def story(store: SqliteStore) -> None:
         heard: list[int] = []
         table = store.table("/things")

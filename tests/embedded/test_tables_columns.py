@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.jsonpath import field_path
-from pykueue.embedded.apiserver.tables import check_printer_columns, custom_cell, json_path, table
+from pykueue.embedded.apiserver.objects.jsonpath import field_path
+from pykueue.embedded.apiserver.registry.tables import check_printer_columns, custom_cell, json_path, table
 from pykueue.embedded.kinds.base import Kind
 
 OBJ: dict[str, Any] = {

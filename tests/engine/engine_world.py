@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pykueue.api import decode, kueue
+from pykueue.api import decode, encode
 from pykueue.api.kueue import V1BETA2
 from pykueue.api.meta import format_time
-from pykueue.engine import Admit, Engine, Options, Pend, Preempt, Removed, Upsert
+from pykueue.engine import Admit, DecisionLog, Engine, Options, Preempt, Removed, Requeue, Upsert
+from pykueue.engine.capacity import SharedCapacity
+from pykueue.engine.driver import Driver
+from pykueue.engine.policies import NO_POLICIES, Policies
 
 #: When the world begins; workloads are created after it.
 START = 1_700_000_000.0
@@ -50,23 +53,45 @@ def groups(quotas: Mapping[str, Any]) -> list[dict[str, Any]]:
 class World:
     """An engine, the objects it was told of, and what it decided."""
 
-    def __init__(self, options: Options | None = None, namespace: bool = True) -> None:
-        self.engine = Engine(options)
-        self.now = START
-        self.workloads: dict[str, dict[str, Any]] = {}
+    def __init__(
+        self,
+        options: Options | None = None,
+        namespace: bool = True,
+        log: DecisionLog | None = None,
+        capacities: Sequence[SharedCapacity] = (),
+        policies: Policies = NO_POLICIES,
+    ) -> None:
+        self.driver = Driver(
+            options, START, release="manual", log=log, capacities=capacities, policies=policies
+        )
+        #: All objects in the order they appeared or changed.
+        self.events: list[Upsert] = []
         self.admitted: list[tuple[int, str]] = []
         self.preempted: list[tuple[int, str, str]] = []
         self.reasons: dict[str, str] = {}
         self.last: dict[str, Any] = {}
-        self.cycles = 0
         self._serial = 0
         if namespace:
             self.namespace("default", {"kubernetes.io/metadata.name": "default"})
 
     # --- objects ------------------------------------------------------------------------------------
 
+    @property
+    def engine(self) -> Engine:
+        return self.driver.engine
+
+    @property
+    def workloads(self) -> dict[str, dict[str, Any]]:
+        """Manifests of all workloads as they are now, by name."""
+        return {
+            obj.metadata.name: {"apiVersion": V1BETA2, "kind": "Workload", **encode(obj)}
+            for obj in self.driver.workloads.values()
+        }
+
     def apply(self, manifest: dict[str, Any]) -> None:
-        self.engine.apply(Upsert(decode(manifest)))
+        event = Upsert(decode(manifest))
+        self.events.append(event)
+        self.driver.apply(event)
         self.engine.check()
 
     def namespace(self, name: str, labels: Mapping[str, str] | None = None) -> None:
@@ -157,10 +182,10 @@ class World:
         spec = {"controllerName": "example.com/check"}
         self.apply(self._kueue("AdmissionCheck", name, spec, status=status))
 
-    def condition(self, type: str, holds: bool, reason: str, at: float | None = None) -> dict[str, Any]:
+    def condition(self, type: str, status: bool, reason: str, at: float | None = None) -> dict[str, Any]:
         return {
             "type": type,
-            "status": "True" if holds else "False",
+            "status": "True" if status else "False",
             "reason": reason,
             "message": "",
             "lastTransitionTime": format_time(START + at if at is not None else self.now),
@@ -180,6 +205,7 @@ class World:
         annotations: Mapping[str, str] | None = None,
         status: Mapping[str, Any] | None = None,
         template: Mapping[str, Any] | None = None,
+        owner: str = "",
         **spec: Any,
     ) -> None:
         """A waiting workload. `requests` per pod: cpu, or amounts by resource; `pods` are several pod
@@ -197,6 +223,11 @@ class World:
             "uid": f"{name}-{self._serial:04d}",
             "creationTimestamp": format_time(stamp),
             "annotations": dict(annotations or {}),
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": each, "uid": each, "controller": True}
+                for each in [owner]
+                if each
+            ],
         }
         manifest = {
             "apiVersion": V1BETA2,
@@ -252,7 +283,6 @@ class World:
         self.put({**manifest, "status": status})
 
     def put(self, manifest: dict[str, Any]) -> None:
-        self.workloads[manifest["metadata"]["name"]] = manifest
         self.apply(manifest)
 
     def change(self, name: str, **spec: Any) -> None:
@@ -268,8 +298,7 @@ class World:
     def finish(self, *names: str) -> None:
         """Workloads end."""
         for name in names:
-            manifest = self.workloads.pop(name)
-            self.engine.apply(Removed("Workload", manifest["metadata"]["namespace"], name))
+            self.driver.apply(Removed("Workload", self.key(name).partition("/")[0], name))
         self.engine.check()
 
     def release(self, name: str, *more: dict[str, Any]) -> None:
@@ -279,14 +308,30 @@ class World:
             self.condition("Admitted", False, "NoReservation"),
             *more,
         ]
-        self.put({**self.workloads[name], "status": {"conditions": conditions}})
+        workload = self.driver.workloads[self.key(name)]
+        if workload.condition_is("Evicted") and not more:
+            self.driver.release(self.key(name))
+            self.engine.check()
+        else:
+            self.put({**self.workloads[name], "status": {"conditions": conditions}})
 
     # --- time ---------------------------------------------------------------------------------------
 
+    @property
+    def now(self) -> float:
+        return self.driver.now
+
+    @now.setter
+    def now(self, value: float) -> None:
+        self.driver.now = value
+
+    @property
+    def cycles(self) -> int:
+        return self.driver.cycles
+
     def cycle(self, carry_out: bool = True) -> list[Any]:
-        """One cycle; admissions become visible in the API unless told otherwise."""
-        self.cycles += 1
-        decisions = self.engine.cycle(self.now)
+        """One cycle; decisions become visible in the API unless told otherwise."""
+        decisions = self.driver.cycle()
         self.engine.check()
         for decision in decisions:
             name = decision.key.partition("/")[2]
@@ -295,28 +340,15 @@ class World:
                 case Admit():
                     self.admitted.append((self.cycles, name))
                     self.reasons.pop(name, None)
-                    if carry_out:
-                        self.show_admitted(decision)
                 case Preempt():
                     self.preempted.append((self.cycles, name, decision.reason))
-                case Pend():
+                case Requeue():
                     self.reasons[name] = decision.reason
+        if carry_out:
+            self.driver.carry_out()
+            self.engine.check()
         self.now += 1
         return decisions
-
-    def show_admitted(self, decision: Admit) -> None:
-        name = decision.key.partition("/")[2]
-        conditions = [self.condition("QuotaReserved", True, "QuotaReserved")]
-        if decision.admitted:
-            conditions.append(self.condition("Admitted", True, "Admitted"))
-        manifest = self.workloads[name]
-        admission = encode_admission(decision.admission)
-        status = {**manifest["status"], "conditions": conditions, "admission": admission}
-        self.put({**manifest, "status": status})
-        if decision.replaces:
-            old = self.workloads[decision.replaces.partition("/")[2]]
-            done = self.condition("Finished", True, "WorkloadSliceReplaced")
-            self.put({**old, "status": {**old["status"], "conditions": [done]}})
 
     def stable(self, most: int = 50) -> None:
         """Cycles, carrying out preemptions, until nothing more happens."""
@@ -328,16 +360,18 @@ class World:
 
     # --- answers ------------------------------------------------------------------------------------
 
-    def holding(self) -> set[str]:
+    def reserved(self) -> set[str]:
         """Names of workloads that hold quota."""
-        return {name for name in self.workloads if self.where(name) == "holding"}
+        found = ((key, self.engine.workload(key)) for key in self.driver.workloads)
+        return {key.partition("/")[2] for key, view in found if view is not None and view.state == "reserved"}
 
     def where(self, name: str) -> str:
-        view = self.engine.workload(self.key(name))
+        keys = [key for key in self.driver.workloads if key.endswith(f"/{name}")]
+        view = self.engine.workload(keys[0]) if keys else None
         return view.state if view is not None else "unknown"
 
     def key(self, name: str) -> str:
-        return f"{self.workloads[name]['metadata']['namespace']}/{name}"
+        return next(key for key in self.driver.workloads if key.endswith(f"/{name}"))
 
     def flavors(self, name: str) -> dict[str, dict[str, str]]:
         """Flavors by pod set and resource."""
@@ -357,12 +391,6 @@ class World:
         view = self.engine.cluster_queue(queue)
         assert view is not None
         return {f"{item.flavor}/{item.resource}": str(item.total) for item in view.reservation if item.total}
-
-
-def encode_admission(admission: kueue.Admission) -> Any:
-    from pykueue.api import encode
-
-    return encode(admission)
 
 
 def per_resource(requests: Any) -> dict[str, str]:

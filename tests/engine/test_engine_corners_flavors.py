@@ -1,4 +1,4 @@
-"""Corner cases of flavors and partial admission (reference/kueue-semantics.md 15, rows 41 to 54)."""
+"""Corner cases of flavors and partial admission (docs/reference/kueue-semantics.md 15, rows 41 to 54)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_43_a_flavor_may_tolerate_its_own_taint() -> None:
     made.queue("q", {"tainted": {"cpu": "4"}})
     made.workload("w", "q", 1)
     made.stable()
-    assert made.holding() == {"w"}
+    assert made.reserved() == {"w"}
 
 
 def borrow_or_preempt(first: dict[str, str], second: dict[str, str], fungibility: str) -> str:
@@ -191,7 +191,7 @@ def test_49_pod_sets_may_go_to_different_flavors() -> None:
 
 @pytest.mark.parametrize("fungibility", ["MS TN", "TN TN PoB"])
 def test_50_one_resource_borrows_while_the_other_preempts(fungibility: str) -> None:
-    """With PreemptionOverBorrowing the reference retries for ever (defect D4)."""
+    """With PreemptionOverBorrowing the reference retries forever (defect D4)."""
     made = world()
     made.queue(
         "q",
@@ -205,7 +205,7 @@ def test_50_one_resource_borrows_while_the_other_preempts(fungibility: str) -> N
     made.workload("w", "q", {"cpu": 2, "memory": 2}, prio=10)
     made.stable()
     assert made.preempted == [(1, "low", "InClusterQueue")]
-    assert "w" in made.holding()
+    assert "w" in made.reserved()
 
 
 def test_51_the_largest_part_that_fits_is_admitted() -> None:
@@ -285,9 +285,12 @@ def test_pod_sets_of_one_group_get_one_flavor() -> None:
     assert made.usage("q") == {"f2/cpu": "6"}
 
 
-def test_a_worse_reason_of_any_resource_is_told() -> None:
+def test_worst_reason_of_all_resources_is_reported() -> None:
     made = world("f1", "f2")
-    made.queue("q", {"f1": {"cpu": "2", "memory": "9"}, "f2": {"cpu": "1", "memory": "1"}})
+    made.queue(
+        "q",
+        {"f1": {"cpu": "2", "memory": "9"}, "f2": {"cpu": "1", "memory": "1"}},
+    )
     made.running("r", "q", {"cpu": 1, "memory": 9}, flavor="f1")
     made.workload("never", "q", {"cpu": 3, "memory": 1})
     made.workload("later", "q", {"cpu": 2, "memory": 1})

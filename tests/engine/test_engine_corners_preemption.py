@@ -1,4 +1,4 @@
-"""Corner cases of preemption and fair sharing (reference/kueue-semantics.md 15, rows 55 to 76)."""
+"""Corner cases of preemption and fair sharing (docs/reference/kueue-semantics.md 15, rows 55 to 76)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_60_a_threshold_protects_from_borrowers(threshold: object, found: bool) 
     assert victims(made) == ({"b4": WHILE_BORROWING} if found else {})
 
 
-def test_61_above_nominal_nobody_is_preempted_without_permission() -> None:
+def test_61_above_nominal_nothing_is_preempted_without_permission() -> None:
     made = world()
     made.queue("a", {"cpu": "2"}, cohort="all", reclaim="Any")
     made.queue("b", {"cpu": "2"}, cohort="all")
@@ -282,8 +282,8 @@ def test_76_of_equal_shares_the_cohort_gives() -> None:
     assert victims(made) == {"deep1": RECLAIM}
 
 
-def test_a_share_is_told_in_thousandths_rounded_up() -> None:
-    """reference/kueue-semantics.md 9.1, example."""
+def test_share_is_in_thousandths_rounded_up() -> None:
+    """docs/reference/kueue-semantics.md 9.1, example."""
     made = world(fair_sharing=True)
     made.cohort("root")
     made.cohort("L", parent="root", quotas={"cpu": "4"})

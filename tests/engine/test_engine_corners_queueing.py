@@ -1,10 +1,13 @@
-"""Corner cases of queues and cycles (reference/kueue-semantics.md 15, rows 21 to 40)."""
+"""Corner cases of queues and cycles (docs/reference/kueue-semantics.md 15, rows 21 to 40)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from engine_world import START, World
 
 from pykueue.engine import Options, Preempt
+from pykueue.engine.explain.render import message
 
 
 def world(**options: object) -> World:
@@ -27,6 +30,61 @@ def test_21_a_shape_that_does_not_fit_is_looked_at_once() -> None:
     assert (view.state, view.bypassed, view.reason) == ("inadmissible", True, "WaitingForQuota")
 
 
+def test_equal_workloads_that_were_skipped_report_the_first_ones_amounts_at_one_evaluation_for_all() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.running("r", "q", 2)
+    made.workload("a", "q", 3)
+    for number in range(50):
+        made.workload(f"twin-{number}", "q", 3)
+    evaluated = []
+    evaluate = made.engine._evaluator.evaluate
+
+    def counted(*args: Any, **more: Any) -> Any:
+        evaluated.append(args[0].key)
+        return evaluate(*args, **more)
+
+    made.engine._evaluator.evaluate = counted  # type: ignore[method-assign]
+    made.stable()
+    assert evaluated == ["default/a"]
+    first = message(made.last["a"])
+    assert "insufficient unused quota for cpu in flavor f, 1 more needed" in first
+    for number in range(50):
+        assert made.engine.pending_reason(f"default/twin-{number}") == ("WaitingForQuota", first)
+    assert len(evaluated) == 2
+    made.finish("r")
+    assert made.engine.pending_reason("default/twin-49") == (
+        "PendingEvaluation",
+        "The workload has not been evaluated yet",
+    )
+
+
+def test_cohorts_that_form_a_cycle_are_named_wherever_the_engine_explains_a_wait() -> None:
+    """The search for victims goes up the tree, which has no top."""
+    made = world()
+    made.cohort("a", "b")
+    made.cohort("b", "a")
+    made.cohort("below", "b")
+    made.queue("q", {"cpu": "4"}, cohort="below", reclaim="Any", within="LowerPriority")
+    made.workload("w", "q", 5)
+    cycle = "parentName of Cohorts forms a cycle: a -> b -> a"
+    inactive = f"ClusterQueue q is inactive: {cycle}"
+    assert made.engine.pending_reason("default/w") == ("Suspended", inactive)
+    made.stable()
+    assert made.reasons == {"w": "Suspended"}
+    assert message(made.last["w"]) == inactive
+    assert made.engine.pending_reason("default/w") == ("Suspended", inactive)
+    explanation = made.engine.explain("default/w")
+    assert explanation is not None
+    assert explanation.problem == cycle
+    view = made.engine.cluster_queue("q")
+    assert view is not None
+    assert view.problems == (("CohortCycle", cycle),)
+    made.cohort("a")
+    made.stable()
+    assert made.reasons == {"w": "ExceedsMaxQuota"}
+
+
 def test_22_a_strict_queue_waits_for_its_head() -> None:
     made = world()
     made.queue("q", {"cpu": "4"}, strict=True)
@@ -38,7 +96,7 @@ def test_22_a_strict_queue_waits_for_its_head() -> None:
     assert made.where("three") == "active"
 
 
-def sticky(strict: bool) -> World:
+def preemptor(strict: bool) -> World:
     made = world()
     made.queue("q", {"cpu": "4"}, strict=strict, within="LowerPriority")
     made.running("victim", "q", 4)
@@ -50,7 +108,7 @@ def sticky(strict: bool) -> World:
 
 
 def test_23_a_preemptor_goes_before_later_arrivals_of_higher_priority() -> None:
-    made = sticky(strict=False)
+    made = preemptor(strict=False)
     made.cycle()
     assert [name for _, name in made.admitted] == ["ten"]
     made.cycle()
@@ -58,7 +116,7 @@ def test_23_a_preemptor_goes_before_later_arrivals_of_higher_priority() -> None:
 
 
 def test_23_but_not_in_a_strict_queue() -> None:
-    made = sticky(strict=True)
+    made = preemptor(strict=True)
     made.cycle()
     assert [name for _, name in made.admitted] == ["hundred"]
 
@@ -73,7 +131,7 @@ def test_24_what_was_parked_is_looked_at_again_after_a_release() -> None:
     made.finish("r")
     assert made.where("w") == "active"
     made.stable()
-    assert made.where("w") == "holding"
+    assert made.where("w") == "reserved"
 
 
 def evicted(made: World, reason: str, at: float) -> dict[str, object]:
@@ -136,10 +194,10 @@ def test_30_a_back_off_outlasts_a_flush() -> None:
     assert made.engine.next_wake(made.now) == due
     made.now = due
     made.cycle()
-    assert made.where("w") == "holding"
+    assert made.where("w") == "reserved"
 
 
-def test_31_a_held_local_queue_lets_nobody_wait() -> None:
+def test_31_workloads_of_a_held_local_queue_are_not_queued() -> None:
     made = world()
     made.queue("q", {"cpu": "4"})
     made.running("r", "q", 1)
@@ -147,11 +205,11 @@ def test_31_a_held_local_queue_lets_nobody_wait() -> None:
     made.local("q", "q", stopPolicy="Hold")
     made.stable()
     assert made.where("w") == "out"
-    assert made.engine.standing("default/w")[0] == "Suspended"
-    assert made.where("r") == "holding"
+    assert made.engine.pending_reason("default/w")[0] == "Suspended"
+    assert made.where("r") == "reserved"
     made.local("q", "q")
     made.stable()
-    assert made.holding() == {"r", "w"}
+    assert made.reserved() == {"r", "w"}
 
 
 def test_32_who_does_not_borrow_goes_first() -> None:
@@ -177,8 +235,8 @@ def test_33_a_preemptor_within_its_quota_goes_before_a_borrower_that_fits() -> N
     made.workload("wc", "c", 1, prio=100, created=1)
     made.workload("wa", "a", 4, prio=10, created=2)
     decisions = made.cycle()
-    assert [type(decision).__name__ for decision in decisions] == ["Preempt", "Pend", "Admit"]
-    assert made.where("wc") == "holding"
+    assert [type(decision).__name__ for decision in decisions] == ["Preempt", "Requeue", "Admit"]
+    assert made.where("wc") == "reserved"
 
 
 def blocked(reclaim: str) -> set[str]:
@@ -190,7 +248,7 @@ def blocked(reclaim: str) -> set[str]:
     made.workload("wa", "a", 3, prio=10)
     made.workload("wb", "b", 2, prio=0)
     made.cycle()
-    return made.holding() - {"ra", "rb"}
+    return made.reserved() - {"ra", "rb"}
 
 
 def test_34_who_cannot_reclaim_keeps_what_is_left_of_its_quota() -> None:
@@ -218,7 +276,7 @@ def test_35_two_preemptors_of_one_victim_share_it() -> None:
     assert made.reasons == {"wa": "WaitingForPreemptedWorkloads", "wb": "WaitingForPreemptedWorkloads"}
     made.release("c0")
     made.cycle()
-    assert made.holding() == {"wa", "wb"}
+    assert made.reserved() == {"wa", "wb"}
 
 
 def test_35_without_the_gate_the_second_is_skipped() -> None:
@@ -232,7 +290,7 @@ def test_36_two_preemptors_of_two_victims_take_one_each() -> None:
     assert {d.preemptor for d in made.engine.cycle(made.now) if isinstance(d, Preempt)} == set()
 
 
-def test_37_nobody_is_admitted_into_capacity_that_is_still_used() -> None:
+def test_37_no_workload_is_admitted_into_capacity_that_is_still_used() -> None:
     """The reference reserves 25 of 20 here (defect D3)."""
     made = world()
     made.queue("p", {"cpu": "6"}, cohort="all", reclaim="Any")
@@ -245,7 +303,7 @@ def test_37_nobody_is_admitted_into_capacity_that_is_still_used() -> None:
     made.workload("wy", "y", 5)
     made.cycle()
     assert [name for _, name, _ in made.preempted] == ["victim"]
-    assert made.holding() == {"victim", "wx"}
+    assert made.reserved() == {"victim", "wx"}
 
 
 def test_38_a_failed_write_undoes_the_admission() -> None:
@@ -262,7 +320,7 @@ def test_38_a_failed_write_undoes_the_admission() -> None:
         assert made.where("w") == "active"
         assert made.usage("q") == {}
         made.cycle(carry_out=False)
-        assert made.where("w") == "holding"
+        assert made.where("w") == "reserved"
     made.engine.forget("default/w")
     # Unlike in the reference (defect D8) those that were parked meanwhile get their chance.
     assert made.where("v") == "active"
@@ -298,10 +356,10 @@ def test_deleting_a_queue_with_waiting_workloads_and_bringing_it_back() -> None:
     made.engine.check()
     made.stable()
     assert made.engine.cluster_queue("q") is None
-    assert made.engine.standing("default/w")[0] == "Misconfigured"
+    assert made.engine.pending_reason("default/w")[0] == "Misconfigured"
     made.queue("q", {"cpu": "4"})
     made.stable()
-    assert made.holding() == {"r", "w"}
+    assert made.reserved() == {"r", "w"}
     assert made.usage("q") == {"f/cpu": "2"}
 
 
@@ -313,7 +371,7 @@ def test_moving_a_workload_to_another_local_queue() -> None:
     made.stable()
     made.change("w", queueName="empty")
     made.stable()
-    assert made.holding() == {"w"}
+    assert made.reserved() == {"w"}
 
 
 def test_admission_gates_hold_and_deactivation_keep_out_of_queues() -> None:
@@ -325,13 +383,15 @@ def test_admission_gates_hold_and_deactivation_keep_out_of_queues() -> None:
     hold = {"conditions": [made.condition("QuotaReserved", False, "OnHold")]}
     made.workload("held", "q", 1, status=hold)
     made.stable()
-    assert made.holding() == set()
-    standing = {name: made.engine.standing(f"default/{name}")[0] for name in ("gated", "inactive", "held")}
-    assert standing == {"gated": "AdmissionGated", "inactive": "Deactivated", "held": "OnHold"}
+    assert made.reserved() == set()
+    pending_reason = {
+        name: made.engine.pending_reason(f"default/{name}")[0] for name in ("gated", "inactive", "held")
+    }
+    assert pending_reason == {"gated": "AdmissionGated", "inactive": "Deactivated", "held": "OnHold"}
     manifest = made.workloads["gated"]
     made.put({**manifest, "metadata": {**manifest["metadata"], "annotations": {}}})
     made.stable()
-    assert made.holding() == {"gated"}
+    assert made.reserved() == {"gated"}
 
 
 def test_namespace_labels_that_come_to_match_wake_workloads() -> None:
@@ -342,7 +402,7 @@ def test_namespace_labels_that_come_to_match_wake_workloads() -> None:
     assert made.where("w") == "inadmissible"
     made.namespace("default", {"team": "a"})
     made.stable()
-    assert made.holding() == {"w"}
+    assert made.reserved() == {"w"}
 
 
 def test_missing_flavors_and_checks_make_a_queue_inactive() -> None:
@@ -361,7 +421,7 @@ def test_missing_flavors_and_checks_make_a_queue_inactive() -> None:
     assert [reason for reason, _ in view.problems] == ["AdmissionCheckInactive"]
     made.check("c")
     made.stable()
-    assert made.where("w") == "holding"
+    assert made.where("w") == "reserved"
     view = made.engine.workload("default/w")
     assert view is not None
     assert not view.admitted

@@ -1,12 +1,15 @@
-"""Corner cases of quantities, validation and the quota tree (reference/kueue-semantics.md 15, rows 1 to
+"""Corner cases of quantities, validation and the quota tree (docs/reference/kueue-semantics.md 15, rows 1 to
 20)."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from engine_world import World
 
 from pykueue.api.quantity import parse
-from pykueue.engine import Options, Pend, Removed, Transformation
+from pykueue.engine import Options, Removed, Requeue, Transformation
 
 
 def world(**options: object) -> World:
@@ -71,7 +74,7 @@ def test_03_unlimited_quota_of_one_child_makes_the_cohort_unlimited() -> None:
     made.running("used", "a", {"memory": "10"})
     made.workload("w", "b", {"memory": "9223372036854775806"})
     made.stable()
-    assert made.holding() == {"used", "w"}
+    assert made.reserved() == {"used", "w"}
 
 
 def gpu_transformations() -> dict[str, object]:
@@ -146,17 +149,17 @@ def test_09_a_head_that_breaks_a_limit_range_blocks_a_strict_queue_only() -> Non
         made.workload("fine", "q", 1)
         made.stable()
         assert made.reasons["big"] == "Misconfigured"
-        assert made.holding() == (set() if strict else {"fine"})
+        assert made.reserved() == (set() if strict else {"fine"})
 
 
-def test_10_no_selector_takes_nobody_and_an_empty_one_everybody() -> None:
+def test_10_no_selector_selects_no_namespace_and_an_empty_one_selects_all() -> None:
     made = world()
     made.queue("none", {"cpu": "1"}, selector="nothing")
     made.queue("all", {"cpu": "1"}, selector={})
     made.workload("a", "none", 1)
     made.workload("b", "all", 1)
     made.stable()
-    assert made.holding() == {"b"}
+    assert made.reserved() == {"b"}
     assert made.reasons == {"a": "Misconfigured"}
 
 
@@ -166,11 +169,11 @@ def test_11_pods_that_are_done_give_their_quota_back() -> None:
     made.running("old", "q", 2, count=3)
     made.workload("new", "q", 4)
     made.stable()
-    assert made.holding() == {"old"}
+    assert made.reserved() == {"old"}
     made.status("old", reclaimablePods=[{"name": "main", "count": 2}])
     made.stable()
     assert made.usage("q") == {"f/cpu": "6"}
-    assert made.holding() == {"old", "new"}
+    assert made.reserved() == {"old", "new"}
 
 
 def pods_world() -> World:
@@ -179,7 +182,7 @@ def pods_world() -> World:
     for number in range(3):
         made.workload(f"r{number}", "q", 1)
     made.stable()
-    assert len(made.holding()) == 3
+    assert len(made.reserved()) == 3
     return made
 
 
@@ -195,7 +198,7 @@ def test_12_two_pod_slots_cost_two_victims() -> None:
     made = pods_world()
     made.workload("w", "q", 1, prio=5, count=2)
     made.stable()
-    assert "w" in made.holding()
+    assert "w" in made.reserved()
     assert len(made.preempted) == 2
 
 
@@ -207,7 +210,7 @@ def test_13_limits_of_lender_and_borrower_bound_what_is_possible() -> None:
     made.workload("five", "a", 5)
     made.stable()
     assert made.reasons == {"six": "ExceedsMaxQuota"}
-    assert made.holding() == {"five"}
+    assert made.reserved() == {"five"}
     assert [attempt.borrowing_level for attempt in made.last["five"].explanation.attempts] == [1]
 
 
@@ -229,9 +232,9 @@ def test_15_quota_of_a_stopped_queue_can_be_borrowed() -> None:
     made.workload("own", "stopped", 1)
     made.workload("w", "mate", 3)
     made.stable()
-    assert made.holding() == {"w"}
+    assert made.reserved() == {"w"}
     assert made.where("own") == "active"
-    assert made.engine.standing("default/own")[0] == "Suspended"
+    assert made.engine.pending_reason("default/own")[0] == "Suspended"
 
 
 def test_16_workloads_of_a_stopped_queue_are_not_preempted() -> None:
@@ -256,10 +259,10 @@ def test_17_cohorts_in_a_circle_stop_their_queues_and_nothing_else() -> None:
     made.stable()
     assert made.reasons == {"w": "Suspended"}
     assert made.where("w") == "inadmissible"
-    assert made.holding() == {"v"}
+    assert made.reserved() == {"v"}
     made.cohort("y")
     made.stable()
-    assert made.holding() == {"v", "w"}
+    assert made.reserved() == {"v", "w"}
 
 
 def test_18_who_needs_the_nearer_quota_goes_first() -> None:
@@ -272,7 +275,7 @@ def test_18_who_needs_the_nearer_quota_goes_first() -> None:
     made.workload("far", "b", 5, prio=100)
     made.workload("near", "a", 2)
     made.stable()
-    assert made.holding() == {"near"}
+    assert made.reserved() == {"near"}
     assert made.reasons == {"far": "WaitingForQuota"}
 
 
@@ -286,7 +289,7 @@ def test_19_a_queue_cannot_use_a_flavor_it_does_not_name() -> None:
     assert made.reasons == {"w": "ExceedsMaxQuota"}
 
 
-def test_20_a_cohort_that_moves_with_too_much_usage_evicts_nobody() -> None:
+def test_20_moving_a_cohort_with_too_much_usage_evicts_no_workload() -> None:
     made = world()
     made.queue("a", {"cpu": "4"}, cohort="c")
     made.queue("lender", {"cpu": "10"}, cohort="c")
@@ -295,7 +298,7 @@ def test_20_a_cohort_that_moves_with_too_much_usage_evicts_nobody() -> None:
     made.cohort("c", parent="root")
     made.workload("w", "a", 1)
     made.stable()
-    assert made.holding() == {"r"}
+    assert made.reserved() == {"r"}
     assert made.preempted == []
     assert made.reasons == {"w": "WaitingForQuota"} or made.reasons == {"w": "ExceedsMaxQuota"}
 
@@ -303,14 +306,38 @@ def test_20_a_cohort_that_moves_with_too_much_usage_evicts_nobody() -> None:
 def test_requests_too_large_to_count_are_an_error_of_the_workload() -> None:
     made = world()
     made.queue("q", {"memory": "10"})
-    made.workload("w", "q", {"memory": "8Ei"}, count=2)
+    made.workload("w", "q", {"memory": "4Ei"}, count=2)
     made.workload("v", "q", {"memory": "1"})
     made.stable()
     assert made.reasons == {"w": "Misconfigured"}
     decision = made.last["w"]
-    assert isinstance(decision, Pend)
+    assert isinstance(decision, Requeue)
     assert "exceeds the largest amount" in decision.explanation.problem
-    assert made.holding() == {"v"}
+    assert made.reserved() == {"v"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "quantity", "reason"),
+    [
+        ("cpu", "1e30", "Misconfigured"),
+        ("memory", "8Ei", "Misconfigured"),
+        # What the reference recorded: it fits into 64 bits as cores, and is cut off in thousandths.
+        ("cpu", "9223372036854776", "ExceedsMaxQuota"),
+    ],
+)
+def test_a_request_that_was_cut_off_while_reading_it_is_an_error_of_the_workload(
+    resource: str, quantity: str, reason: str
+) -> None:
+    made = world()
+    made.queue("q", {resource: "10"})
+    made.workload("w", "q", {resource: quantity})
+    made.stable()
+    assert made.reasons == {"w": reason}
+    if reason == "Misconfigured":
+        text = (
+            f"podSet main: the request for {resource} is out of range: must be less than 9223372036854775807"
+        )
+        assert made.engine.pending_reason("default/w") == (reason, text)
 
 
 def test_requests_above_limits_are_an_error_of_the_workload() -> None:
@@ -369,12 +396,12 @@ def test_percentages_of_nominal_quota_limit_borrowing_and_lending() -> None:
     made.workload("at", "a", "4500m")
     made.stable()
     assert made.reasons["over"] == "ExceedsMaxQuota"
-    assert made.holding() == {"at"}
+    assert made.reserved() == {"at"}
     # 3 + half of 9, of which 4.5 are used.
     made.workload("rest", "free", "3001m", prio=1)
     made.workload("fits", "free", "3")
     made.stable()
-    assert made.holding() == {"at", "fits"}
+    assert made.reserved() == {"at", "fits"}
 
 
 def test_explicit_limits_win_over_percentages() -> None:
@@ -383,14 +410,19 @@ def test_explicit_limits_win_over_percentages() -> None:
     made.queue("b", {"cpu": "10 LL 6"}, cohort="c", lendablePercent=0)
     made.workload("five", "a", 5)
     made.stable()
-    assert made.holding() == {"five"}
+    assert made.reserved() == {"five"}
+
+
+def with_generation(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The object as a server numbers its first version."""
+    return {**manifest, "metadata": {**manifest["metadata"], "generation": 1}}
 
 
 def test_limits_that_came_and_went_while_it_ran_do_not_bind_a_workload_afterwards() -> None:
     made = world()
     made.queue("q", {"cpu": "4"})
     made.workload("w", "q", 2, count=2)
-    made.workloads["w"]["metadata"]["generation"] = 1
+    made.put(with_generation(made.workloads["w"]))
     made.cycle()
     limit_range(made, type="Container", max={"cpu": "1"}, default={"cpu": "1"})
     running, shrunk = made.workloads["w"], {"reclaimablePods": [{"name": "main", "count": 1}]}
@@ -398,17 +430,17 @@ def test_limits_that_came_and_went_while_it_ran_do_not_bind_a_workload_afterward
     made.engine.apply(Removed("LimitRange", "default", "limits"))
     made.put({**running, "status": shrunk})
     made.cycle()
-    assert made.holding() == {"w"}
+    assert made.reserved() == {"w"}
 
 
 def test_limits_that_came_while_it_ran_bind_a_workload_afterwards() -> None:
     made = world()
     made.queue("q", {"cpu": "4"})
     made.workload("w", "q", 2)
-    made.workloads["w"]["metadata"]["generation"] = 1
+    made.put(with_generation(made.workloads["w"]))
     made.cycle()
     limit_range(made, type="Container", max={"cpu": "1"})
-    assert made.holding() == {"w"}
+    assert made.reserved() == {"w"}
     made.release("w")
     made.cycle()
-    assert made.holding() == set()
+    assert made.reserved() == set()

@@ -1,10 +1,15 @@
-"""Around decisions: checks, readiness, slices, past usage, forks (reference/kueue-semantics.md 10 and 11)."""
+"""Around decisions: checks, readiness, slices, past usage, forks (docs/reference/kueue-semantics.md 10 and
+11)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from engine_world import START, World
 
+from pykueue.api.core import Node
+from pykueue.api.meta import ObjectMeta
 from pykueue.engine import AdmissionFairSharing, Admit, Engine, EngineError, Options, Removed, Upsert
 
 
@@ -52,23 +57,23 @@ def test_84_one_at_a_time_until_pods_are_ready() -> None:
     made.workload("b", "other", 1)
     made.workload("c", "q", 1)
     made.stable()
-    assert len(made.holding()) == 1
+    assert len(made.reserved()) == 1
     assert set(made.reasons.values()) == {"WaitingForPodsReady"}
-    (first,) = made.holding()
+    (first,) = made.reserved()
     conditions = made.workloads[first]["status"]["conditions"]
     made.status(first, conditions=[*conditions, made.condition("PodsReady", True, "Started")])
     made.stable()
-    assert len(made.holding()) == 2
+    assert len(made.reserved()) == 2
     made.finish(first)
     made.stable()
-    assert len(made.holding()) == 1
-    (second,) = made.holding()
+    assert len(made.reserved()) == 1
+    (second,) = made.reserved()
     made.release(
         second, made.condition("Evicted", True, "PodsReadyTimeout"), made.condition("Requeued", False, "x")
     )
     made.stable()
-    assert len(made.holding()) == 1
-    assert second not in made.holding()
+    assert len(made.reserved()) == 1
+    assert second not in made.reserved()
 
 
 # --- elastic workloads
@@ -88,14 +93,24 @@ def sliced(count: int) -> World:
 
 def test_82_a_slice_grows_where_it_stands() -> None:
     made = sliced(8)
-    assert made.holding() == {"new"}
+    assert made.reserved() == {"new"}
     assert made.last["new"].replaces == "default/old"
     assert made.usage("q") == {"f/cpu": "8"}
 
 
+def test_slice_replaces_no_workload_of_another_job() -> None:
+    made = world()
+    made.queue("q", {"f": {"cpu": "8"}})
+    made.running("old", "q", 1, count=4)
+    replaces = {"kueue.x-k8s.io/workload-slice-replacement-for": "default/old"}
+    made.workload("new", "q", 1, count=8, owner="another-job", annotations=replaces)
+    made.stable()
+    assert made.reserved() == {"old"}
+
+
 def test_82_a_slice_does_not_move_to_another_flavor() -> None:
     made = sliced(9)
-    assert made.holding() == {"old"}
+    assert made.reserved() == {"old"}
     assert made.where("new") == "inadmissible"
 
 
@@ -107,10 +122,10 @@ def test_82_a_failed_replacement_leaves_the_old_slice() -> None:
         "new", "q", 1, count=8, annotations={"kueue.x-k8s.io/workload-slice-replacement-for": "default/old"}
     )
     made.cycle(carry_out=False)
-    assert made.holding() == {"new"}
+    assert made.reserved() == {"new"}
     made.engine.forget("default/new")
     made.engine.check()
-    assert made.holding() == {"old"}
+    assert made.reserved() == {"old"}
     assert made.usage("q") == {"f/cpu": "4"}
 
 
@@ -125,7 +140,7 @@ def test_81_the_replaced_slice_is_not_free_for_others() -> None:
     )
     made.workload("wb", "b", 6)
     made.cycle()
-    assert made.holding() == {"new"}
+    assert made.reserved() == {"new"}
     assert made.usage("a") == {"f/cpu": "8"}
 
 
@@ -138,7 +153,7 @@ def test_a_slice_that_shrinks_gives_quota_back() -> None:
     sets = made.workloads["old"]["spec"]["podSets"]
     made.change("old", podSets=[{**sets[0], "count": 4}])
     made.stable()
-    assert made.holding() == {"old", "w"}
+    assert made.reserved() == {"old", "w"}
 
 
 # --- admission fair sharing
@@ -258,7 +273,7 @@ def snapshot(engine: Engine) -> object:
     return (
         [engine.cluster_queue(name) for name in names],
         [engine.in_line(name) for name in names],
-        {key: engine.workload(key) for key in sorted(engine._state.records)},
+        {key: engine.workload(key) for key in sorted(engine._state.workloads)},
         engine.has_heads(),
         engine.next_wake(START),
     )
@@ -328,7 +343,7 @@ def test_an_explanation_says_what_was_asked_and_what_stood_in_the_way() -> None:
     made.workload("w", "a", 5)
     made.stable()
     (attempt,) = made.last["w"].explanation.attempts
-    assert (attempt.asked, attempt.available, attempt.blocker, attempt.detail) == (
+    assert (attempt.total_requested, attempt.available, attempt.blocker, attempt.detail) == (
         5000,
         4000,
         "BorrowingLimit",
@@ -365,5 +380,30 @@ def test_a_search_says_whom_it_considered() -> None:
     search = made.last["w"].explanation.search
     assert search is not None
     assert (search.considered, search.removed, search.stopped) == (2, 2, "Fits")
-    assert [target.key for target in search.chosen] == ["default/b"]
+    assert [target.key for target in search.targets] == ["default/b"]
     assert search.needed == (("f", "cpu"),)
+
+
+# --- events that are none
+# ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("event", "wanted"),
+    [
+        (Upsert({"kind": "Workload"}), r"Upsert\.obj is of type dict; accepted: an object of pykueue\.api"),  # type: ignore[arg-type]
+        (Upsert(None), r"Upsert\.obj is of type NoneType"),  # type: ignore[arg-type]
+        ({"kind": "Workload"}, "event is of type dict; accepted: Upsert, Removed"),
+        (Removed("Workload", None, "w"), r"Removed\.namespace is of type NoneType; accepted: str"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_event_raises_a_type_error_that_names_what_is_accepted(event: Any, wanted: str) -> None:
+    with pytest.raises(TypeError, match=wanted):
+        Engine(Options()).apply(event)
+
+
+def test_objects_of_kinds_that_decide_nothing_are_ignored() -> None:
+    engine = Engine(Options())
+    engine.apply(Upsert(Node(metadata=ObjectMeta(name="n"))))
+    engine.apply(Removed("Node", "", "n"))
+    engine.check()

@@ -1,4 +1,4 @@
-"""Situations that could go on for ever or starve somebody: each has a bound."""
+"""Situations that could repeat forever or starve a workload: each has a bound."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_two_equal_tenants_do_not_take_turns_preempting() -> None:
             made.workload(f"{name}{number}", name, 4)
     gone = play(made, 40)
     assert gone == []
-    assert made.holding() == {"a0", "b0"}
+    assert made.reserved() == {"a0", "b0"}
 
 
 def test_a_tenant_that_borrowed_gives_back_once() -> None:
@@ -52,7 +52,7 @@ def test_a_tenant_that_borrowed_gives_back_once() -> None:
         made.workload(f"b{number}", "b", 2)
     gone = play(made, 40)
     assert len(gone) == 2
-    assert len(made.holding()) == 4
+    assert len(made.reserved()) == 4
 
 
 def test_a_fair_pair_at_equal_share_comes_to_rest() -> None:
@@ -66,7 +66,7 @@ def test_a_fair_pair_at_equal_share_comes_to_rest() -> None:
                 made.workload(f"{name}{number}", name, 1)
         gone = play(made, 120)
         assert len(gone) <= 1
-        shares = sorted(len([name for name in made.holding() if name.startswith(letter)]) for letter in "ab")
+        shares = sorted(len([name for name in made.reserved() if name.startswith(letter)]) for letter in "ab")
         assert shares == [4, 5]
 
 
@@ -85,7 +85,7 @@ def test_a_fair_latecomer_takes_its_half_and_no_more() -> None:
     assert {name[0] for name in gone} == {"a"}
 
 
-def test_large_workloads_of_equal_share_do_not_evict_each_other_for_ever() -> None:
+def test_large_workloads_of_equal_share_do_not_preempt_each_other_forever() -> None:
     made = world(fair_sharing=True)
     for name in "ab":
         made.queue(name, {"cpu": "0"}, cohort="all", reclaim="Any", within="LowerPriority")
@@ -109,11 +109,11 @@ def test_victims_that_leave_at_different_times_are_waited_for() -> None:
         made.release(name)
         again = [d for d in made.cycle() if isinstance(d, Preempt)]
         assert again == []
-    assert "high" in made.holding()
+    assert "high" in made.reserved()
     assert len(made.preempted) == 8
 
 
-def test_nobody_slips_into_room_that_is_being_made() -> None:
+def test_quota_that_a_preemption_frees_goes_to_the_preemptor() -> None:
     made = world()
     made.queue("a", {"cpu": "4"}, cohort="all", reclaim="Any", within="LowerPriority")
     made.queue("b", {"cpu": "0"}, cohort="all")
@@ -126,7 +126,7 @@ def test_nobody_slips_into_room_that_is_being_made() -> None:
         made.workload(f"more{number}", "b", 1, prio=100)
         made.release(f"b{number}")
         made.cycle()
-    assert made.holding() == {"own"}
+    assert made.reserved() == {"own"}
 
 
 def test_a_blocked_strict_queue_keeps_back_only_its_own_quota() -> None:
@@ -142,10 +142,10 @@ def test_a_blocked_strict_queue_keeps_back_only_its_own_quota() -> None:
     made.stable()
     assert made.where("blocked") == "active"
     # 12 in all, 9 run, 2 are kept for the head.
-    assert made.holding() == {"r", "o", "w0"}
+    assert made.reserved() == {"r", "o", "w0"}
     made.finish("r")
     made.stable()
-    assert "blocked" in made.holding()
+    assert "blocked" in made.reserved()
 
 
 def test_a_strict_head_that_can_never_fit_keeps_back_nothing() -> None:
@@ -156,7 +156,7 @@ def test_a_strict_head_that_can_never_fit_keeps_back_nothing() -> None:
     for number in range(12):
         made.workload(f"w{number}", "other", 1)
     made.stable()
-    assert len(made.holding()) == 12
+    assert len(made.reserved()) == 12
 
 
 def test_a_queue_of_hopeless_workloads_comes_to_rest() -> None:
@@ -199,7 +199,7 @@ def test_a_victim_does_not_take_its_place_back_before_the_one_it_made_room_for()
     made.workload("owed", "a", 1, prio=5)
     gone = play(made, 30)
     assert gone == ["victim"]
-    assert made.holding() == {"hog", "owed"}
+    assert made.reserved() == {"hog", "owed"}
 
 
 def test_pod_sets_that_hide_each_others_flavors_come_to_rest_and_go_on_when_there_is_room() -> None:
@@ -217,7 +217,7 @@ def test_pod_sets_that_hide_each_others_flavors_come_to_rest_and_go_on_when_ther
     assert made.where("w") == "active"
     made.finish("second")
     made.stable()
-    assert made.holding() == {"w"}
+    assert made.reserved() == {"w"}
 
 
 def test_who_shrinks_to_reclaim_does_not_take_turns_with_whom_it_reclaims_from() -> None:
@@ -229,4 +229,4 @@ def test_who_shrinks_to_reclaim_does_not_take_turns_with_whom_it_reclaims_from()
     made.cycle()
     made.workload("younger", "lender", 1, count=4, min_count=2)
     assert play(made, 40) == ["older", "older"]
-    assert made.holding() == {"younger"}
+    assert made.reserved() == {"younger"}

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pykueue.engine import Admit, Engine, Options, Preempt
-from pykueue.engine.preemption import Need, put_back, take_away
-from pykueue.engine.quota import available
+from pykueue.engine.preemption.classical import PreemptionRequest, restore, simulate_removal
+from pykueue.engine.quota.usage import available
 
 FLAVORS = ("f", "g")
 RESOURCES = ("cpu", "memory")
@@ -116,10 +116,10 @@ def build(plan: Plan, workloads: bool = True) -> World:
 def overdrawn(engine: Engine) -> list[str]:
     """Queues that use more than the tree allows."""
     return [
-        f"{name}: {engine._state.pairs.names[cell.pair]}"
+        f"{name}: {engine._state.flavor_resources.names[flavor_usage.flavor_resource]}"
         for name, queue in engine._state.queues.items()
-        for cell in queue.cells.values()
-        if cell.usage > 0 and available(cell) < 0
+        for flavor_usage in queue.flavor_usages.values()
+        if flavor_usage.usage > 0 and available(flavor_usage) < 0
     ]
 
 
@@ -175,7 +175,7 @@ def test_who_fits_alone_gets_its_turn(plan: Plan) -> None:
     for _ in range(40):
         if not run(made, most=made.cycles + 120):
             return  # two workloads preempt each other without end; see the pathologies
-        holding = made.holding()
+        holding = made.reserved()
         if not holding:
             break
         started |= holding
@@ -186,7 +186,7 @@ def test_who_fits_alone_gets_its_turn(plan: Plan) -> None:
         alone = build(plan, workloads=False)
         alone.workload(**workload)
         run(alone)
-        assert alone.holding() == set(), f"{workload['name']} fits alone and never started"
+        assert alone.reserved() == set(), f"{workload['name']} fits alone and never started"
 
 
 @st.composite
@@ -209,27 +209,33 @@ def test_preemption_takes_no_more_than_it_needs(case: tuple[Plan, dict[str, Any]
     made.workload(**{**newcomer, "prio": 3, "created": 0.5})
     state, evaluator = made.engine._state, made.engine._evaluator
     state.settle()
-    record = state.records[f"default/{newcomer['name']}"]
-    queue = record.queue
+    info = state.workloads[f"default/{newcomer['name']}"]
+    queue = info.queue
     assert queue is not None
-    found = evaluator.evaluate(record, queue)
+    found = evaluator.evaluate(info, queue)
     chosen = [target for target, _ in found.targets]
     if not chosen:
         return
     usage = found.assignment.usage
-    need = Need(record, queue, [(queue.cells[pair], amount) for pair, amount in usage.items()], (), None)
+    request = PreemptionRequest(
+        info,
+        queue,
+        [(queue.flavor_usages[flavor_resource], amount) for flavor_resource, amount in usage.items()],
+        (),
+        None,
+    )
 
     def minimal(borrowing: bool) -> bool:
         """Enough, and not enough without any one of them."""
         for target in chosen:
-            take_away(target)
-        good = need.fits(borrowing)
+            simulate_removal(target)
+        good = request.fits(borrowing)
         for target in chosen:
-            put_back(target)
-            good = good and not need.fits(borrowing)
-            take_away(target)
+            restore(target)
+            good = good and not request.fits(borrowing)
+            simulate_removal(target)
         for target in chosen:
-            put_back(target)
+            restore(target)
         return good
 
     # The classical search may have had to stay within the own nominal quota, which is more than fitting.
@@ -239,28 +245,34 @@ def test_preemption_takes_no_more_than_it_needs(case: tuple[Plan, dict[str, Any]
 
 @settings(relaxed, max_examples=100)
 @given(plans(most=12))
-def test_nobody_within_quota_is_preempted_by_another_queue(plan: Plan) -> None:
+def test_workload_within_nominal_quota_is_not_preempted_by_another_queue(plan: Plan) -> None:
     made = build(plan)
     for _ in range(60):
         if not made.engine.has_heads():
             break
         made.engine._state.settle()
         over = {
-            name: {cell.pair for cell in queue.cells.values() if cell.usage > cell.subtree}
+            name: {
+                flavor_usage.flavor_resource
+                for flavor_usage in queue.flavor_usages.values()
+                if flavor_usage.usage > flavor_usage.subtree
+            }
             for name, queue in made.engine._state.queues.items()
         }
         decisions = made.cycle()
         for decision in victims_of(made, decisions):
-            record = made.engine._state.records[decision.key]
-            own = made.engine._state.records[decision.preemptor].queue
-            if record.queue is own:
+            info = made.engine._state.workloads[decision.key]
+            own = made.engine._state.workloads[decision.preemptor].queue
+            if info.queue is own:
                 assert decision.reason == "InClusterQueue"
                 assert own.within != "Never"
                 continue
             assert own.reclaim != "Never"
-            assert over[record.queue.name] & record.holds, f"{decision.key} is within its queue's quota"
+            assert over[info.queue.name] & info.flavor_resources, (
+                f"{decision.key} is within its queue's quota"
+            )
             if own.reclaim == "LowerPriority":
-                assert record.priority < made.engine._state.records[decision.preemptor].priority
+                assert info.priority < made.engine._state.workloads[decision.preemptor].priority
         for decision in victims_of(made, decisions):
             made.release(decision.key.partition("/")[2])
 
@@ -284,7 +296,7 @@ def test_a_fork_leaves_nothing_behind(plan: Plan, data: st.DataObject) -> None:
 
     before = seen()
     with made.engine.fork():
-        workloads = dict(made.workloads)
+        workloads = dict(made.driver.workloads)
         for _ in range(data.draw(st.integers(1, 6))):
             match data.draw(st.sampled_from(["cycle", "finish", "queue", "flavor", "hold", "priority"])):
                 case "cycle":
@@ -300,7 +312,7 @@ def test_a_fork_leaves_nothing_behind(plan: Plan, data: st.DataObject) -> None:
                     made.local(names[0], names[0], stopPolicy="Hold")
                 case "priority" if made.workloads:
                     made.change(data.draw(st.sampled_from(sorted(made.workloads))), priority=7)
-        made.workloads = workloads
+        made.driver.workloads = workloads
     made.engine.check()
     assert seen() == before
 
@@ -320,8 +332,8 @@ def test_the_books_are_right_whatever_happens(plan: Plan, data: st.DataObject) -
                 waiting += [decision.key for decision in decisions if isinstance(decision, Admit | Preempt)]
             case "finish" if made.workloads:
                 made.finish(data.draw(st.sampled_from(sorted(made.workloads))))
-            case "evict" if made.holding():
-                made.release(data.draw(st.sampled_from(sorted(made.holding()))))
+            case "evict" if made.reserved():
+                made.release(data.draw(st.sampled_from(sorted(made.reserved()))))
             case "queue":
                 queue = dict(data.draw(st.sampled_from(plan.queues)))
                 cohorts = ["", *[name for name, *_ in plan.cohorts]]

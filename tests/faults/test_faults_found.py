@@ -8,8 +8,8 @@ from typing import Any
 
 from manager_stack import QUEUES, Stack, job, story
 
+from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, JOBS, WORKLOADS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, JOBS, WORKLOADS
 from pykueue.kube.transport import Request, Transport, WatchEvent
 
 BLOCKING = """
@@ -282,7 +282,7 @@ class _Forgetful:
         await self._inner.close()
 
 
-def test_a_reservation_that_was_taken_back_before_the_cache_saw_it_is_decided_anew() -> None:
+def test_reservation_removed_before_the_cache_saw_it_is_decided_again() -> None:
     async def life(s: Stack) -> None:
         await s.stop_manager()
         forgetful = _Forgetful(s.server.transport("pykueue-manager"), s)

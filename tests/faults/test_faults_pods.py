@@ -1,4 +1,4 @@
-"""Runs by seed whose jobs are plain pods and pod groups; docs/testing.md says how they are made."""
+"""Runs by seed whose jobs are plain pods and pod groups; docs/develop/testing.md says how they are made."""
 
 from __future__ import annotations
 

@@ -13,16 +13,16 @@ import pytest
 from manager_replica import configured
 from manager_stack import QUEUES, Stack, job
 
+from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LEASES
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
 from pykueue.embedded.nodes.pool import NodePool
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.leases import LeadershipLost
-from pykueue.kube.resources import CLUSTER_QUEUES, JOBS, LEASES
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.replica import CacheSyncError, Replica
-from pykueue.manager.workloads import reading
+from pykueue.manager.workloads import conditions
 
 Object = dict[str, Any]
 
@@ -72,7 +72,7 @@ class Link:
         if write and self.dies_after is not None:
             self.dies_after -= 1
             if self.dies_after == 0:
-                # Before it is sent, or after it took effect and before anybody here knows.
+                # Before it is sent, or after it took effect and before the response.
                 if self._rng.random() < 0.5:
                     await self._inner.call(request)
                 self.died.set()
@@ -189,7 +189,7 @@ class World:
 
     def again(self, process: Process) -> None:
         """Another process in the place of one that has ended."""
-        self.processes[self.processes.index(process)] = Process(self, "anew")
+        self.processes[self.processes.index(process)] = Process(self, "again")
 
     def leader(self) -> Process | None:
         found = [process for process in self.processes if process.leads]
@@ -215,11 +215,11 @@ class World:
                 break
         waiting = [obj["metadata"]["name"] for obj in jobs if not _is(obj, "Complete")]
         assert (len(jobs), waiting) == (JOBS_IN_ALL, [])
-        # Whoever led may have died just now, and watches that broke are tried again within half a minute.
+        # The leader may have died just now, and broken watches are retried within half a minute.
         await self.clock.sleep(HAND_OVER + 30)
         workloads = self._objects("kueue.x-k8s.io/workloads")
         assert len(workloads) == JOBS_IN_ALL
-        assert all(reading.is_finished(workload) for workload in workloads)
+        assert all(conditions.is_finished(workload) for workload in workloads)
 
     def _objects(self, kind: str) -> list[Object]:
         assert self.cluster.server is not None
@@ -228,11 +228,11 @@ class World:
     def check(self) -> None:
         """Quota holds and nothing runs that was not admitted."""
         workloads = self._objects("kueue.x-k8s.io/workloads")
-        holding = [w for w in workloads if reading.has_quota(w) and not reading.is_finished(w)]
+        holding = [w for w in workloads if conditions.has_quota(w) and not conditions.is_finished(w)]
         used = sum(_usage(workload) for workload in holding)
         if used > QUOTA:
             self.violations.append(f"{used} of {QUOTA} given")
-        admitted = {(reading.owner(w) or {}).get("uid") for w in workloads if reading.is_admitted(w)}
+        admitted = {(conditions.owner(w) or {}).get("uid") for w in workloads if conditions.is_admitted(w)}
         for obj in self._objects("batch/jobs"):
             if not obj["spec"].get("suspend") and obj["metadata"]["uid"] not in admitted:
                 self.violations.append(f"{obj['metadata']['name']} may run without being admitted")
@@ -241,12 +241,12 @@ class World:
 def _usage(workload: Object) -> int:
     """CPUs: every pod asks for one, and those that are done give it back."""
     given_back = sum(entry["count"] for entry in workload["status"].get("reclaimablePods") or ())
-    return sum(reading.admitted_counts(workload).values()) - int(given_back)
+    return sum(conditions.admitted_counts(workload).values()) - int(given_back)
 
 
 def _is(obj: Object, kind: str) -> bool:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == kind and c["status"] == "True" for c in conditions)
+    present = (obj.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == kind and c["status"] == "True" for c in present)
 
 
 def play(seed: int, test: Callable[[World], Awaitable[None]]) -> None:
@@ -269,13 +269,13 @@ def test_another_takes_over_from_a_leader_that_dies_at_any_write(writes: int) ->
     play(writes, test)
 
 
-def test_an_api_server_that_is_away_for_half_a_minute_stops_nobody_for_good() -> None:
+def test_replicas_continue_after_the_api_server_was_away_for_half_a_minute() -> None:
     async def test(world: World) -> None:
         await world.clock.sleep(5)
         for process in world.processes:
             process.link.cut()
         await world.clock.sleep(30)
-        # Whoever led has stopped: it could not know whether another does.
+        # The leader has stopped: it could not know whether another leads.
         assert world.leader() is None
         for process in world.processes:
             process.link.mend()
@@ -299,7 +299,7 @@ def test_a_leader_that_alone_loses_the_api_server_gives_way_before_another_leads
     play(2, test)
 
 
-def test_a_leader_that_is_told_to_stop_hands_over_at_once_and_finishes_its_writes() -> None:
+def test_leader_that_gets_sigterm_finishes_its_writes_and_releases_the_lease() -> None:
     async def test(world: World) -> None:
         await world.clock.sleep(3)
         leader = world.leader()

@@ -1,6 +1,6 @@
 """Runs by seed: the whole stack in virtual time while everything around the manager goes wrong.
 
-docs/testing.md says how they are made. `PYKUEUE_FAULT_RUNS` is how many there are (2000 unless set),
+docs/develop/testing.md says how they are made. `PYKUEUE_FAULT_RUNS` is how many there are (2000 unless set),
 `PYKUEUE_FAULT_SEED` the first seed.
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pykueue.api.resources import CONTROLLER_REVISIONS, DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers import Controllers
@@ -18,7 +19,6 @@ from pykueue.embedded.podscheduler import PodScheduler
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CONTROLLER_REVISIONS, DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS
 from pykueue.simulate.faults.trace import Trace
 from pykueue.simulate.faults.transport import NO_FAULTS, FaultyTransport, Rates
 

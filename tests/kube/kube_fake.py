@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 from urllib.parse import unquote
 
+from pykueue.api.resources import Resource
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import Resource
 from pykueue.kube.transport import Request, WatchEvent
 
 Object = dict[str, Any]

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from kube_fake import FakeApi, Object
 
+from pykueue.api.resources import CONFIG_MAPS, NODES, PODS
 from pykueue.clock import Clock, run_virtual
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.limiter import TokenBucket
-from pykueue.kube.resources import CONFIG_MAPS, NODES, PODS
 
 
 def test_a_list_is_read_page_by_page_and_its_items_say_what_they_are() -> None:
@@ -87,7 +87,7 @@ def test_a_server_that_asks_for_patience_gets_it() -> None:
     run_virtual(main)
 
 
-def test_modify_reads_again_when_somebody_else_wrote_in_between() -> None:
+def test_modify_reads_again_after_a_conflict() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
         api.put(CONFIG_MAPS, "m", "a", data={"n": "0"})

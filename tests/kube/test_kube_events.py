@@ -1,4 +1,4 @@
-"""Events: what people get to see of a flood, and that writing them disturbs nobody."""
+"""Events: what is kept of a flood, and that writing them disturbs no controller."""
 
 from __future__ import annotations
 

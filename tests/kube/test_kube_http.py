@@ -308,7 +308,7 @@ def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_kubeconfig_is_read_without_the_librarys_client(tmp_path: Path) -> None:
-    """Its models take 42 MB that do not come back; whoever wants the library imports the whole of it."""
+    """Its models take 42 MB that do not come back; programs that need the library import all of it."""
     path = kubeconfig(tmp_path, "http://127.0.0.1:1", {"token": "t"})
     program = f"""
 import asyncio, sys

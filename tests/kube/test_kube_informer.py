@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from kube_fake import FakeApi
 
+from pykueue.api.resources import CONFIG_MAPS, NODES, PODS
 from pykueue.clock import Clock, run_virtual
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer, InformerFactory
-from pykueue.kube.resources import CONFIG_MAPS, NODES, PODS
 
 Story = list[tuple[str, str]]
 
@@ -98,7 +98,7 @@ def test_a_broken_watch_goes_on_where_it_stopped_without_listing_again() -> None
     run_virtual(main)
 
 
-def test_a_forgotten_version_is_listed_again_and_only_what_changed_is_told() -> None:
+def test_relist_after_410_reports_only_what_changed() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
         for name in ("same", "changed", "gone", "reborn"):
@@ -200,7 +200,7 @@ def test_a_server_that_is_away_is_asked_ever_more_rarely() -> None:
     run_virtual(main)
 
 
-def test_a_failing_handler_or_unreadable_object_costs_nobody_else_anything(
+def test_failing_handler_or_invalid_object_does_not_affect_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(clock: Clock) -> None:
@@ -322,7 +322,7 @@ def test_a_noted_write_is_read_at_once_and_never_taken_back_by_an_older_event() 
     run_virtual(main)
 
 
-def test_a_write_is_noted_while_the_cache_lists_anew_and_outlives_a_list_made_before_it() -> None:
+def test_own_write_during_a_relist_outlives_an_older_list() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
         api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})

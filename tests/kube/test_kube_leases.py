@@ -1,4 +1,4 @@
-"""Leader election: one leads at a time, and somebody else soon after it is gone."""
+"""Leader election: one replica leads at a time, and another soon after it is gone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import suppress
 import pytest
 from kube_fake import FakeApi, Object
 
+from pykueue.api.resources import LEASES
 from pykueue.clock import Clock, run_virtual
 from pykueue.kube.client import Client
 from pykueue.kube.leases import LeaderElector, LeadershipLost
-from pykueue.kube.resources import LEASES
 from pykueue.kube.transport import Request
 
 PATH = LEASES.path("sys", "manager")
@@ -186,5 +186,25 @@ def test_a_stolen_lease_ends_the_leadership() -> None:
         with pytest.raises(LeadershipLost, match="thief"):
             await a.task
         assert spec(server)["holderIdentity"] == "thief"
+
+    story(tell)
+
+
+@pytest.mark.parametrize(
+    ("silent", "cause"),
+    [
+        (False, "lease sys/manager not renewed for 10 s: cut"),
+        (True, "lease sys/manager not renewed for 10 s: the API server does not answer"),
+    ],
+)
+def test_lost_leadership_names_the_lease_and_the_last_error(silent: bool, cause: str) -> None:
+    async def tell(clock: Clock, server: FakeApi, start: Callable[[str], Process], log: list) -> None:  # type: ignore[type-arg]
+        a = start("a")
+        await clock.sleep(5)
+        a.link.up, a.link.late = silent, 3600.0
+        with pytest.raises(LeadershipLost) as lost:
+            await a.task
+        assert str(lost.value) == cause
+        a.link.late = 0.0
 
     story(tell)

@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import CONFIG_MAPS, EVENTS, JOBS, LEASES, PODS
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers import Controllers
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.config import load
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.kube.http import HttpTransport
 from pykueue.kube.informer import Informer
 from pykueue.kube.leases import LeaderElector
-from pykueue.kube.resources import CONFIG_MAPS, EVENTS, JOBS, LEASES, PODS
 
 #: Seconds after which a step that hangs fails its test; nothing is asserted about how long a step takes.
 PATIENCE = 30

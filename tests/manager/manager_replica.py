@@ -14,12 +14,12 @@ import aiohttp
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
+from pykueue.api.resources import SECRETS
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.listening import Address
+from pykueue.embedded.apiserver.http.listening import Address
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
-from pykueue.kube.resources import SECRETS
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.replica import Component, Replica
@@ -57,7 +57,7 @@ class Running:
         self._session: aiohttp.ClientSession = session
 
     async def trust(self) -> ssl.SSLContext:
-        """TLS that trusts the authorities in the Secret and nobody else."""
+        """TLS that trusts only the authorities in the Secret."""
         secret = await self.client.get(SECRETS, "kueue-webhook-server-cert", "kueue-system")
         return ssl.create_default_context(cadata=base64.b64decode(secret["data"]["ca.crt"]).decode())
 

@@ -13,16 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from textwrap import dedent
 from typing import Any, TypeVar
 
+from pykueue.api import resources
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
-from pykueue.api.yaml import load_documents
-from pykueue.clock import Clock, run_virtual
-from pykueue.embedded.apiserver.admission import Webhook
-from pykueue.embedded.apiserver.server import Server
-from pykueue.embedded.store.memory import MemoryStore
-from pykueue.kube import resources
-from pykueue.kube.client import Client
-from pykueue.kube.resources import (
+from pykueue.api.resources import (
     CLUSTER_QUEUES,
     EVENTS,
     JOBS,
@@ -31,6 +25,13 @@ from pykueue.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from pykueue.api.yaml import load_documents
+from pykueue.clock import Clock, run_virtual
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.apiserver.webhooks.admission import Webhook
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.jobs.kinds import BUILT_IN, JobKinds
+from pykueue.kube.client import Client
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.configuration import parse
 from pykueue.manager.manager import Manager
@@ -137,12 +138,12 @@ _PLURALS = {
 class Stack:
     """A running cluster and its manager."""
 
-    def __init__(self, clock: Clock, configuration: str, seed: int) -> None:
+    def __init__(self, clock: Clock, configuration: str, seed: int, kinds: JobKinds | None = None) -> None:
         self.clock = clock
         self.rng = random.Random(seed)
-        self.configuration = parse(
-            V1BETA2 + dedent(configuration) if "kind:" not in configuration else configuration
-        )
+        text = V1BETA2 + dedent(configuration) if "kind:" not in configuration else configuration
+        self.kinds = kinds or BUILT_IN
+        self.configuration = parse(text) if kinds is None else parse(text, frameworks=kinds.frameworks)
         self.server = Server(MemoryStore(), clock, random.Random(seed))
         self._manager_task: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[Any]] = []
@@ -155,10 +156,10 @@ class Stack:
         await self.start_manager()
 
     async def start_manager(self) -> None:
-        """Start the manager, anew after `stop_manager`."""
+        """Start the manager, again after `stop_manager`."""
         self.transport = CountingTransport(self.server.transport("pykueue-manager"))
         self.manager = Manager(
-            self.transport, self.configuration, self.clock, random.Random(self.rng.random())
+            self.transport, self.configuration, self.clock, random.Random(self.rng.random()), self.kinds
         )
         for hook in self.manager.webhooks():
             self.server.admission.register(
@@ -334,10 +335,14 @@ def _version(obj: Object) -> str:
 
 @asynccontextmanager
 async def stack(
-    clock: Clock, configuration: str = "", queues: str = QUEUES, seed: int = 1
+    clock: Clock,
+    configuration: str = "",
+    queues: str = QUEUES,
+    seed: int = 1,
+    kinds: JobKinds | None = None,
 ) -> AsyncIterator[Stack]:
     """A started stack with its queues."""
-    found = Stack(clock, configuration, seed)
+    found = Stack(clock, configuration, seed, kinds)
     await found.start()
     try:
         await found.apply(queues)
@@ -348,12 +353,16 @@ async def stack(
 
 
 def story(
-    test: Callable[[Stack], Awaitable[T]], configuration: str = "", queues: str = QUEUES, seed: int = 1
+    test: Callable[[Stack], Awaitable[T]],
+    configuration: str = "",
+    queues: str = QUEUES,
+    seed: int = 1,
+    kinds: JobKinds | None = None,
 ) -> T:
     """Run a test against a stack in virtual time."""
 
     async def main(clock: Clock) -> T:
-        async with stack(clock, configuration, queues, seed) as running:
+        async with stack(clock, configuration, queues, seed, kinds) as running:
             return await test(running)
 
     return run_virtual(main)

@@ -6,8 +6,8 @@ from typing import Any
 
 from manager_stack import Stack
 
+from pykueue.api.resources import PODS, WORKLOADS, Resource
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import PODS, WORKLOADS, Resource
 
 Object = dict[str, Any]
 

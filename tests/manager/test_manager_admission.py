@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from manager_stack import QUEUES, Stack, job, story
 
-from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import (
+from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     JOBS,
@@ -14,6 +13,7 @@ from pykueue.kube.resources import (
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
 )
+from pykueue.kube.errors import ApiError
 
 CHECK = """
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -352,7 +352,7 @@ class TestFlavors:
 
 
 class TestWhoIsManaged:
-    def test_a_job_without_a_queue_runs_as_it_likes(self) -> None:
+    def test_job_without_a_queue_is_not_suspended(self) -> None:
         async def life(s: Stack) -> None:
             await s.apply(job("a", queue=None))
             await s.settle()
@@ -438,7 +438,7 @@ class TestEnds:
 
         story(life, "objectRetentionPolicies: {workloads: {afterFinished: 60s}}")
 
-    def test_jobs_the_system_gave_up_on_are_deleted_after_theirs(self) -> None:
+    def test_jobs_that_the_system_deactivated_are_deleted_after_their_retention(self) -> None:
         async def life(s: Stack) -> None:
             await s.apply(job("a", labels={"kueue.x-k8s.io/max-exec-time-seconds": "10"}))
             await s.settle(12)
@@ -450,12 +450,13 @@ class TestEnds:
 
         story(life, "objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 60s}}")
 
-    def test_a_workload_that_lost_its_job_is_finished_and_let_go(self) -> None:
+    def test_workload_whose_job_is_gone_is_finished_without_finalizer(self) -> None:
         async def life(s: Stack) -> None:
             await s.apply(job("a"))
             await s.settle()
             name = (await s.workload("a"))["metadata"]["name"]
             await s.patch(WORKLOADS, name, {"metadata": {"ownerReferences": None}})
+            await s.delete(JOBS, "a")
             await s.settle()
             (left,) = [w for w in await s.workloads() if w["metadata"]["name"] == name]
             assert not left["metadata"].get("finalizers")
@@ -464,8 +465,8 @@ class TestEnds:
         story(life)
 
     @pytest.mark.parametrize("external", [False, True])
-    def test_a_deleted_workload_of_a_kind_that_is_not_queued_is_let_go(self, external: bool) -> None:
-        """Another installation made it; a controller outside, where one is named, lets go itself."""
+    def test_finalizer_of_deleted_workload_of_an_unqueued_kind_is_removed(self, external: bool) -> None:
+        """Another installation created it; an external controller, if named, removes its finalizer itself."""
 
         async def life(s: Stack) -> None:
             await s.apply(job("a"))
@@ -487,7 +488,7 @@ class TestEnds:
 
         story(life, "integrations: {externalFrameworks: [RayJob.v1.ray.io]}" if external else "")
 
-    def test_a_deleted_workload_stops_its_job_which_queues_anew(self) -> None:
+    def test_deleted_workload_stops_its_job_which_is_queued_again(self) -> None:
         async def life(s: Stack) -> None:
             await s.apply(job("a"))
             await s.settle()
@@ -514,3 +515,44 @@ class TestEnds:
             assert (await s.cluster_queue())["status"]["reservingWorkloads"] == 0
 
         story(life)
+
+
+def test_a_closed_preemption_gate_is_the_reason_until_it_is_opened() -> None:
+    high = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "high", "namespace": "default"},
+        "spec": {
+            "queueName": "lq",
+            "priority": 1000,
+            "preemptionGates": [{"name": "example.com/gate"}],
+            "podSets": [{"name": "main", "count": 6, "template": job("high")["spec"]["template"]}],
+        },
+    }
+
+    async def life(s: Stack) -> None:
+        await s.patch(CLUSTER_QUEUES, "cq", PREEMPTION)
+        await s.apply(job("low", 6))
+        await s.settle()
+        await s.run_job("low")
+        await s.apply(high)
+        await s.settle()
+        (reserved,) = [
+            one
+            for one in (await s.get(WORKLOADS, "high"))["status"]["conditions"]
+            if one["type"] == "QuotaReserved"
+        ]
+        assert reserved["reason"] == "AdmissionGated"
+        assert "preemption gate is closed" in reserved["message"]
+        opened = {
+            "name": "example.com/gate",
+            "position": "Open",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        await s.client.patch(
+            WORKLOADS, "high", "default", {"status": {"preemptionGates": [opened]}}, subresource="status"
+        )
+        await s.settle()
+        assert (await s.conditions("low"))["Evicted"] == ("True", "Preempted")
+
+    story(life, "featureGates: {ConcurrentAdmission: true}")

@@ -1,4 +1,4 @@
-"""Certificates over years, in virtual time: nobody ever meets one that they do not trust."""
+"""Certificates over years, in virtual time: every client trusts the one it gets at all times."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ from cryptography.x509.oid import NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from pykueue.api.crds import crds_with_webhook
-from pykueue.clock import Clock, run_virtual
-from pykueue.embedded.apiserver.server import Server
-from pykueue.embedded.store.memory import MemoryStore
-from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import (
+from pykueue.api.resources import (
     API_SERVICES,
     CRDS,
     MUTATING_WEBHOOKS,
@@ -33,6 +28,11 @@ from pykueue.kube.resources import (
     SECRETS,
     VALIDATING_WEBHOOKS,
 )
+from pykueue.clock import Clock, run_virtual
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
 from pykueue.manager.certificates import ManagedCertificates, MountedCertificates, authority
 from pykueue.manager.configuration import parse
@@ -208,7 +208,7 @@ def test_two_replicas_that_start_together_serve_one_certificate_that_all_trust()
     story(test)
 
 
-def test_objects_that_are_installed_later_or_anew_are_told() -> None:
+def test_objects_installed_later_or_again_get_the_ca_bundle() -> None:
     async def test(c: Cluster) -> None:
         c.replica()
         await c.clock.sleep(600)
@@ -226,7 +226,7 @@ def test_objects_that_are_installed_later_or_anew_are_told() -> None:
     story(test)
 
 
-def test_for_twelve_years_nobody_meets_a_certificate_that_they_do_not_trust() -> None:
+def test_clients_trust_the_certificate_at_all_times_for_twelve_years() -> None:
     async def test(c: Cluster) -> None:
         await c.install()
         first, second = c.replica(), c.replica()
@@ -235,7 +235,7 @@ def test_for_twelve_years_nobody_meets_a_certificate_that_they_do_not_trust() ->
         for _ in range(12 * 365 // 60):
             await c.check()
             c.clock.jump(timedelta(days=60))
-            # Whoever looks first renews; the other takes it over at its next look.
+            # The replica that checks first renews; the other loads the result at its next check.
             await c.clock.sleep(130)
             authorities.update(found.serial_number for found in await c.authorities())
         await c.check()
@@ -413,7 +413,7 @@ def test_a_mounted_certificate_is_read_again_when_it_changes(tmp_path: Path) -> 
     run_virtual(main)
 
 
-def test_nobody_else_may_read_what_is_written() -> None:
+def test_managed_certificates_access_one_secret_by_name_only() -> None:
     """The Secret is written by name only: no other Secret is ever read, listed or watched."""
 
     async def test(c: Cluster) -> None:

@@ -82,7 +82,7 @@ def test_the_seed_file_is_read() -> None:
     assert waiting.requeuing_strategy.backoff_limit_count == 5
 
 
-def test_a_literal_choice_of_two_values_is_refused_naming_them() -> None:
+def test_two_values_joined_by_a_bar_are_rejected_with_the_accepted_values() -> None:
     assert errors('waitForPodsReady: {requeuingStrategy: {timestamp: "Eviction | Creation"}}') == [
         'waitForPodsReady.requeuingStrategy.timestamp: "Eviction | Creation" is not accepted; '
         'accepted: "Eviction", "Creation"'
@@ -151,7 +151,7 @@ def test_a_literal_choice_of_two_values_is_refused_naming_them() -> None:
         ("metrics: {customLabels: [{name: 1x}]}", "metrics.customLabels[0].name"),
     ],
 )
-def test_a_mistake_is_named_with_path_value_and_what_is_accepted(body: str, expected: str) -> None:
+def test_invalid_value_is_reported_with_path_value_and_accepted_values(body: str, expected: str) -> None:
     assert expected in "\n".join(errors(body))
 
 
@@ -176,7 +176,7 @@ def test_the_namespace_is_that_of_the_pod_unless_the_file_names_one() -> None:
     assert parse(V1BETA2 + "namespace: ''\n").namespace == "kueue-system"
 
 
-def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
+def test_all_errors_of_a_file_are_reported_at_once() -> None:
     found = errors("webhook: {port: x}\nnonsense: 1\nfeatureGates: {Nope: true}")
     assert len(found) == 3
 
@@ -203,7 +203,7 @@ def test_the_old_fair_sharing_is_off_until_enabled_and_then_uses_both_strategies
         (V1BETA2 + "a: [", "configuration: document 1: line "),
     ],
 )
-def test_what_is_no_configuration_is_refused(text: str, expected: str) -> None:
+def test_file_that_is_no_configuration_is_rejected(text: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(text)
     assert expected in str(caught.value)
@@ -243,7 +243,7 @@ def test_gates_of_the_command_line_and_of_the_file_exclude_each_other() -> None:
         """,
     ],
 )
-def test_what_is_printed_reads_back_as_the_same(body: str, version: str) -> None:
+def test_printed_configuration_is_parsed_to_the_same_values(body: str, version: str) -> None:
     configuration = read(body, version)
     again = parse(render(configuration))
     assert render(again) == render(configuration)

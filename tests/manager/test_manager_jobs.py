@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from pykueue.api.objects import merge_patch, replaced
 from pykueue.jobs import workload as construction
 from pykueue.jobs.job import BatchJob
-from pykueue.jobs.objects import merge_patch, replaced
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 
 Object = dict[str, Any]
@@ -230,12 +230,12 @@ class TestEquivalence:
             (("metadata", "labels", "kueue.x-k8s.io/max-exec-time-seconds"), "60"),
         ],
     )
-    def test_what_was_edited_while_waiting_is_noticed(self, path: tuple[str, ...], value: Any) -> None:
+    def test_edit_of_a_pending_job_updates_its_workload(self, path: tuple[str, ...], value: Any) -> None:
         workload = built(job())
         assert not construction.equivalent(workload, replaced(job(), path, value), JOB)
 
     @pytest.mark.parametrize("field", ["nodeSelector", "affinity"])
-    def test_what_starting_may_change_is_not_compared(self, field: str) -> None:
+    def test_fields_that_starting_changes_are_not_compared(self, field: str) -> None:
         edited = replaced(job(), ("spec", "template", "spec", field), {"x": {}})
         assert construction.equivalent(built(job()), edited, JOB)
 

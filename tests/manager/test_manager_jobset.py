@@ -1,4 +1,5 @@
-"""JobSets in queues: one set, one Workload (reference/kueue-integrations.md 9.4, cluster-workloads.md 2.13).
+"""JobSets in queues: one set, one Workload (docs/reference/kueue-integrations.md 9.4, cluster-workloads.md
+2.13).
 
 The test plays the JobSet controller, so it says what happens when.
 """
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 from manager_stack import Stack, job, story
 
+from pykueue.api.resources import CRDS, JOB_SETS, JOBS
 from pykueue.embedded.jobset.admission import webhooks
 from pykueue.embedded.jobset.definition import definition
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CRDS, JOB_SETS, JOBS
 
 Object = dict[str, Any]
 
@@ -184,7 +185,7 @@ def test_a_set_that_does_not_fit_waits_whole() -> None:
     told(test)
 
 
-def test_without_a_queue_a_set_runs_unasked() -> None:
+def test_set_without_a_queue_is_not_suspended() -> None:
     async def test(stack: Stack, sets: Sets) -> None:
         created = await sets.create(replicated("a"), queue=None)
         await stack.settle()
@@ -236,7 +237,7 @@ def test_ready_when_every_job_is() -> None:
     told(test)
 
 
-def test_a_set_that_is_not_ready_in_time_is_stopped_and_queued_anew() -> None:
+def test_set_that_is_not_ready_in_time_is_stopped_and_requeued() -> None:
     async def test(stack: Stack, sets: Sets) -> None:
         await sets.create(replicated("a", 2))
         await stack.settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from manager_stack import Stack, job, story
 
 from pykueue.api.meta import parse_time
-from pykueue.kube.resources import JOBS, WORKLOADS
+from pykueue.api.resources import JOBS, WORKLOADS
 
 
 def test_a_job_is_suspended_admitted_started_and_finished() -> None:
@@ -85,7 +85,7 @@ def test_without_waiting_for_pods_a_job_costs_five_writes() -> None:
     story(life, "featureGates: {DisableWaitForPodsReady: true}")
 
 
-def test_what_does_not_fit_waits_with_a_reason_and_starts_when_there_is_room() -> None:
+def test_job_that_does_not_fit_is_pending_with_a_reason_and_starts_when_quota_is_released() -> None:
     async def life(s: Stack) -> None:
         await s.apply(job("a", 6))
         await s.settle()
@@ -171,7 +171,7 @@ def test_deactivation_evicts_and_activation_lets_it_compete_again() -> None:
     story(life)
 
 
-def test_pods_that_are_not_ready_in_time_cost_the_job_its_place_for_a_while() -> None:
+def test_job_whose_pods_are_not_ready_in_time_is_evicted_and_backs_off() -> None:
     async def life(s: Stack) -> None:
         await s.apply(job("a", 3))
         await s.settle()

@@ -7,7 +7,7 @@ import re
 from manager_stack import Stack, job, story
 from pods_world import FLAVORED, PODS_ON, Pods, member, pod
 
-from pykueue.kube.resources import WORKLOADS
+from pykueue.api.resources import WORKLOADS
 
 
 def read(text: bytes) -> dict[str, float]:
@@ -20,7 +20,7 @@ def read(text: bytes) -> dict[str, float]:
     return found
 
 
-def test_a_job_leaves_its_traces_in_every_metric() -> None:
+def test_every_metric_counts_a_job_from_queueing_to_its_end() -> None:
     async def life(s: Stack) -> None:
         await s.apply(job("a", 6))
         await s.settle()
@@ -63,7 +63,7 @@ def test_a_job_leaves_its_traces_in_every_metric() -> None:
     story(life, "metrics: {enableClusterQueueResources: true}")
 
 
-def test_what_happened_before_the_start_is_not_counted_again() -> None:
+def test_counters_do_not_count_earlier_events_again_after_a_restart() -> None:
     async def life(s: Stack) -> None:
         await s.apply(job("a"))
         await s.settle()
@@ -119,7 +119,7 @@ integrations: {frameworks: [batch/job]}
 """
 
 
-def test_cohorts_tell_what_all_below_them_have_and_hold() -> None:
+def test_cohort_metrics_sum_quota_and_reservations_of_the_subtree() -> None:
     async def life(s: Stack) -> None:
         await s.apply(job("a", 6))
         await s.settle()
@@ -167,7 +167,7 @@ def test_custom_labels_need_their_gate() -> None:
     story(life, CUSTOM.replace("CustomMetricLabels: true", "CustomMetricLabels: false"), TREE)
 
 
-def test_a_follower_counts_nothing_but_tells_how_things_stand() -> None:
+def test_follower_serves_gauges_and_no_counters() -> None:
     async def life(s: Stack) -> None:
         s.manager.metrics.role = "follower"
         await s.apply(job("a", 6))
@@ -179,7 +179,7 @@ def test_a_follower_counts_nothing_but_tells_how_things_stand() -> None:
     story(life)
 
 
-def test_how_long_a_gate_outlasts_admission_is_told_of_pods_and_groups() -> None:
+def test_time_from_admission_to_gate_removal_is_measured_for_pods_and_groups() -> None:
     async def life(s: Stack) -> None:
         pods = Pods(s)
         await pods.create(pod("single"), member("a", 2), member("b", 2))

@@ -1,4 +1,4 @@
-"""docs/metrics.md says of every metric of the reference whether it is emitted, and says the truth."""
+"""docs/use/metrics.md says of every metric of the reference whether it is emitted, and says the truth."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.manager.replica import Replica
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "metrics.md").read_text(encoding="utf-8")
 EVERYTHING = """
 metrics: {enableClusterQueueResources: true}
 fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 admissionFairSharing: {usageHalfLifeTime: 1h}
 """
 
-#: The reference's metrics (reference/kueue-api.md 6), without their first word.
+#: The reference's metrics (docs/reference/kueue-api.md 6), without their first word.
 _NAMES = """
 admission_attempts_total admission_attempt_duration_seconds admission_cycle_preemption_skips
 preemption_target_recomputations_total multikueue_workloads_dispatched_total
@@ -90,6 +90,7 @@ def test_the_table_is_what_a_replica_emits() -> None:
 def test_the_labels_are_those_of_the_table() -> None:
     async def life(s: Stack) -> None:
         await s.apply(job("a", 6))
+        await s.settle()  # "a" is admitted: the order of jobs of one second follows their random UIDs
         await s.apply(job("b", 6))
         await s.settle()
         await s.run_job("a")
@@ -112,7 +113,7 @@ def test_the_labels_are_those_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("gate", re.findall(r"\(gate (\w+)\)", PAGE))
-def test_a_gate_that_is_off_takes_its_metrics_with_it(gate: str) -> None:
+def test_metrics_of_a_disabled_gate_are_absent(gate: str) -> None:
     async def main(clock: Clock) -> dict[str, str]:
         server = Server(MemoryStore(), clock, random.Random(1))
         text = f"{EVERYTHING}featureGates: {{{gate}: false}}\n"

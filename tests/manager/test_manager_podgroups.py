@@ -1,4 +1,5 @@
-"""Pod groups in queues: one Workload of the group's name (reference/kueue-integrations.md 9.4, "Pod")."""
+"""Pod groups in queues: one Workload of the group's name (docs/reference/kueue-integrations.md 9.4,
+"Pod")."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 from manager_stack import Stack, story
 from pods_world import FLAVORED, PODS_ON, D, Pods, member, pod
 
-from pykueue.kube.resources import EVENTS, PODS, WORKLOADS
+from pykueue.api.resources import EVENTS, PODS, WORKLOADS
 
 Object = dict[str, Any]
 
@@ -56,7 +57,7 @@ def test_a_group_is_admitted_when_it_is_complete() -> None:
     play(test)
 
 
-def test_a_group_without_room_waits_as_a_whole() -> None:
+def test_group_that_does_not_fit_stays_pending_as_a_whole() -> None:
     async def test(pods: Pods) -> None:
         await pods.create(pod("single", "2"))
         await pods.create(*(member(name, 3) for name in names(3)))
@@ -263,7 +264,7 @@ def test_a_workload_has_what_any_pod_of_its_group_has() -> None:
     play(test, COPYING)
 
 
-def test_a_workload_of_somebody_else_is_not_taken() -> None:
+def test_workload_of_another_owner_is_not_adopted() -> None:
     async def test(pods: Pods) -> None:
         await pods.stack.apply(
             {
@@ -298,7 +299,7 @@ def test_deleting_the_workload_deletes_the_group() -> None:
     play(test)
 
 
-def test_a_running_member_that_is_deleted_stays_until_it_is_replaced() -> None:
+def test_deleted_running_pod_of_a_group_stays_until_it_is_replaced() -> None:
     async def test(pods: Pods) -> None:
         await group_of(pods, 2)
         await pods.delete("p0")

@@ -1,4 +1,5 @@
-"""Plain pods in queues: gated, admitted, evicted, finished (reference/kueue-integrations.md 9.4, "Pod")."""
+"""Plain pods in queues: gated, admitted, evicted, finished (docs/reference/kueue-integrations.md 9.4,
+"Pod")."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import pytest
 from manager_stack import QUEUES, Stack, job, story
 from pods_world import FLAVORED, GATE, PODS_ON, D, Pods, member, pod
 
+from pykueue.api.resources import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
 
 Object = dict[str, Any]
 
@@ -50,7 +51,7 @@ def test_a_pod_waits_behind_its_gate_and_runs_as_admitted() -> None:
 
 
 def test_a_pod_that_kueue_gave_a_topology_gate_runs_without_it() -> None:
-    """Nobody here gives out places; other gates are their owners'."""
+    """Topology is not supported here; other gates belong to their owners."""
 
     async def test(pods: Pods) -> None:
         foreign = {"name": "example.com/licence"}
@@ -65,7 +66,7 @@ def test_a_pod_that_kueue_gave_a_topology_gate_runs_without_it() -> None:
 
 
 @pytest.mark.parametrize(("phase", "reason"), [("Succeeded", "Succeeded"), ("Failed", "Failed")])
-def test_the_end_of_a_pod_is_the_end_of_its_workload(phase: str, reason: str) -> None:
+def test_workload_of_a_pod_finishes_with_the_pod(phase: str, reason: str) -> None:
     async def test(pods: Pods) -> None:
         await pods.create(pod("p"))
         await pods.run("p")
@@ -99,7 +100,7 @@ def test_a_preempted_pod_is_deleted_and_says_by_whom() -> None:
     play(test)
 
 
-def test_a_deleted_pod_lets_go_of_everything() -> None:
+def test_finalizers_of_a_deleted_pod_and_its_workload_are_removed() -> None:
     async def test(pods: Pods) -> None:
         await pods.create(pod("running", "4"), pod("waiting", "4"))
         await pods.run("running")
@@ -110,7 +111,7 @@ def test_a_deleted_pod_lets_go_of_everything() -> None:
         await pods.end("running", phase="Failed")
         assert await pods.names() == []
         for workload in await pods.stack.workloads():
-            # Nobody collects garbage here; what held it is gone.
+            # No garbage collector runs here; the finalizers are gone.
             assert not workload["metadata"].get("finalizers")
 
     play(test)
@@ -159,7 +160,7 @@ def test_namespaces_outside_the_selector_are_left_alone() -> None:
     play(test, configuration)
 
 
-def test_without_the_integration_pods_are_pods() -> None:
+def test_pods_are_not_gated_without_the_pod_integration() -> None:
     async def test(pods: Pods) -> None:
         await pods.create(pod("p"))
         assert not await pods.gated()
@@ -222,7 +223,7 @@ def test_stopping_the_queue_deletes_its_pods() -> None:
         (pod("p", queue="Bad"), f"metadata.labels[{D}queue-name]"),
     ],
 )
-def test_what_a_pod_may_not_say(manifest: Object, field: str) -> None:
+def test_invalid_labels_and_annotations_of_a_pod_are_rejected(manifest: Object, field: str) -> None:
     async def test(pods: Pods) -> None:
         with pytest.raises(ApiError) as caught:
             await pods.stack.client.create(PODS, manifest)
@@ -231,7 +232,7 @@ def test_what_a_pod_may_not_say(manifest: Object, field: str) -> None:
     play(test)
 
 
-def test_what_a_pod_may_not_change() -> None:
+def test_immutable_fields_of_a_queued_pod_cannot_change() -> None:
     async def test(pods: Pods) -> None:
         await pods.create(member("p", 2, annotations={f"{D}retriable-in-group": "false"}), pod("q"))
         for patch in (

@@ -12,14 +12,8 @@ import pytest
 from manager_stack import QUEUES
 from pods_world import D, member, pod
 
-from pykueue.api.yaml import load_documents
-from pykueue.clock import Clock, run_virtual
-from pykueue.cluster import Cluster
-from pykueue.embedded.nodes.pool import NodePool
-from pykueue.kube import resources
-from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import (
+from pykueue.api import resources
+from pykueue.api.resources import (
     DEPLOYMENTS,
     JOBS,
     LOCAL_QUEUES,
@@ -29,6 +23,12 @@ from pykueue.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from pykueue.api.yaml import load_documents
+from pykueue.clock import Clock, run_virtual
+from pykueue.cluster import Cluster
+from pykueue.embedded.nodes.pool import NodePool
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration
 
 Object = dict[str, Any]
@@ -213,7 +213,7 @@ def test_each_pod_of_a_deployment_queues_for_itself() -> None:
     tell(story)
 
 
-def test_a_deployment_rolls_out_within_its_queue() -> None:
+def test_deployment_rollout_stays_within_quota() -> None:
     async def story(world: World) -> None:
         await world.create(serving("Deployment", 3))
         image = {"spec": {"containers": [{"name": "main", "image": "web:2"}]}}
@@ -230,7 +230,7 @@ def test_a_deployment_rolls_out_within_its_queue() -> None:
     tell(story)
 
 
-def test_batch_with_priority_takes_the_place_of_what_serves_and_gives_it_back() -> None:
+def test_batch_job_of_higher_priority_preempts_serving_pods_which_return_later() -> None:
     async def story(world: World) -> None:
         await world.client.create(WORKLOAD_PRIORITY_CLASSES, HIGH)
         patch = {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
@@ -286,7 +286,7 @@ def test_a_stateful_set_without_room_has_no_running_pod() -> None:
     tell(story)
 
 
-def test_a_stateful_set_is_parked_at_zero_and_comes_back_with_another_size() -> None:
+def test_stateful_set_is_on_hold_at_0_replicas_and_requeued_with_a_new_size() -> None:
     async def story(world: World) -> None:
         await world.create(serving("StatefulSet", 3, serviceName="web"), then=40)
         with pytest.raises(ApiError, match="scaled to 0 and from 0 only"):
@@ -342,7 +342,7 @@ def test_a_stateful_set_rolls_out_under_its_admission() -> None:
     tell(story)
 
 
-def test_the_queue_of_what_serves_cannot_be_taken_away() -> None:
+def test_queue_name_of_a_deployment_cannot_be_removed() -> None:
     async def story(world: World) -> None:
         await world.create(serving("Deployment", 1))
         for queue in (None, "other"):
@@ -354,7 +354,7 @@ def test_the_queue_of_what_serves_cannot_be_taken_away() -> None:
     tell(story)
 
 
-def test_serving_without_a_queue_is_left_alone() -> None:
+def test_deployment_without_a_queue_is_not_gated() -> None:
     async def story(world: World) -> None:
         await world.create(
             serving("Deployment", 2, queue=None), serving("StatefulSet", 2, queue=None, name="db")

@@ -10,17 +10,18 @@ import pytest
 from manager_replica import Running, configured, with_replica
 
 from pykueue.api.crds import crds
+from pykueue.api.resources import LEASES, NAMESPACES
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
-from pykueue.kube.draining import DrainingTransport
-from pykueue.kube.resources import LEASES, NAMESPACES
+from pykueue.kube.shutdown import DrainingTransport
 from pykueue.kube.transport import Request
-from pykueue.manager.replica import CacheSyncError, Replica, without_effect
+from pykueue.manager.manager import without_effect
+from pykueue.manager.replica import CacheSyncError, Replica
 
 
-def test_what_has_no_effect_is_named() -> None:
+def test_settings_without_effect_are_reported() -> None:
     found = list(
         without_effect(
             configured(
@@ -81,7 +82,7 @@ def test_the_lease_is_free_when_a_replica_has_ended_in_order() -> None:
     run_virtual(main)
 
 
-def test_writes_that_began_come_back_and_no_other_begins() -> None:
+def test_shutdown_completes_writes_in_flight_and_starts_no_other() -> None:
     async def main(clock: Clock) -> None:
         done: list[str] = []
 
@@ -108,7 +109,7 @@ def test_writes_that_began_come_back_and_no_other_begins() -> None:
     run_virtual(main)
 
 
-def test_a_write_that_hangs_is_not_waited_for_longer_than_told() -> None:
+def test_shutdown_waits_for_a_hanging_write_no_longer_than_its_timeout() -> None:
     async def main(clock: Clock) -> None:
         class Never:
             async def call(self, request: Request) -> Any:

@@ -1,4 +1,4 @@
-"""What becomes of a Workload's status when time passes and its surroundings change."""
+"""What becomes of a Workload's status when time passes and its context change."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from pykueue.api.meta import format_time, parse_time
 from pykueue.manager.configuration import RequeuingStrategy, WaitForPodsReady
-from pykueue.manager.workloads import reading, transitions
-from pykueue.manager.workloads.rules import Queue, Step, Surroundings, backoff, next_step
+from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads.rules import Context, Queue, Step, backoff, next_step
 
 Object = dict[str, Any]
 NOW = parse_time("2026-01-01T12:00:00Z")
 WAITING = WaitForPodsReady(timeout=600, recovery_timeout=60)
 
 
-def workload(*conditions: tuple[str, str, str, float], spec: Object | None = None, **status: Any) -> Object:
+def workload(*present: tuple[str, str, str, float], spec: Object | None = None, **status: Any) -> Object:
     """A Workload with conditions (type, status, reason, seconds ago)."""
     return {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -39,7 +39,7 @@ def workload(*conditions: tuple[str, str, str, float], spec: Object | None = Non
                     "lastTransitionTime": format_time(NOW - ago),
                     "observedGeneration": 1,
                 }
-                for kind, value, reason, ago in conditions
+                for kind, value, reason, ago in present
             ],
             **status,
         },
@@ -56,16 +56,16 @@ def admitted(*more: tuple[str, str, str, float], ago: float = 0, **fields: Any) 
     )
 
 
-def step(obj: Object, **around: Any) -> Step:
-    around = {"local_queue": Queue("lq"), "cluster_queue": Queue("cq"), **around}
-    return next_step(obj, Surroundings(now=NOW, **around))
+def step(obj: Object, **context: Any) -> Step:
+    context = {"local_queue": Queue("lq"), "cluster_queue": Queue("cq"), **context}
+    return next_step(obj, Context(now=NOW, **context))
 
 
 def states(obj: Object) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in obj["status"].get("conditions") or ()}
 
 
-def test_a_settled_workload_is_left_alone() -> None:
+def test_unchanged_workload_is_not_written() -> None:
     for obj in (
         workload(),
         workload(("QuotaReserved", "False", "WaitingForQuota", 5)),
@@ -79,7 +79,7 @@ def test_a_settled_workload_is_left_alone() -> None:
 class TestPodsReady:
     def test_is_waited_for_from_admission_on(self) -> None:
         early = step(admitted(ago=599), waiting=WAITING)
-        assert not reading.is_evicted(early.workload)
+        assert not conditions.is_evicted(early.workload)
         assert early.wake == NOW + 1
 
         late = step(admitted(ago=600), waiting=WAITING)
@@ -166,7 +166,7 @@ class TestDeactivation:
         assert step(result.workload).workload == result.workload
 
     @pytest.mark.parametrize("reason", ["Deactivated", "DeactivatedDueToRequeuingLimitExceeded"])
-    def test_is_undone_by_activating_again_whatever_it_was_due_to(self, reason: str) -> None:
+    def test_activation_requeues_whatever_the_cause_of_deactivation(self, reason: str) -> None:
         obj = workload(
             ("Evicted", "True", reason, 60),
             ("Requeued", "False", reason, 50),
@@ -255,7 +255,7 @@ class TestQueues:
             (Queue("lq"), HOLD, "Suspended", "ClusterQueue q is stopped"),
             (
                 Queue("lq"),
-                Queue("q", inactive="no flavor"),
+                Queue("q", problems=("no flavor",)),
                 "Suspended",
                 "ClusterQueue q is inactive: no flavor",
             ),
@@ -265,7 +265,7 @@ class TestQueues:
         self, local: Queue, cluster: Queue | None, reason: str, text: str
     ) -> None:
         waiting = step(workload(), local_queue=local, cluster_queue=cluster).workload
-        condition = reading.condition(waiting, "QuotaReserved")
+        condition = conditions.condition(waiting, "QuotaReserved")
         assert condition is not None
         assert (condition["reason"], condition["message"]) == (reason, text)
         assert states(step(waiting).workload)["QuotaReserved"] == ("False", "PendingEvaluation")
@@ -310,6 +310,14 @@ def test_an_admission_gate_keeps_out_until_it_is_gone() -> None:
     assert states(step(result).workload)["QuotaReserved"] == ("False", "PendingEvaluation")
 
 
+@pytest.mark.parametrize("reason", ["AdmissionGated", "Misconfigured"])
+def test_a_reason_of_the_scheduler_is_kept_where_no_queue_or_annotation_is_the_cause(reason: str) -> None:
+    """A closed preemption gate gives the reason AdmissionGated too, invalid requests Misconfigured."""
+    waiting = workload(("QuotaReserved", "False", reason, 5))
+    assert step(waiting, scheduler_reason=reason).workload == waiting
+    assert states(step(waiting).workload)["QuotaReserved"] == ("False", "PendingEvaluation")
+
+
 def test_a_reservation_resets_what_an_eviction_left() -> None:
     obj = workload(
         ("Evicted", "True", "Preempted", 60),
@@ -327,12 +335,19 @@ def test_a_reservation_resets_what_an_eviction_left() -> None:
         "Admitted": ("True", "Admitted"),
         "PodsReady": ("False", "WaitForStart"),
     }
-    assert reading.condition(result, "Evicted")["message"] == "Previously: m"  # type: ignore[index]
+    assert conditions.condition(result, "Evicted")["message"] == "Previously: m"  # type: ignore[index]
     assert "resourceRequests" not in result["status"]
 
 
-def test_reclaimable_pods_never_shrink_while_quota_is_held() -> None:
+def test_workload_that_is_admitted_without_quota_is_not_admitted() -> None:
+    obj = workload(("QuotaReserved", "False", "ByHand", 0), ("Admitted", "True", "Admitted", 0))
+    found = states(step(obj).workload)
+    assert found["Admitted"] == ("False", "NoReservation")
+    assert found["QuotaReserved"] == ("False", "PendingEvaluation")
+
+
+def test_reclaimable_pods_are_those_that_the_job_says() -> None:
     obj = admitted(reclaimablePods=[{"name": "main", "count": 1}])
-    assert transitions.with_reclaimable(obj, {}) == obj
+    assert "reclaimablePods" not in transitions.with_reclaimable(obj, {})["status"]
     grown = transitions.with_reclaimable(obj, {"main": 9})
     assert grown["status"]["reclaimablePods"] == [{"name": "main", "count": 2}]

@@ -1,4 +1,4 @@
-"""The manager's servers as the API server, a scraper, a kubelet and somebody ill-meaning meet them."""
+"""The manager's servers, used by the API server, a scraper, a kubelet and a malicious client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import uvloop
 from manager_replica import HOST, Running, configured, with_replica
 from manager_stack import job
 
-from pykueue.kube.resources import MUTATING_WEBHOOKS, RESOURCE_FLAVORS, WORKLOADS, Resource
+from pykueue.api.resources import MUTATING_WEBHOOKS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.serving import listener, reviews, servers
@@ -90,7 +90,7 @@ def test_a_replica_that_leaves_is_not_ready_any_more() -> None:
         ),
     ],
 )
-def test_what_is_no_review_is_refused_with_a_status(arguments: dict[str, Any], code: int) -> None:
+def test_body_that_is_no_review_is_rejected_with_a_status(arguments: dict[str, Any], code: int) -> None:
     async def test(r: Running) -> None:
         await r.replica.manager.synced()
         found, status = await r.post(MUTATE, **arguments)
@@ -103,7 +103,7 @@ def test_what_is_no_review_is_refused_with_a_status(arguments: dict[str, Any], c
 
 
 @pytest.mark.parametrize(("error", "code"), [(KeyError("spec"), 400), (RuntimeError("secret"), 500)])
-def test_a_rule_that_fails_is_told_as_a_status_without_a_trace(error: Exception, code: int) -> None:
+def test_failing_rule_is_answered_with_a_status_without_traceback(error: Exception, code: int) -> None:
     async def review(body: dict[str, Any]) -> dict[str, Any]:
         raise error
 
@@ -147,7 +147,7 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit() -> None:
     with_replica(test)
 
 
-def test_webhooks_of_kinds_that_are_not_queued_stop_nobody() -> None:
+def test_webhooks_of_kinds_that_are_not_queued_allow_every_request() -> None:
     """Webhooks that were applied for another configuration are still called; Kueue allows there, too."""
     pod = {
         "apiVersion": "v1",
@@ -176,7 +176,7 @@ def test_unknown_paths_and_methods_are_refused_with_a_status() -> None:
 
 @pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
 @pytest.mark.parametrize("sent", [b"", b"POST /convert HTTP/1.1\r\nHost: x\r\n"])
-def test_a_client_that_stays_silent_is_cut_off(
+def test_idle_client_is_disconnected(
     sent: bytes, loop: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "HEAD_TIME", 0.1)
@@ -194,7 +194,7 @@ def test_a_client_that_stays_silent_is_cut_off(
     with_replica(test, loop=loop)
 
 
-def test_a_client_that_does_not_send_its_body_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_does_not_send_its_body_gets_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reviews, "BODY_TIME", 0.1)
 
     async def test(r: Running) -> None:
@@ -210,7 +210,7 @@ def test_a_client_that_does_not_send_its_body_is_told_so(monkeypatch: pytest.Mon
     with_replica(test)
 
 
-def test_bodies_wait_for_room_and_give_it_back() -> None:
+def test_bodies_wait_for_the_shared_limit_and_release_it() -> None:
     async def main() -> None:
         bodies = reviews.Bodies(10)
         inside: list[str] = []
@@ -241,7 +241,7 @@ def test_bodies_wait_for_room_and_give_it_back() -> None:
     asyncio.run(main())
 
 
-def test_who_announces_much_and_sends_nothing_keeps_nobody_out() -> None:
+def test_large_announced_bodies_that_are_not_sent_block_no_other_client() -> None:
     async def test(r: Running) -> None:
         await r.replica.manager.synced()
         port, head = r.replica.serving.ports["webhooks"], f"POST {MUTATE} HTTP/1.1\r\nHost: x\r\n"
@@ -304,10 +304,10 @@ def test_a_review_waits_until_the_cluster_is_known_and_a_conversion_does_not(
     with_replica(test, wrap=hold)
 
 
-def test_metrics_are_for_those_whom_the_api_server_lets_read_them() -> None:
+def test_metrics_require_authorization_by_the_api_server() -> None:
     async def test(r: Running) -> None:
         assert (await r.scrape())[0] == 401
-        assert (await r.scrape("nobody's"))[0] == 401
+        assert (await r.scrape("unknown"))[0] == 401
         accounts = Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
         for name in ("reader", "stranger"):
             account = {
@@ -421,7 +421,7 @@ def test_tls_is_as_strict_as_configured() -> None:
     with_replica(modern, "tls: {minVersion: VersionTLS13}\n")
 
 
-def test_tls_names_that_nobody_knows_are_refused() -> None:
+def test_unknown_tls_names_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"tls.cipherSuites\[0\]: .*RC4"):
         configured("tls: {cipherSuites: [TLS_RSA_WITH_RC4_128_SHA]}\n")
     with pytest.raises(ConfigurationError, match=r"tls.curvePreferences\[0\]: 1 is not accepted"):
@@ -438,7 +438,7 @@ def test_profiles_are_taken_only_where_an_address_is_given() -> None:
         code, text = await r.get("profiling", "/debug/pprof/")
         assert (code, "/debug/pprof/heap" in text) == (200, True)
         _, stacks = await r.get("profiling", "/debug/pprof/goroutine?debug=2")
-        assert "scheduler.py" in stacks
+        assert "scheduler/loop.py" in stacks
         code, profile = await r.get("profiling", "/debug/pprof/profile?seconds=0.01&sort=cumulative")
         assert (code, "cumulative" in profile) == (200, True)
         assert (await r.get("profiling", "/debug/pprof/profile?seconds=1e9"))[0] == 400

@@ -1,4 +1,4 @@
-"""The certificate of the day: taken by the next connection, whoever serves, and clients that show theirs."""
+"""The current certificate: used by the next connection of every server; and client certificates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from pykueue.embedded.apiserver.certificates import Authority
+from pykueue.embedded.apiserver.auth.certificates import Authority
 from pykueue.manager.certificates import authority
 from pykueue.manager.serving import ServingTls
 
@@ -42,7 +42,7 @@ def serving(tls: ServingTls, loop: Loop, test: Callable[[int], Awaitable[None]])
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         subject = (writer.get_extra_info("peercert") or {}).get("subject") or ()
         names = [value for part in subject for key, value in part if key == "commonName"]
-        writer.write((names[0] if names else "nobody").encode() + b"\n")
+        writer.write((names[0] if names else "anonymous").encode() + b"\n")
         await writer.drain()
         writer.close()
 
@@ -139,7 +139,7 @@ def test_clients_may_show_certificates_of_the_authorities_that_are_trusted_today
             return ""
 
     async def test(port: int) -> None:
-        assert (await ask(port, material.bundle))[0] == "nobody"
+        assert (await ask(port, material.bundle))[0] == "anonymous"
         assert await answer(port, shown) == "front-proxy"
         assert await answer(port, strange) == ""
         tls.trust_clients(stranger.certificate.decode())

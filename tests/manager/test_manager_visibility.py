@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from manager_replica import Running, running
 
-from pykueue.kube.resources import Resource
+from pykueue.api.resources import Resource
 from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.replica import Replica
 from pykueue.web.visibility.server import VisibilityServer
@@ -47,7 +47,7 @@ class Visible:
             return answer.status, await answer.json()
 
     async def directly(self, path: str, identity: Path | None = None, **headers: str) -> tuple[int, Any]:
-        """What the replica answers to somebody who connects to it."""
+        """What the replica answers to a client that connects directly."""
         tls = await self.replica.trust()
         tls.check_hostname = False
         if identity is not None:
@@ -119,7 +119,7 @@ def test_the_api_server_passes_requests_on() -> None:
     visible(story)
 
 
-def test_nobody_can_name_themselves() -> None:
+def test_identity_headers_without_front_proxy_certificate_are_ignored() -> None:
     async def story(world: Visible) -> None:
         await available(world)
         forged = {"X-Remote-User": "kubernetes-admin", "X-Remote-Group": "system:masters"}
@@ -144,7 +144,7 @@ def test_nobody_can_name_themselves() -> None:
     visible(story)
 
 
-def test_tokens_are_asked_about() -> None:
+def test_bearer_tokens_are_checked_by_token_review() -> None:
     async def story(world: Visible) -> None:
         await available(world)
         token = world.replica.address.token

@@ -11,8 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from pykueue.jobs.base import JobIntegration, Registry
+from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.job import BatchJob
+from pykueue.jobs.kinds import JobKinds
 from pykueue.manager.configuration import parse
 from pykueue.manager.webhooks import Registration, webhooks
 
@@ -50,7 +51,7 @@ class Cluster:
 
 def hook(name: str, cluster: Cluster | None = None, configuration: str = "") -> Registration:
     text = f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{configuration}"
-    found = webhooks(parse(text), cluster or Cluster(), Registry([BatchJob()]))
+    found = webhooks(parse(text), cluster or Cluster(), JobKinds([BatchJob()]))
     return next(registration for registration in found if registration.name == name)
 
 
@@ -120,11 +121,11 @@ class TestFillingIn:
         assert kept["metadata"]["labels"][f"{PREFIX}queue-name"] == "lq"
         assert kept["metadata"]["labels"][f"{PREFIX}priority-class"] == "high"
 
-    def test_a_job_inside_a_managed_job_is_left_to_it(self) -> None:
+    def test_job_owned_by_a_managed_job_is_not_queued(self) -> None:
         assert filled(job(), Cluster(owner=job())) == job()
         assert filled(job(), Cluster(owner=job(None)))["spec"]["suspend"] is True
 
-    def test_a_job_that_runs_elsewhere_says_so(self) -> None:
+    def test_job_of_another_cluster_gets_managed_by(self) -> None:
         assert filled(job(), Cluster(elsewhere=True))["spec"]["managedBy"] == f"{PREFIX}multikueue"
         foreign = job(managedBy="example.com/other")
         assert filled(foreign, Cluster(elsewhere=True))["spec"]["managedBy"] == "example.com/other"
@@ -141,6 +142,10 @@ class TestRefusing:
             (job(annotations={"admission-gated-by": "nodomain"}), "admission-gated-by"),
             (job(annotations={"admission-gated-by": "a.b/c,a.b/c"}), "Duplicate value"),
             (job(suspend=True, annotations={"job-min-parallelism": "4"}), "a whole number from 1 to 3"),
+            (
+                job(parallelism=1, suspend=True, annotations={"job-min-parallelism": "-3"}),
+                "must be at least 1 and less than spec.parallelism, which must be 2 or more",
+            ),
             (job(annotations={"job-min-parallelism": "x"}), "job-min-parallelism"),
             (job(annotations={"job-completions-equal-parallelism": "yes"}), "Unsupported value"),
             (
@@ -152,7 +157,7 @@ class TestRefusing:
     def test_a_new_job_with_a_wrong_field_is_named(self, obj: Object, field: str) -> None:
         assert field in "\n".join(refusals(obj))
 
-    def test_a_job_that_is_not_managed_is_not_judged(self) -> None:
+    def test_unmanaged_job_is_not_validated(self) -> None:
         assert refusals(job(None, labels={"max-exec-time-seconds": "x"})) == []
 
     @pytest.mark.parametrize(
@@ -177,7 +182,7 @@ class TestRefusing:
             ),
         ],
     )
-    def test_what_may_change_depends_on_whether_it_runs(
+    def test_mutable_fields_depend_on_whether_the_job_runs(
         self, new: Object, old: Object, refused: bool
     ) -> None:
         assert bool(refusals(new, old)) is refused
@@ -186,7 +191,7 @@ class TestRefusing:
         found = refusals(job(None, suspend=True), job("a", suspend=True), default_queue=True)
         assert "default LocalQueue" in found[0]
 
-    def test_a_job_that_is_being_deleted_is_let_go(self) -> None:
+    def test_job_that_is_being_deleted_passes(self) -> None:
         dying = job("Not A Name")
         dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         assert refusals(dying) == []
@@ -219,7 +224,7 @@ def test_a_queue_that_breaks_a_rule_is_refused_with_the_field() -> None:
     assert "lendingLimit" in response["status"]["message"]
 
 
-def test_a_quota_that_counts_as_more_than_is_written_is_warned_of() -> None:
+def test_quota_that_is_rounded_up_gets_a_warning() -> None:
     def queue(gpus: str) -> Object:
         resources = [
             {"name": "cpu", "nominalQuota": "500m"},

@@ -14,6 +14,11 @@ from realcluster_install import Installation
 from realcluster_plane import Kubectl, Plane
 
 FOLDER = Path(__file__).parent
+# The model of RBAC, and what is asked of it.
+sys.path.insert(0, str(FOLDER.parent / "hostile"))
+
+# What both servers are compared by is shared with the embedded server's tests.
+sys.path.insert(0, str(FOLDER.parent / "embedded"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,6 +53,17 @@ def rendered(*options: str) -> str:
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     """etcd and kube-apiserver, empty."""
     plane = Plane(assets(), tmp_path_factory.mktemp("plane"))
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """One of its own for a module: nothing is installed there by other tests."""
+    plane = Plane(assets(), tmp_path_factory.mktemp("bare"))
     try:
         plane.start()
         yield plane

@@ -132,7 +132,7 @@ class Installation:
         self.route()
 
     def end(self, replica: Replica) -> None:
-        """End it as a kubelet would: it is told, and leaves the Services meanwhile."""
+        """End it as a kubelet would: SIGTERM, while it is removed from the Services."""
         replica.process.tell_to_end()
         self.replicas.remove(replica)
         self.route()
@@ -187,7 +187,7 @@ def gather_roles(plane: Plane) -> None:
     """Fill the aggregated ClusterRoles, as the controller of that name does on a cluster."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     roles = plane.call("GET", path)["items"]
-    for _ in range(2):  # a role that was filled may be part of another
+    for _ in range(4):  # a role that was filled may be part of another, as view is of edit, and that of admin
         for role in roles:
             selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
             if selectors:

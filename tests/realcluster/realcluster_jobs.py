@@ -58,7 +58,7 @@ class JobController:
                     if wanted is not None:
                         self._write(found, wanted)
             except (OSError, urllib.error.URLError):
-                continue  # the API server is away, or somebody else wrote first: look again
+                continue  # the API server is away, or another client wrote first: retry
             except BaseException as error:
                 self.error = error
                 return
@@ -145,7 +145,7 @@ class Queues:
 
     @classmethod
     def that_are_there(cls, plane: Plane, name: str) -> Queues:
-        """Those that somebody else made."""
+        """Those that another client created."""
         found = cls.__new__(cls)
         found.plane, found.name = plane, name
         return found

@@ -119,7 +119,7 @@ class Kueue:
         until(lambda: all(map(_is_established, plane.kubectl.list("crds"))), "definitions established")
 
     def install(self) -> None:
-        """The rest of the installation. From then on nobody answers its webhooks."""
+        """The rest of the installation. From then on its webhooks have no endpoint."""
         name = {"name": "kueue-manager-config", "namespace": NAMESPACE}
         data = {"controller_manager_config.yaml": _CONFIGURATION}
         configuration = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}

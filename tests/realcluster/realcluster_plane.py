@@ -382,7 +382,7 @@ class Kubectl:
         return done.stdout
 
     def shell(self, commands: str, folder: Path) -> str:
-        """The output of what somebody types in a folder, ending at the first failure."""
+        """The output of commands in a directory, up to the first failure."""
         here = Path(sys.executable).parent
         environment = {**self._environment, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(

@@ -113,10 +113,10 @@ class _Asking:
                 self.refusals.append(str(error))
 
 
-def test_a_rolling_update_refuses_nobody(running: Installation) -> None:
+def test_no_request_is_rejected_during_a_rolling_update(running: Installation) -> None:
     """A new replica is ready before the old one goes, which answers until it is called no more.
 
-    It gives its lease back, so that nobody waits for it to run out.
+    It releases its lease, so that no replica waits for it to expire.
     """
     old = leader(running)
     with _Asking(running.plane) as asking:
@@ -126,7 +126,7 @@ def test_a_rolling_update_refuses_nobody(running: Installation) -> None:
         asked = asking.asked
         until(lambda: asking.asked >= asked + 5, "requests afterwards")
     assert not asking.refusals
-    assert "lease not renewed" not in new.process.text()
+    assert "not renewed for" not in new.process.text()
 
 
 def test_work_goes_on_after_the_api_server_was_away(running: Installation, jobs: JobController) -> None:
@@ -139,7 +139,7 @@ def test_work_goes_on_after_the_api_server_was_away(running: Installation, jobs:
     old = leader(running)
     with plane.away(plane.apiserver):
         until(lambda: old.process.has_ended, "the leader gave up")
-    assert "lease not renewed" in old.process.text()
+    assert "not renewed for" in old.process.text()
     running.keep()
     jobs.finish("away-first")
     until(lambda: queues.admitted() == {"away-second"}, "the next one", patience=120)
@@ -220,7 +220,7 @@ def test_objects_kept_in_the_old_version_are_taken_over(running: Installation, j
     queues.wait_for("upgrade-second", "QuotaReserved", "False")
     for plural in plurals:
         assert old in etcd_versions(plane, plural), plural
-    # The upgrade: nobody runs who could convert until the new manager does.
+    # The upgrade: no converter runs until the new manager does.
     for replica in list(running.replicas):
         running.end(replica)
     store_as(plane, "v1beta2", plurals)
@@ -230,7 +230,7 @@ def test_objects_kept_in_the_old_version_are_taken_over(running: Installation, j
     assert found["spec"]["cohortName"] == "old-times"
     jobs.finish("upgrade-first")
     queues.wait_running("upgrade-second")
-    # Rewriting each object, as docs/install.md says.
+    # Rewriting each object, as docs/use/install.md says.
     for plural in plurals:
         until(lambda plural=plural: rewritten(plane, plural), f"{plural} rewritten")
         assert etcd_versions(plane, plural) == {new}, plural

@@ -164,7 +164,8 @@ REFUSED: list[tuple[str, Object, str]] = [
     (
         "borrowing without a cohort",
         queue(resourceGroups=group(borrowingLimit="1")),
-        'spec: Invalid value: "object": borrowingLimit must be unset when cohortName is unset',
+        # Before this text, Kubernetes up to 1.35 writes the value as "object".
+        "borrowingLimit must be unset when cohortName is unset",
     ),
     (
         "bad selector",

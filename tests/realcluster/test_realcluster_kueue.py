@@ -1,4 +1,4 @@
-"""Moving from Kueue, as docs/install.md says: what runs goes on, what waits is admitted in its turn."""
+"""Moving from Kueue, as docs/use/install.md says: what runs goes on, what waits is admitted in its turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from realcluster_jobs import JobController, Queues
 from realcluster_kueue import GROUP, Kueue
 from realcluster_plane import Plane, until
 
-PAGE = Path(__file__).parents[2] / "docs" / "install.md"
+PAGE = Path(__file__).parents[2] / "docs" / "use" / "install.md"
 
 
 def commands() -> str:
@@ -142,7 +142,7 @@ def test_both_versions_say_what_v1alpha1_said(moved: Installation) -> None:
 
 
 def test_what_kueue_admitted_can_be_preempted(queues: Queues, jobs: JobController) -> None:
-    """Nothing that Kueue wrote stays, whoever it says it belongs to."""
+    """Nothing that Kueue created remains, whatever its owner."""
     queues.submit("urgent")
     queues.wait_running("urgent")
     assert queues.admitted() == {"running", "urgent"}
@@ -164,7 +164,7 @@ def test_what_waited_is_admitted_in_its_turn(queues: Queues, jobs: JobController
     assert queues.job("partly")["spec"]["parallelism"] == 1
 
 
-def test_what_is_in_use_stays_until_it_is_not(moved: Installation) -> None:
+def test_queues_and_flavors_in_use_are_deleted_when_no_longer_used(moved: Installation) -> None:
     kubectl = moved.plane.kubectl
     kubectl("delete", "topology", "racks", "--wait=false")
     assert (kubectl.get("topology", "racks") or {})["metadata"]["finalizers"]

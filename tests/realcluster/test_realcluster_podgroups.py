@@ -53,7 +53,7 @@ def group(name: str, least: int) -> Object:
 
 
 async def schedule(plane: Plane) -> list[Object]:
-    """Let the scheduler work on the real server until one group is told that it waits; all groups then."""
+    """Let the scheduler work on the real server until one group is reported pending; returns all groups."""
     clock = Clock()
     transport = await load(plane.folder / "admin.kubeconfig")
     client = Client(transport, clock=clock)

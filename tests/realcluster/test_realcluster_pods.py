@@ -162,7 +162,7 @@ def test_a_group_runs_and_ends_as_one(plane: Plane, kubelet: Kubelet) -> None:
         until(lambda name=name: "finalizers" not in (kubelet.get(name) or {})["metadata"], f"{name} free")
 
 
-def test_half_a_group_is_refused(plane: Plane, running: Installation) -> None:
+def test_group_name_without_total_count_is_rejected(plane: Plane, running: Installation) -> None:
     half = pod("half", "none", "half", 2)
     del half["metadata"]["annotations"]
     with pytest.raises(AssertionError, match="both the name and the total count of a group are needed"):

@@ -1,4 +1,4 @@
-"""Who may do what, as the API server's own authorizer decides (reference/kueue-api.md 10.3)."""
+"""Who may do what, as the API server's own authorizer decides (docs/reference/kueue-api.md 10.3)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def each(verbs: tuple[str, ...], group: str, *resources: str, namespace: str = "
 
 
 class TestPeople:
-    def test_kubectl_asks_and_is_told(self, kubectl: Kubectl) -> None:
+    def test_kubectl_auth_can_i_answers(self, kubectl: Kubectl) -> None:
         assert can_i(kubectl, "ada", "create", "clusterqueues.kueue.x-k8s.io")
         assert not can_i(kubectl, "ben", "create", "clusterqueues.kueue.x-k8s.io")
         assert can_i(kubectl, "ben", "create", "jobs.batch", "-n", TEAM)

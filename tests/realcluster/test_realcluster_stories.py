@@ -1,6 +1,6 @@
 """Jobs on a real API server, the manager behind webhooks and RBAC: what users and administrators see.
 
-No kubelet takes part: the tests play the Job controller.
+No kubelet runs: the tests act as the Job controller.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_a_deleted_job_gives_its_quota_back(plane: Plane, jobs: JobController) -
     workload = queues.workload("gone-one")
     assert workload is not None
     plane.kubectl("delete", "job", "gone-one")
-    # As the garbage collector does, once its owner is gone; the manager lets go of it.
+    # As the garbage collector does, once its owner is gone; the manager removes its finalizer.
     plane.kubectl("delete", "workload", workload["metadata"]["name"])
     queues.wait_running("gone-two")
     jobs.finish("gone-two")
@@ -292,7 +292,7 @@ def test_the_manager_was_never_warned(running: Installation, jobs: JobController
 
 
 def test_what_the_manager_writes_is_not_sent_back_to_it(plane: Plane, jobs: JobController) -> None:
-    """So its work does not wait for its own replicas; what anybody else writes is checked."""
+    """So its work does not wait for its own replicas; writes of all other clients are checked."""
 
     def reviews() -> int:
         """How often the API server has asked about Workloads."""

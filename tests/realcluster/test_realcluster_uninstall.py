@@ -1,4 +1,4 @@
-"""Uninstalling, as docs/install.md says: last, for afterwards there is nothing left to test."""
+"""Uninstalling, as docs/use/install.md says: last, for afterwards there is nothing left to test."""
 
 from __future__ import annotations
 

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pykueue.api.yaml import load_documents
-from pykueue.clock import Clock, run_virtual
-from pykueue.cluster import FRAMEWORKS, Cluster
-from pykueue.embedded.nodes.pool import NodePool, load_pools
-from pykueue.kube.client import Client
-from pykueue.kube.discovery import Discovery
-from pykueue.kube.resources import (
+from pykueue.api.resources import (
     CLUSTER_QUEUES,
     EVENTS,
     JOBS,
@@ -26,6 +20,12 @@ from pykueue.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from pykueue.api.yaml import load_documents
+from pykueue.clock import VIRTUAL_EPOCH, Clock, run_virtual
+from pykueue.cluster import FRAMEWORKS, Cluster
+from pykueue.embedded.nodes.pool import NodePool, load_pools
+from pykueue.kube.client import Client
+from pykueue.kube.discovery import Discovery
 from pykueue.kube.transport import JSON_PATCH
 from pykueue.manager.configuration import parse
 from pykueue.simulate.history import History
@@ -95,7 +95,7 @@ class Story:
         return next((kind for kind in ("Complete", "Failed") if holds(found, kind)), "")
 
     async def pods(self, prefix: str = "") -> list[Object]:
-        """Pods that nobody has deleted."""
+        """Pods that are not being deleted."""
         mine = [pod for pod in await self.all(PODS) if pod["metadata"]["name"].startswith(prefix)]
         return [pod for pod in mine if not pod["metadata"].get("deletionTimestamp")]
 
@@ -216,8 +216,9 @@ def play(
     objects: Iterable[Object | str] = (),
     namespace: str = "default",
     seed: int = 1,
+    make_clock: type[Clock] = Clock,
 ) -> None:
-    """Run a story in virtual time.
+    """Run a story in virtual time, which the cluster takes from a clock of the class `make_clock`.
 
     `configuration` is the text of a configuration file, with or without its first two lines. Where no nodes
     are given they are those of the example `all-or-nothing`; `objects` are created before the story begins.
@@ -226,7 +227,8 @@ def play(
         configuration = _HEADER + configuration
     pools = load_pools(EXAMPLE / "nodes.yaml") if nodes is None else list(nodes)
 
-    async def main(clock: Clock) -> None:
+    async def main(_: Clock) -> None:
+        clock = make_clock(VIRTUAL_EPOCH.timestamp())
         async with story_cluster(clock, configuration, pools, namespace, seed) as ready:
             await ready.create(*objects)
             await ready.wait(2)

@@ -1,11 +1,11 @@
-"""The two acts of the example `all-or-nothing` (reference/cluster-workloads.md 5.2, rows W4 to W12)."""
+"""The two acts of the example `all-or-nothing` (docs/reference/cluster-workloads.md 5.2, rows W4 to W12)."""
 
 from __future__ import annotations
 
 import pytest
 from stories_world import EXAMPLE, Story, condition, play
 
-from pykueue.kube.resources import CLUSTER_QUEUES, EVENTS, JOBS
+from pykueue.api.resources import CLUSTER_QUEUES, EVENTS, JOBS
 from pykueue.simulate.submit import read
 
 WORKERS = 20
@@ -46,7 +46,7 @@ def workload_of(story: Story, job: str) -> dict[str, object]:
     )
 
 
-def test_default_configuration_blocks_for_ever() -> None:
+def test_default_configuration_deadlocks_two_jobs() -> None:
     async def story(story: Story) -> None:
         await submit(story)
         await story.clock.sleep(1.0)
@@ -87,7 +87,7 @@ def test_a_pod_that_does_not_fit_says_so() -> None:
     play(story)
 
 
-def test_the_default_blocks_no_longer_than_half_an_hour() -> None:
+def test_default_configuration_evicts_both_deadlocked_jobs_after_30_minutes() -> None:
     """Ready-wait is on by default, without blocking: both jobs are evicted when 30 minutes have passed."""
 
     async def story(story: Story) -> None:

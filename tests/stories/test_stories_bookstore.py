@@ -1,4 +1,5 @@
-"""Teams that share GPUs: gangs, quotas beside quotas, the quiz (reference/cluster-workloads.md 5.7 and 5.8).
+"""Teams that share GPUs: gangs, quotas beside quotas, the quiz (docs/reference/cluster-workloads.md 5.7 and
+5.8).
 
 Rows B6a to B13, H1 and H2.
 """
@@ -22,7 +23,7 @@ from stories_world import (
     queues,
 )
 
-from pykueue.kube.resources import (
+from pykueue.api.resources import (
     CLUSTER_QUEUES,
     JOBS,
     LOCAL_QUEUES,
@@ -63,7 +64,7 @@ async def run_of(world: Story, names: Iterable[str]) -> int:
     return sum([await world.running(f"{name}-") for name in names])
 
 
-def test_b6a_a_fence_inside_the_queues_own_is_met_too_late() -> None:
+def test_b6a_resource_quota_below_the_nominal_quota_stops_admitted_pods() -> None:
     async def story(world: Story) -> None:
         await world.create(gpus("eight", 8, "forever"))
         await world.wait(30)
@@ -91,7 +92,7 @@ def test_b6a_a_fence_inside_the_queues_own_is_met_too_late() -> None:
     play(story, "waitForPodsReady: {timeout: 5m}", nodes=EIGHT, objects=[*queues({GPU: 8}), fence])
 
 
-def test_b7_two_gangs_that_come_at_once_hold_each_other_up() -> None:
+def test_b7_two_gangs_submitted_together_deadlock() -> None:
     async def story(world: Story) -> None:
         first, second = (gpus(name, 8, queue=None, simulation=GANG) for name in ("first", "second"))
         await world.create(first, second)
@@ -105,7 +106,7 @@ def test_b7_two_gangs_that_come_at_once_hold_each_other_up() -> None:
     play(story, nodes=EIGHT)
 
 
-def test_b7_two_gangs_that_come_apart_do_not() -> None:
+def test_b7_two_gangs_submitted_apart_do_not_deadlock() -> None:
     async def story(world: Story) -> None:
         await world.create(gpus("first", 8, queue=None, simulation=GANG))
         await world.wait(1)
@@ -155,7 +156,7 @@ def test_b8_with_a_quota_of_three_nothing_is_held_and_others_go_on() -> None:
     play(story, nodes=[pool(gpu="3")], objects=queues({GPU: 3}))
 
 
-def test_b8_a_quota_above_what_there_is_ends_in_an_eviction() -> None:
+def test_b8_quota_above_capacity_ends_in_an_eviction() -> None:
     async def story(world: Story) -> None:
         await world.create(gpus("four", 4, "forever"))
         await world.wait(60)
@@ -168,7 +169,7 @@ def test_b8_a_quota_above_what_there_is_ends_in_an_eviction() -> None:
     play(story, "waitForPodsReady: {timeout: 2m}", nodes=[pool(gpu="3")], objects=queues({GPU: 4}))
 
 
-def test_b9_fractions_of_gpus_are_rounded_up_and_promise_too_much() -> None:
+def test_b9_fractional_gpu_quota_is_rounded_up_beyond_the_capacity() -> None:
     async def story(world: Story) -> None:
         for name, count in (("research", 5), ("prod", 3), ("demo", 1)):
             names = await submit(world, name, count)
@@ -183,7 +184,7 @@ def test_b9_fractions_of_gpus_are_rounded_up_and_promise_too_much() -> None:
 
 @pytest.mark.parametrize(
     ("total", "shared"),
-    # Of eight, demo's share would be 0.8: less than one GPU, and nobody gives up a GPU to make it more.
+    # Of eight, demo's share would be 0.8: less than one GPU, and no GPU is preempted to make it more.
     [(10, {"research": 6, "prod": 3, "demo": 1}), (8, {"research": 6, "prod": 2, "demo": 0})],
 )
 def test_b9_a_pool_shared_by_weight(total: int, shared: dict[str, int]) -> None:
@@ -260,7 +261,7 @@ def test_b9a_limits_on_borrowing_and_lending(queue: str, limit: dict[str, dict[s
     play(story, nodes=[pool(gpu="10")], objects=shares({"research": "6", "prod": "3", "demo": "1"}, limit))
 
 
-def test_b10_a_quota_that_is_used_up_is_told_everywhere() -> None:
+def test_b10_exhausted_quota_shows_in_every_status() -> None:
     async def story(world: Story) -> None:
         await world.create(gpus("holder", 3, "forever"))
         await world.wait()
@@ -287,7 +288,7 @@ def test_b10_a_quota_that_is_used_up_is_told_everywhere() -> None:
     play(story, nodes=EIGHT, objects=queues({GPU: 4}))
 
 
-def test_b10_a_queue_that_takes_nobody_says_why() -> None:
+def test_b10_queue_without_its_flavor_is_inactive_with_the_reason() -> None:
     async def story(world: Story) -> None:
         async def active() -> tuple[str, str]:
             (found,) = [

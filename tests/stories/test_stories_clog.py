@@ -1,4 +1,4 @@
-"""Clusters clogged by half-started jobs, and what helps (reference/cluster-workloads.md 5.6).
+"""Clusters clogged by half-started jobs, and what helps (docs/reference/cluster-workloads.md 5.6).
 
 A job of 64 workers, each on a node of its own, does nothing before all 64 run. There are 149 nodes.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from stories_world import Object, Story, condition, job, play, pool, queues
 
+from pykueue.api.resources import JOBS, PODS, WORKLOADS
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOBS, PODS, WORKLOADS
 
 SIZE, NODES = 64, 149
 #: Room for one worker per node.
@@ -35,7 +35,7 @@ async def run_each(world: Story, names: tuple[str, ...] = NAMES) -> list[int]:
 
 
 @pytest.mark.parametrize("queue", [None, "q"])
-def test_f1_f4_three_at_once_hold_each_other_up(queue: str | None) -> None:
+def test_f1_f4_three_jobs_submitted_together_deadlock(queue: str | None) -> None:
     """Without queues, and with a quota that the nodes cannot keep (F4)."""
 
     async def story(world: Story) -> None:
@@ -53,7 +53,7 @@ def test_f1_f4_three_at_once_hold_each_other_up(queue: str | None) -> None:
     play(story, off, nodes=CLUSTER, objects=LARGE)
 
 
-def test_f1_a_tenth_of_a_second_apart_the_knot_comes_undone() -> None:
+def test_f1_jobs_a_tenth_of_a_second_apart_do_not_deadlock() -> None:
     async def story(world: Story) -> None:
         await submit(world, *(gang(name) for name in NAMES), apart=0.1)
         await world.wait(40)
@@ -128,7 +128,7 @@ def test_f6_ready_wait_with_blocking_never_deadlocks() -> None:
     play(story, "waitForPodsReady: {timeout: 10m, blockAdmission: true}", nodes=CLUSTER, objects=LARGE)
 
 
-def test_f7_a_timeout_ends_the_clog_and_a_limit_ends_the_trying() -> None:
+def test_f7_timeout_ends_the_deadlock_and_backoff_limit_ends_the_retries() -> None:
     async def story(world: Story) -> None:
         await submit(world, *(gang(name, queue="q") for name in NAMES))
         await world.wait(290)
@@ -308,7 +308,7 @@ def test_f19_workers_try_in_place_until_their_leader_is_up() -> None:
     play(story, nodes=CLUSTER, objects=LARGE)
 
 
-def test_f20_a_queued_job_is_suspended_before_anybody_sees_it() -> None:
+def test_f20_queued_job_is_suspended_on_creation() -> None:
     async def story(world: Story) -> None:
         seen: list[bool] = []
         for number in range(5):

@@ -1,4 +1,4 @@
-"""Corner cases of a Workload's life (reference/kueue-semantics.md 15, rows 80, 85 and 86).
+"""Corner cases of a Workload's life (docs/reference/kueue-semantics.md 15, rows 80, 85 and 86).
 
 Rows 77, 78, 83 and 84 are in test_stories_ready_wait.py, row 79 is in test_stories_workload.py.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from stories_world import API, Object, Story, cluster_queue, flavor, job, local_queue, play, pool, priority
 
-from pykueue.kube.resources import ADMISSION_CHECKS, LOCAL_QUEUES, WORKLOADS
+from pykueue.api.resources import ADMISSION_CHECKS, LOCAL_QUEUES, WORKLOADS
 
 NODES = [pool("a", cpu="16"), pool("b", cpu="16")]
 
 
-def test_80_a_check_of_one_flavor_is_not_asked_about_another() -> None:
+def test_80_admission_check_applies_only_to_its_flavors() -> None:
     async def story(world: Story) -> None:
         for name, kind in (("free", "b"), ("checked", "a")):
             await world.create(job(name, pod={"nodeSelector": {"kind": kind}}, run_time="forever"))
@@ -73,7 +73,7 @@ def test_past_usage_goes_before_priority() -> None:
     play(story, sharing, nodes=NODES, objects=by_usage("x", "y"))
 
 
-def test_85_without_a_half_life_only_what_is_pending_counts() -> None:
+def test_85_without_half_life_only_pending_penalties_count() -> None:
     async def story(world: Story) -> None:
         await world.create(job("long", 10, queue="x", run_time="60m"))
         await world.wait(1800)
@@ -87,7 +87,7 @@ def test_85_without_a_half_life_only_what_is_pending_counts() -> None:
     play(story, sharing, nodes=NODES, objects=by_usage("x", "y"))
 
 
-def test_86_a_queue_without_weight_goes_last() -> None:
+def test_86_queue_of_weight_0_is_ordered_last() -> None:
     async def story(world: Story) -> None:
         await world.patch(LOCAL_QUEUES, "x", {"spec": {"fairSharing": {"weight": "0"}}})
         await world.create(job("first", 10, queue="y", run_time="60s"))

@@ -1,4 +1,4 @@
-"""The cluster of test_stories_clog.py with pods placed as groups (reference/cluster-workloads.md 5.6).
+"""The cluster of test_stories_clog.py with pods placed as groups (docs/reference/cluster-workloads.md 5.6).
 
 A job of 64 workers, each on a node of its own, does nothing before all 64 run. There are 149 nodes.
 """
@@ -125,7 +125,7 @@ def test_f9_a_minimum_below_the_size_lets_all_three_run() -> None:
         assert min(held) >= 20
         await world.history.until_finished(*NAMES)
 
-    play(story, nodes=CLUSTER)
+    play(story, nodes=CLUSTER, seed=3)
 
 
 def test_f4_groups_make_up_for_a_quota_larger_than_the_nodes() -> None:
@@ -236,7 +236,7 @@ def test_f12_pod_by_pod_they_clog() -> None:
 
 
 def test_b14_of_two_jobs_of_eight_on_eight_devices_one_runs_and_the_other_has_nothing() -> None:
-    """Submitted in the same instant; without groups they would share the devices for ever (B7)."""
+    """Submitted in the same instant; without groups they would share the devices forever (B7)."""
 
     async def story(world: Story) -> None:
         wanted: dict[str, str | int] = {"nvidia.com/gpu": 1}

@@ -1,4 +1,4 @@
-"""JobSets, from submission to their end, on the whole stack (reference/cluster-workloads.md 5.5 to 5.7).
+"""JobSets, from submission to their end, on the whole stack (docs/reference/cluster-workloads.md 5.5 to 5.7).
 
 Rows T4, F15, B3 to B6, B11 to B13, B15 and H3. The listing that B3 to B5 start from is read from the text it
 stands in, where that text is there; elsewhere from the same listing kept here.
@@ -16,10 +16,10 @@ import pytest
 import stories_world
 from stories_world import Story
 
+from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, SERVICES
 from pykueue.api.times import parse_time
 from pykueue.api.yaml import load_documents
 from pykueue.embedded.nodes.pool import NodePool
-from pykueue.kube.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, SERVICES
 
 Object = dict[str, Any]
 
@@ -170,7 +170,7 @@ def gpus(name: str, pods: int, run_time: str = "30s", **options: Any) -> Object:
 
 
 @pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared")
-def test_the_listing_kept_here_is_the_one_that_is_printed() -> None:
+def test_listing_in_this_file_equals_the_printed_one() -> None:
     assert listing() == load_documents(LISTING, "listing")
 
 
@@ -235,7 +235,7 @@ def test_b4_and_b5_no_quota_no_pods_and_quota_again_starts_the_gang() -> None:
     play(story)
 
 
-def test_b4a_lowering_quota_evicts_nobody_and_lets_nobody_in() -> None:
+def test_b4a_lowering_quota_evicts_no_workload_and_admits_none() -> None:
     async def story(world: Story) -> None:
         await world.create(recommender("forever"))
         await world.wait()
@@ -395,7 +395,7 @@ def test_f15_followers_do_not_outlive_the_leader() -> None:
     play(story)
 
 
-def test_b6_a_resource_quota_beside_the_queue_is_a_wall() -> None:
+def test_b6_resource_quota_beside_the_queue_is_a_hard_limit() -> None:
     async def story(world: Story) -> None:
         quota = {
             "apiVersion": "v1",

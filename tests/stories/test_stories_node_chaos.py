@@ -1,4 +1,4 @@
-"""Whatever happens to nodes, at any time: no node is overfull, nobody is lost, all work is done.
+"""Whatever happens to nodes, at any time: no node is overfull, no pod is lost, all jobs finish.
 
 A seed draws what happens: nodes fail in every way, are drained, tainted, taken back, deleted, pools shrink
 and grow, while Jobs, a JobSet, and a Deployment with a budget share them.
@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from stories_world import Story, holds, job, play, pool, queues
 
+from pykueue.api.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, LEASES, NODES, PODS
 from pykueue.embedded.nodes.pool import Life
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, LEASES, NODES, PODS
 
 Object = dict[str, Any]
 
@@ -174,7 +174,7 @@ async def watch_nodes(story: Story) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_work_is_done_on_nodes_to_which_everything_happens(seed: int) -> None:
+def test_jobs_finish_on_nodes_that_fail_in_every_way(seed: int) -> None:
     async def story(story: Story) -> None:
         names = [f"job-{number}" for number in range(24)]
         for number, name in enumerate(names):

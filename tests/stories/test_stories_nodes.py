@@ -1,6 +1,7 @@
-"""Nodes that die, are drained or taken back under running jobs (reference/cluster-workloads.md, 4.5 and 4.6).
+"""Nodes that die, are drained or taken back under running jobs (docs/reference/cluster-workloads.md, 4.5
+and 4.6).
 
-What a cluster does with nodes and pods meets what the manager makes of it: failures that are nobody's fault,
+What a cluster does with nodes and pods meets what the manager makes of it: failures that no program causes,
 readiness that is lost, places that are given back.
 """
 
@@ -11,8 +12,8 @@ from typing import Any
 import msgspec
 from stories_world import Story, condition, holds, job, play, pool, queues
 
+from pykueue.api.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, POD_DISRUPTION_BUDGETS, PODS, WORKLOADS
 from pykueue.embedded.nodes.pool import Life, NodePool
-from pykueue.kube.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, POD_DISRUPTION_BUDGETS, PODS, WORKLOADS
 
 Object = dict[str, Any]
 
@@ -45,7 +46,7 @@ async def has_ended(story: Story, name: str) -> bool:
     return bool(await story.ended(name))
 
 
-def test_a_node_that_dies_costs_a_job_nothing_that_ignores_disruptions() -> None:
+def test_job_that_ignores_disruptions_continues_after_a_node_failure() -> None:
     async def story(story: Story) -> None:
         await story.create(
             job("train", 3, run_time="10m", backoffLimit=0, podFailurePolicy=IGNORE_DISRUPTIONS)
@@ -68,7 +69,7 @@ def test_a_node_that_dies_costs_a_job_nothing_that_ignores_disruptions() -> None
     play(story, nodes=[FOUR], objects=TEN_CPUS)
 
 
-def test_a_node_that_dies_ends_a_job_that_forgives_nothing() -> None:
+def test_job_with_backoff_limit_0_fails_with_its_node() -> None:
     async def story(story: Story) -> None:
         await story.create(job("train", 3, run_time="10m", backoffLimit=0))
         await story.until(lambda: is_running(story, 3))
@@ -92,7 +93,7 @@ def test_a_crash_is_a_failure_of_the_pods_unless_it_lasts() -> None:
         await annotate(story, node, fail="crash")
         await story.wait(20)
         await annotate(story, node, fail=None)
-        # The machine is back before anybody missed it, and says that the program ended with code 255.
+        # The machine is back before a controller reacts, and reports that the program ended with code 255.
         await story.until(lambda: has_ended(story, "train"), 60)
         assert await story.ended("train") == "Failed"
 
@@ -110,7 +111,7 @@ def test_a_job_that_loses_a_node_for_good_is_evicted_and_starts_again_elsewhere(
         await story.wait(48)
         assert await story.reason("train", "PodsReady") == ("True", "Started")
         await story.wait(5)
-        # Nobody hears of the node: its pod counts as not ready, the job as no longer whole.
+        # The node sends no updates: its pod counts as not ready, the job as not all ready.
         assert await story.reason("train", "PodsReady") == ("False", "WaitForRecovery")
         await story.wait(170)
         assert await story.admitted("train")
@@ -179,7 +180,7 @@ def test_a_failed_nodes_pod_is_replaced_when_five_minutes_are_over() -> None:
     play(story, nodes=[FOUR], objects=TEN_CPUS)
 
 
-def test_a_drain_moves_a_job_pod_by_pod_as_far_as_a_budget_allows() -> None:
+def test_drain_evicts_the_pods_of_a_job_one_by_one_within_its_budget() -> None:
     async def story(story: Story) -> None:
         await story.create(
             {

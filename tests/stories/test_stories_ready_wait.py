@@ -1,6 +1,6 @@
-"""Waiting for ready pods: what times out, comes back and gives up (reference/cluster-workloads.md 5.2).
+"""Waiting for ready pods: what times out, comes back and gives up (docs/reference/cluster-workloads.md 5.2).
 
-Rows W5 to W7e and W13 to W18, and the numbers of rows 77, 78 and 84 of reference/kueue-semantics.md 15.
+Rows W5 to W7e and W13 to W18, and the numbers of rows 77, 78 and 84 of docs/reference/kueue-semantics.md 15.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 import pytest
 from stories_world import EXAMPLE, Object, Story, job, local_queue, play, pool, queues
 
+from pykueue.api.resources import JOBS, NODES, PODS, WORKLOADS
 from pykueue.api.times import parse_time
-from pykueue.kube.resources import JOBS, NODES, PODS, WORKLOADS
 from pykueue.simulate.submit import read
 
 WORKERS, FIT = 20, 26
@@ -93,7 +93,7 @@ def test_w7e_without_a_busy_controller_the_first_job_is_whole_and_the_second_fol
     play(story, objects=[(EXAMPLE / "queues.yaml").read_text()])
 
 
-def test_w13_who_is_never_ready_comes_back_later_and_later_and_is_given_up() -> None:
+def test_w13_job_that_is_never_ready_is_requeued_with_backoff_and_deactivated() -> None:
     async def story(world: Story) -> None:
         await world.create(stuck())
         seen = ""
@@ -141,7 +141,7 @@ def test_w13_without_a_limit_the_delay_stops_growing_at_an_hour() -> None:
     play(story, waiting("timeout: 1m"), nodes=TEN, objects=TWENTY)
 
 
-def test_77_the_first_delay_may_exceed_the_largest() -> None:
+def test_77_first_backoff_may_exceed_the_maximum() -> None:
     async def story(world: Story) -> None:
         await world.create(stuck())
         first, _, seconds = await requeued(world, "stuck")
@@ -153,7 +153,7 @@ def test_77_the_first_delay_may_exceed_the_largest() -> None:
     play(story, waiting("timeout: 1m", strategy), nodes=TEN, objects=TWENTY)
 
 
-def test_78_a_limit_of_nothing_gives_up_at_the_first_timeout() -> None:
+def test_78_backoff_limit_count_0_deactivates_at_the_first_timeout() -> None:
     async def story(world: Story) -> None:
         await world.create(stuck())
         await world.wait(70)
@@ -164,7 +164,7 @@ def test_78_a_limit_of_nothing_gives_up_at_the_first_timeout() -> None:
     play(story, waiting("timeout: 1m", strategy), nodes=TEN, objects=TWENTY)
 
 
-def test_83_a_user_may_let_it_try_again_after_the_limit() -> None:
+def test_83_user_may_reactivate_a_workload_after_the_limit() -> None:
     async def story(world: Story) -> None:
         await world.create(stuck())
         await world.wait(70)
@@ -245,7 +245,7 @@ def test_w16_a_pod_lost_and_regained_is_recovery() -> None:
     play(story, waiting("timeout: 10m", "recoveryTimeout: 1m"), nodes=TEN, objects=TWENTY)
 
 
-def test_w16_a_pod_that_is_not_regained_in_time_costs_the_job_its_place() -> None:
+def test_w16_job_whose_pod_is_not_ready_again_in_time_is_evicted() -> None:
     async def story(world: Story) -> None:
         await world.create(job("a", 3, run_time="forever"))
         await world.until(lambda: _ready(world, "a"))
@@ -303,7 +303,7 @@ def test_w18_without_blocking_two_alike_time_out_together_and_may_block_again() 
     play(story, limit, objects=[(EXAMPLE / "queues.yaml").read_text()])
 
 
-def test_84_one_that_is_never_ready_holds_all_up_until_its_time_is_over() -> None:
+def test_84_workload_that_is_never_ready_blocks_admission_until_its_timeout() -> None:
     async def story(world: Story) -> None:
         await world.create(stuck())
         await world.wait(5)

@@ -1,4 +1,4 @@
-"""What the batch working group's talk shows of jobs and queues (reference/cluster-workloads.md 5.5)."""
+"""What the batch working group's talk shows of jobs and queues (docs/reference/cluster-workloads.md 5.5)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from stories_world import (
     queues,
 )
 
+from pykueue.api.resources import JOBS, PODS, WORKLOADS
 from pykueue.api.times import parse_time
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOBS, PODS, WORKLOADS
 from pykueue.kube.transport import Request
 
 NODES = [pool(count=4, cpu="64")]
@@ -181,7 +181,7 @@ def test_t2_a_disruption_that_is_ignored_costs_nothing() -> None:
     play(story, nodes=NODES)
 
 
-def test_t3_the_replacement_waits_where_it_is_told_to() -> None:
+def test_t3_replacement_pod_follows_pod_replacement_policy() -> None:
     """A pod that is deleted counts as failed: its replacement comes after the back-off of 10 s (1.8)."""
 
     async def story(world: Story) -> None:

@@ -1,4 +1,4 @@
-"""What a Workload is and what it counts (reference/cluster-workloads.md 5.4, rows C1 to C12)."""
+"""What a Workload is and what it counts (docs/reference/cluster-workloads.md 5.4, rows C1 to C12)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from stories_world import (
     queues,
 )
 
+from pykueue.api.resources import CRDS, JOBS, LIMIT_RANGES, WORKLOADS, Resource
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CRDS, JOBS, LIMIT_RANGES, WORKLOADS, Resource
 
 NODES = [pool(count=2, cpu="16")]
 TEN = queues({"cpu": 10})
@@ -264,7 +264,7 @@ def test_c9_the_class_on_the_job_orders_the_queue_and_leaves_the_pods_alone() ->
     play(story, nodes=NODES, objects=[*TEN, low, priority("high", 1000)])
 
 
-def test_c10_a_kind_that_nobody_knows_is_queued_by_a_workload_of_its_own() -> None:
+def test_c10_unknown_kind_is_queued_by_its_own_workload() -> None:
     async def story(world: Story) -> None:
         await world.client.create(CRDS, _definition())
         await world.wait(1)
@@ -349,7 +349,7 @@ def test_c12_what_a_requeuing_left_is_gone_after_activation() -> None:
     play(story, "waitForPodsReady: {timeout: 1m}", nodes=one, objects=queues({"cpu": 18}))
 
 
-def test_79_time_used_before_a_preemption_counts() -> None:
+def test_79_execution_time_before_a_preemption_counts() -> None:
     async def story(world: Story) -> None:
         limit = {"kueue.x-k8s.io/max-exec-time-seconds": "100"}
         await world.create(job("long", 10, run_time="forever", labels=limit))

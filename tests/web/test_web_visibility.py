@@ -1,4 +1,4 @@
-"""Who waits in a queue, as the visibility API of the embedded cluster tells it."""
+"""Pending workloads of a queue in the visibility API of the embedded cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster in virtual time with one queue, and short ways to fill it and to look at who waits."""
+"""A cluster in virtual time with one queue, and helpers to fill it and to list its pending workloads."""
 
 from __future__ import annotations
 

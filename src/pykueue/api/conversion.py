@@ -1,4 +1,4 @@
-"""Between v1beta1 and v1beta2 of the group, on manifests. Source: reference/kueue-api.md 1.12.
+"""Between v1beta1 and v1beta2 of the group, on manifests. Source: docs/reference/kueue-api.md 1.12.
 
 Cohorts and Topologies also to and from v1alpha1, the only version of them that Kueue 0.11 has: a cluster
 taken over from it holds them so, and their managed fields.

@@ -59,7 +59,7 @@ class Toleration(Model):
     effect: str = ""
     """The taint's effect; empty matches every effect."""
     toleration_seconds: int | None = None
-    """How long a NoExecute taint is tolerated; unset means for ever."""
+    """How long a NoExecute taint is tolerated; unset means forever."""
 
     def tolerates(self, taint: Taint) -> bool:
         """Whether this toleration covers that taint."""

@@ -1,4 +1,4 @@
-"""What the mutating webhooks of the group fill in at creation. Source: reference/kueue-api.md 1.0.
+"""What the mutating webhooks of the group fill in at creation. Source: docs/reference/kueue-api.md 1.0.
 
 Defaults a schema can say are in the CRDs, and every type has them when a manifest is decoded.
 """

@@ -25,6 +25,7 @@ __all__ = [
     "find_condition",
     "format_micro_time",
     "format_time",
+    "new_condition",
     "parse_time",
     "remove_condition",
     "set_condition",
@@ -80,6 +81,12 @@ class ObjectMeta(Model):
             if owner.controller:
                 return owner
         return None
+
+    @property
+    def controller_uid(self) -> str:
+        """The uid of that owner; empty where there is none."""
+        owner = self.controller()
+        return "" if owner is None else owner.uid
 
 
 class Condition(Model):
@@ -167,28 +174,48 @@ def condition_is(conditions: Iterable[Condition], type: str, status: str = "True
     return False
 
 
+def new_condition(
+    old: Mapping[str, Any] | None,
+    type: str,
+    status: str,
+    reason: str | None,
+    message: str | None,
+    now: float,
+    **fields: Any,
+) -> dict[str, Any]:
+    """A condition (manifest) that takes the place of `old`.
+
+    lastTransitionTime is `now` (seconds since 1970), or that of `old` if its status is the same. `fields` are
+    further fields of the condition's kind; a reason or message of None is left out.
+    """
+    since = old.get("lastTransitionTime") if old is not None and old.get("status") == status else None
+    texts = {"reason": reason, "message": message}
+    return {
+        "type": type,
+        "status": status,
+        "lastTransitionTime": since or format_time(now),
+        **{key: text for key, text in texts.items() if text is not None},
+        **fields,
+    }
+
+
 def set_condition(
     conditions: Iterable[Mapping[str, Any]],
     type: str,
-    status: ConditionStatus,
-    reason: str,
-    message: str,
+    status: str,
+    reason: str | None,
+    message: str | None,
     now: float,
     observed_generation: int = 0,
+    **fields: Any,
 ) -> list[dict[str, Any]]:
     """New list (of manifests, for writing back) with that condition set, in its old place or at the end.
 
-    lastTransitionTime moves to `now` (seconds since 1970) only when the status changes.
+    lastTransitionTime moves to `now` (seconds since 1970) only when the status changes; `fields` are further
+    fields of the condition's kind.
     """
-    new: dict[str, Any] = {
-        "type": type,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": format_time(now),
-    }
     if observed_generation:
-        new["observedGeneration"] = observed_generation
+        fields["observedGeneration"] = observed_generation
     result: list[dict[str, Any]] = []
     placed = False
     for condition in conditions:
@@ -196,11 +223,9 @@ def set_condition(
             result.append(dict(condition))
             continue
         placed = True
-        if condition.get("status") == status and condition.get("lastTransitionTime"):
-            new["lastTransitionTime"] = condition["lastTransitionTime"]
-        result.append(new)
+        result.append(new_condition(condition, type, status, reason, message, now, **fields))
     if not placed:
-        result.append(new)
+        result.append(new_condition(None, type, status, reason, message, now, **fields))
     return result
 
 

@@ -83,7 +83,7 @@ def set_of(**keywords: Any) -> Rule:
 
 
 def map_by(*keys: str, **keywords: Any) -> Rule:
-    """A list whose items are told apart by the named fields."""
+    """A list whose items are identified by the named fields."""
     return Rule(
         **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)},
         **keywords,

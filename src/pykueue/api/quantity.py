@@ -9,8 +9,10 @@ of 64 bits.
 from __future__ import annotations
 
 import re
-from functools import lru_cache, total_ordering
+from functools import total_ordering
 from typing import Any, Final, Literal
+
+from pykueue.api.caching import cached_by_text
 
 Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
 
@@ -51,7 +53,7 @@ class QuantityError(ValueError):
 class Quantity:
     """An exact amount. Immutable; equal amounts are equal whatever suffix they were written in.
 
-    Source: the Kubernetes documentation of quantities; rounding as in reference/kueue-semantics.md 2.1.
+    Source: the Kubernetes documentation of quantities; rounding as in docs/reference/kueue-semantics.md 2.1.
     """
 
     __slots__ = ("_text", "format", "nanos")
@@ -156,7 +158,7 @@ def parse(value: str | int | float | Quantity) -> Quantity:
     return _parse_text(str(value) if isinstance(value, int) else repr(value))
 
 
-@lru_cache(maxsize=16384)
+@cached_by_text(16384)
 def _parse_text(text: str) -> Quantity:
     match = _GRAMMAR.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if match is None:

@@ -1,4 +1,4 @@
-"""Times as the API writes them (RFC 3339) and as the program reckons with them (seconds since 1970 UTC)."""
+"""Times as the API writes them (RFC 3339) and as the program computes with them (seconds since 1970 UTC)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from pykueue.api.caching import cached_by_text
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
-@lru_cache(maxsize=65536)
+@cached_by_text(65536)
 def parse_time(text: str) -> float:
     """Seconds since 1970 UTC of an RFC 3339 time. Raises ValueError naming the text."""
     try:

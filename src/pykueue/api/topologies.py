@@ -1,6 +1,7 @@
 """Topology assignments in their short form (slices) and their long form (one entry per domain).
 
-Source: reference/topology-aware-scheduling.md 11. Readers accept every valid short form; which one is written
+Source: docs/reference/topology-aware-scheduling.md 11. Readers accept every valid short form; which one is
+written
 is not part of the contract, but the one written here is small: runs of host names share their prefix.
 """
 

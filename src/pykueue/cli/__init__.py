@@ -1,1 +1,1 @@
-"""The command line, also installed as the kubectl plugin `kubectl-kueue`."""
+"""The command line."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
 import tempfile
@@ -181,7 +182,7 @@ async def play(console: Console, folder: Path, examples: Path) -> None:
 def _found(context: click.Context, parameter: click.Parameter, examples: Path) -> Path:
     if not examples.is_dir():
         where = "examples/all-or-nothing of the project's sources"
-        raise click.BadParameter(f"{examples} is no folder; the demo needs {where}", context, parameter)
+        raise click.BadParameter(f"{examples}: not a directory; the demo needs {where}", context, parameter)
     return examples
 
 
@@ -194,7 +195,7 @@ def _found(context: click.Context, parameter: click.Parameter, examples: Path) -
     type=click.Path(file_okay=False, path_type=Path),
     default=EXAMPLES,
     callback=_found,
-    help="The folder of the demo's manifests; by default the checkout's.",
+    help="The directory of the demo's manifests; default: that of the checkout.",
 )
 @click.option(
     "--picture",
@@ -217,8 +218,8 @@ def demo(data_dir: Path | None, examples: Path, picture: Path | None) -> None:
             raise DemoError(f"an act took longer than {PATIENCE:.0f} s") from None
         except asyncio.CancelledError:
             raise click.Abort from None
-    shown = examples.relative_to(Path.cwd()) if examples.is_relative_to(Path.cwd()) else examples
-    program = Path(sys.argv[0])
+    relative = examples.relative_to(Path.cwd()) if examples.is_relative_to(Path.cwd()) else examples
+    shown, program = (shlex.quote(str(path)) for path in (relative, Path(sys.argv[0])))
     console.print(
         "Try it yourself:\n\n"
         f"  {program} up --data-dir /tmp/pykueue --nodes {shown}/nodes.yaml\n\n"

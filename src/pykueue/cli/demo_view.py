@@ -14,7 +14,7 @@ from rich.text import Text
 from pykueue.clock import Clock
 from pykueue.simulate.history import History, PodRecord, condition
 
-#: How often the live table is drawn anew, in seconds.
+#: Interval at which the live table is redrawn, in seconds.
 REFRESH = 0.25
 
 #: Pod state -> its mark in the table, its style, its word. The order is the order of the marks.

@@ -1,6 +1,6 @@
 """How a long-running process logs: one JSON object per line for machines, or a line of text for people.
 
-The flags are those that administrators know from controllers written in Go (reference/kueue-api.md 3).
+The flags are those that administrators know from controllers written in Go (docs/reference/kueue-api.md 3).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pykueue.kube.tracing import at_work
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR, "panic": logging.CRITICAL}
-#: Up to this verbosity a number means what `info` does: steps of note. Above it every step is told.
+#: Up to this verbosity a number means `info`; above it, `debug`.
 _VERBOSE = 2
 _STACK_LEVELS = {"info": logging.INFO, "error": logging.ERROR, "panic": logging.CRITICAL}
 
@@ -103,7 +103,7 @@ def log_options(command: F) -> F:
             "--zap-log-level",
             "log_level",
             metavar="LEVEL",
-            help="debug, info, error, panic, or a number: above 2 everything is told.  [default: info]",
+            help="debug, info, error, panic, or a number: up to 2 is info, above it debug.  [default: info]",
         ),
         click.option(
             "--zap-encoder",

@@ -1,4 +1,4 @@
-"""`pykueue`, also installed as the kubectl plugin `kubectl kueue`.
+"""`pykueue`, the command line.
 
 Commands are imported when they are called, so that `pykueue --help` answers at once.
 """
@@ -8,17 +8,19 @@ from __future__ import annotations
 import importlib
 import signal
 import sys
-from importlib.metadata import version
 
 import click
+
+import pykueue
 
 #: Command name -> module of `pykueue.cli` that defines a click command of that name, and its one-line help.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "Run the embedded cluster, whole or in parts."),
     "demo": ("demo", "Show what queueing whole jobs is for, on a cluster of its own."),
+    "dump": ("dump", "Print what the manager decides on, as a file for pykueue schedule."),
     "manager": ("manager", "Run the manager against any cluster."),
     "manifests": ("manifests", "Print what is installed on a cluster, as YAML for kubectl."),
-    "schedule": ("schedule", "Decide on plain manifests, without a cluster, and say why."),
+    "schedule": ("schedule", "Print decisions on plain manifests, without a cluster, and why."),
 }
 
 
@@ -42,7 +44,7 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("pykueue"), prog_name="pykueue")
+@click.version_option(pykueue.__version__, prog_name="pykueue")
 def main() -> None:
     """Job queueing for Kubernetes that speaks Kueue's API and needs no cluster to try."""
 

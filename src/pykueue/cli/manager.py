@@ -9,6 +9,7 @@ import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 import uvloop
@@ -22,6 +23,7 @@ from pykueue.manager.configuration import Configuration, ConfigurationError, ren
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.configuration.gates import parse_flag
 from pykueue.manager.replica import CacheSyncError, Component, Replica
+from pykueue.manager.serving.admission import Admission, AdmissionMissingError
 from pykueue.web.visibility.server import VisibilityServer
 
 #: Where a pod finds the namespace it runs in.
@@ -29,6 +31,9 @@ NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 #: What else is served by the process, each made from the replica it answers for.
 SERVERS: tuple[Callable[[Replica], Component], ...] = (VisibilityServer,)
+
+#: Hosts of API servers that run on this machine.
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +50,9 @@ async def run(kubeconfig: Path | None, configuration: Configuration) -> None:
     """Manage until told to stop: once to end in order, twice to end at once."""
     transport = await load(kubeconfig)
     try:
-        replica = Replica(transport, configuration, Clock(), random.Random(), SERVERS)
+        local = urlsplit(transport.base_url).hostname in LOOPBACK
+        servers = (*SERVERS, lambda one: Admission(one.manager, one.client, one.clock, local))
+        replica = Replica(transport, configuration, Clock(), random.Random(), servers)
         told = False
 
         def stop() -> None:
@@ -106,7 +113,7 @@ def manager(
         uvloop.run(run(kubeconfig, configuration))
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
-    except (CacheSyncError, LeadershipLost, OSError) as error:
+    except (AdmissionMissingError, CacheSyncError, LeadershipLost, OSError) as error:
         # What ends a process that has begun to log is for those who read its log.
         log.error("%s; ending", error)
         raise SystemExit(1) from None

@@ -12,7 +12,7 @@ import yaml
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.install import OptionsError, options
 from pykueue.manager.install import manifests as objects
-from pykueue.manager.install.options import IMAGE, REPLICAS
+from pykueue.manager.install.options import IMAGE, MAX_REPLICAS, REPLICAS
 
 try:
     from yaml import CSafeDumper as _Dumper
@@ -52,7 +52,7 @@ def written(documents: Iterable[Any]) -> str:
 @click.option("--image", default=IMAGE, show_default=True, help="The image built from the Containerfile.")
 @click.option(
     "--replicas",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MAX_REPLICAS),
     default=REPLICAS,
     show_default=True,
     help="Managers; one of them decides, all of them answer.",
@@ -60,6 +60,11 @@ def written(documents: Iterable[Any]) -> str:
 @click.option("--cert-manager", is_flag=True, help="Certificates by cert-manager, not by the manager.")
 @click.option("--no-network-policy", is_flag=True, help="Without limits on who may connect to the manager.")
 @click.option("--service-monitor", is_flag=True, help="With a ServiceMonitor for the Prometheus operator.")
+@click.option(
+    "--pod-viewer",
+    is_flag=True,
+    help="Users of queues may read pods, their logs and events where they have the role.",
+)
 def manifests(
     namespace: str | None,
     config: Path | None,
@@ -68,6 +73,7 @@ def manifests(
     cert_manager: bool,
     no_network_policy: bool,
     service_monitor: bool,
+    pod_viewer: bool,
 ) -> None:
     """Print what is installed on a cluster.
 
@@ -82,7 +88,8 @@ def manifests(
             cert_manager=cert_manager,
             network_policy=not no_network_policy,
             service_monitor=service_monitor,
+            pod_viewer=pod_viewer,
         )
     except (ConfigurationError, OptionsError, OSError) as error:
-        raise click.ClickException(str(error)) from None
+        raise click.UsageError(str(error)) from None
     click.echo(written(objects(chosen)), nl=False)

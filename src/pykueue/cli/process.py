@@ -1,4 +1,4 @@
-"""What every long-running command does: log, and work until it is told to stop."""
+"""What every long-running command does: log, and run until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any
 
 
 def log_to_stderr(verbose: bool) -> None:
-    """Warnings only, or everything of note."""
+    """Warnings only, or everything of note and the decisions of the manager."""
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    if verbose:
+        logging.getLogger("pykueue.manager.scheduler.decision_log").setLevel(logging.DEBUG)
 
 
 def collect_less_often() -> None:

@@ -3,83 +3,129 @@ document and field."""
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.api import KINDS
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.decoding import describe
 from pykueue.api.kueue import V1BETA1, V1BETA2, names
-from pykueue.api.validation import FieldError, validate
+from pykueue.api.kueue.common import GROUP
+from pykueue.api.validation import validate
 from pykueue.api.yaml import NoObjectError, YamlError, load_with_places
-from pykueue.jobs.base import JobKind
+from pykueue.engine.dump import EngineState, is_state, state_of
+from pykueue.jobs.base import WorkloadSource
 from pykueue.jobs.workload import queue_name
+from pykueue.manager.configuration import Configuration
 
+from .schedule_checks import GROUPS, Checks, Problem, problem
 from .schedule_jobs import Held, Jobs, workload_of
 
 Manifest = dict[str, Any]
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
-#: Kinds that decide something, and those that say what jobs mean.
-_READ = frozenset(
+_CLUSTER_SCOPED = frozenset(
     {
         "AdmissionCheck",
         "ClusterQueue",
         "Cohort",
-        "LimitRange",
-        "LocalQueue",
         "Namespace",
         "PriorityClass",
         "ResourceFlavor",
         "RuntimeClass",
         "Topology",
-        "Workload",
         "WorkloadPriorityClass",
     }
 )
 
-_CLUSTER_SCOPED = _READ - {"LimitRange", "LocalQueue", "Workload"}
-
-
 #: So much of `generateName` becomes part of a name, which five characters end, as on an API server.
 _PREFIX_LENGTH = 58
 
-#: Rules of the API that leave no doubt what an object means: breaking one is a warning here, where nothing is
-#: stored. (path, part of the text, what is made of it).
-_TOLERATED = (
-    (re.compile(r"\.(borrowing|lending)Limit$"), "must be unset when", "it has no effect without a cohort"),
-    (re.compile(r"^spec\.(cohortName|parentName)$"), "must consist of", "the name is taken as it is"),
-    (re.compile(r"\.coveredResources\[\d+\]$"), "in one group only", "the first group counts"),
-    (re.compile(r"^spec\.preemption\.borrowWithinCohort\.policy$"), "must be Never", "it has no effect"),
-    (re.compile(r"^spec\.podSets$"), "can use minCount", "all of them may shrink"),
-)
+#: Kind, namespace and name.
+Identity = tuple[str, str, str]
 
 
 class InputError(ValueError):
     """Manifests are wrong; one line for each error."""
 
 
-class Input:
-    """The objects of some files, and what was left out."""
+class Document(NamedTuple):
+    """One object as it was written, and where."""
 
-    def __init__(self) -> None:
+    place: str
+    manifest: Manifest
+
+
+class Source:
+    """The documents of some files, and of files that override them."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        #: Files without an object in a directory.
+        self.warnings: list[str] = []
+        self.documents = list(self._documents(paths))
+
+    def overridden(self, paths: Iterable[Path]) -> tuple[Source, list[str]]:
+        """With the documents of other files in place of those of the same object, or added at the end.
+
+        Also what became of each of them: `ClusterQueue cq: changed`.
+        """
+        over = Source(paths)
+        merged = {_identity(each.manifest) or (number,): each for number, each in enumerate(self.documents)}
+        effects = []
+        for number, document in enumerate(over.documents, len(self.documents)):
+            identity = _identity(document.manifest) or (number,)
+            before = merged.get(identity)
+            effect = "added" if before is None else "changed"
+            if before is not None and before.manifest == document.manifest:
+                effect = "unchanged"
+            merged[identity] = document
+            effects.append(f"{describe(document.manifest)}: {effect}")
+        result = Source(())
+        result.warnings = [*self.warnings, *over.warnings]
+        result.documents = list(merged.values())
+        return result, effects
+
+    def _documents(self, paths: Iterable[Path]) -> Iterator[Document]:
+        for path in paths:
+            for source, text in _texts(path):
+                try:
+                    for place, manifest in load_with_places(text, source):
+                        yield Document(place, manifest)
+                except YamlError as error:
+                    if isinstance(error, NoObjectError) and path.is_dir():
+                        self.warnings.append(f"{error}; the file is left out")
+                        continue
+                    raise InputError(str(error)) from None
+
+
+class Input:
+    """The objects of some documents, and what was left out."""
+
+    def __init__(self, configuration: Configuration, strict: bool) -> None:
         self.manifests: list[Manifest] = []
+        #: What the engine of a manager knew, in its dump.
+        self.state: EngineState | None = None
         #: How many objects of each kind were ignored.
         self.ignored: dict[str, int] = {}
         #: What an API server would refuse, and what is made of it here.
         self.warnings: list[str] = []
         self._errors: list[str] = []
-        self._places: dict[tuple[str, str, str], str] = {}
+        self._strict = strict
+        self._gates: Mapping[str, bool] = configuration.gates
+        self._checks = Checks(configuration)
+        self._places: dict[Identity, str] = {}
         self._generated: Counter[str] = Counter()
         self._jobs = Jobs()
 
-    def finish(self, gates: Mapping[str, bool]) -> None:
-        """Turns jobs into workloads and judges everything. Raises InputError."""
+    def finish(self) -> None:
+        """Turns jobs into workloads and judges those. Raises InputError."""
+        if self._errors:
+            raise InputError("\n".join(self._errors))
         held = Held(manifest for manifest in self.manifests if manifest["kind"] == "Workload")
         for job in list(self._jobs.workloads(held, self._ignore)):
             if isinstance(job, str):
@@ -87,29 +133,29 @@ class Input:
                 continue
             kind, obj, _ = job
             self.manifests.append(workload_of(job, *self._priority(obj, kind)))
-        for manifest in self.manifests:
-            place = self._places.get(_identity(manifest), "")
-            for error in validate(manifest, gates=gates):
-                text = (
-                    f"{place}: {describe(manifest)}: {error}" if place else f"{describe(manifest)}: {error}"
-                )
-                made_of_it = _tolerated(error)
-                if made_of_it:
-                    self.warnings.append(f"{text} ({made_of_it})")
-                else:
-                    self._errors.append(text)
+            self._judge(self.manifests[-1])
         if self._errors:
             raise InputError("\n".join(self._errors))
 
     def add(self, place: str, manifest: Manifest) -> None:
         """Takes one object in."""
-        version, kind = manifest["apiVersion"], manifest["kind"]
-        is_job = self._jobs.knows(version, kind)
-        if kind not in _READ and not is_job:
-            self._ignore(kind)
+        if is_state(manifest):
+            if self.state is not None:
+                self._errors.append(f"{place}: {describe(manifest)}: there is one already")
+            self.state = state_of([manifest])
             return
-        if not is_job and (version, kind) not in KINDS and version != V1BETA1:
-            self._ignore(f"{kind} ({version})")
+        version, kind = manifest["apiVersion"], manifest["kind"]
+        unknown = self._checks.unknown_kind(version, kind)
+        if unknown and self._strict:
+            self._errors.append(f"{place}: {describe(manifest)}: {unknown}")
+            return
+        group = version.rpartition("/")[0]
+        is_job = self._jobs.knows(version, kind)
+        is_read = (version, kind) in KINDS or version == V1BETA1
+        if GROUPS.get(kind) != group or unknown or not (is_job or is_read):
+            if group == GROUP and not unknown:
+                self._check(place, manifest)
+            self._ignore(f"{kind} ({version})" if kind in GROUPS else kind)
             return
         manifest = self._named(manifest)
         metadata = manifest.get("metadata")
@@ -118,25 +164,60 @@ class Input:
             return
         if kind not in _CLUSTER_SCOPED and not metadata.get("namespace"):
             manifest = {**manifest, "metadata": {**metadata, "namespace": "default"}}
+        if not self._check(place, manifest):
+            return
         try:
             if version == V1BETA1:
                 manifest = convert(manifest, V1BETA2)
         except ConversionError as error:
-            self._errors.append(f"{place}: {describe(manifest)}: {error}")
+            self._errors.append(f"{place}: {error}")
             return
+        identity = _identity(manifest)
+        before = self._places.get(identity) if identity else None
+        if before is not None:
+            self._errors.append(f"{place}: {describe(manifest)}: is in {before} already")
+            return
+        if identity:
+            self._places[identity] = place
         if is_job:
             if queue_name(manifest):
                 self._jobs.add(manifest)
             else:
                 self._ignore(f"{kind} without a queue name")
             return
-        identity = _identity(manifest)
-        before = self._places.get(identity)
-        if before is not None:
-            self._errors.append(f"{place}: {describe(manifest)}: is in {before} already")
-            return
-        self._places[identity] = place
         self.manifests.append(manifest)
+        for warning in self._checks.warnings(manifest):
+            self.warnings.append(f"{place}: {describe(manifest)}: {warning}")
+
+    def _check(self, place: str, manifest: Manifest) -> bool:
+        """Notes what is wrong with a document; tells whether it can be decided on.
+
+        Where not strict, what only a schema refuses is a warning, wrong types aside.
+        """
+        errors = len(self._errors)
+        unknown = self._checks.unknown_fields(manifest)
+        by_schema = self._checks.refused_by_schema(manifest)
+        by_rules: list[Problem] = []
+        unreadable = any(each.unreadable for each in by_schema)
+        if not unreadable and (not self._strict or all(each.taken_as for each in by_schema)):
+            by_rules = self._checks.refused_by_webhooks(manifest)
+        # Some rules are in the schema too, where they name the field less exactly.
+        told = {each.taken_as for each in by_rules}
+        by_schema = [each for each in by_schema if not each.taken_as or each.taken_as not in told]
+        for each in (*unknown, *by_schema):
+            self._note(place, manifest, each, self._strict or each.unreadable)
+        for each in by_rules:
+            self._note(place, manifest, each, True)
+        return len(self._errors) == errors
+
+    def _judge(self, workload: Manifest) -> None:
+        """Notes what is wrong with the Workload of a job."""
+        for error in validate(workload, gates=self._gates):
+            self._note("", workload, problem(error.path, error.message), True)
+
+    def _note(self, place: str, manifest: Manifest, found: Problem, is_error: bool) -> None:
+        text = f"{place}: {describe(manifest)}: {found}" if place else f"{describe(manifest)}: {found}"
+        (self._errors if is_error and not found.taken_as else self.warnings).append(text)
 
     def _named(self, manifest: Manifest) -> Manifest:
         """With a name where a server is to make one: numbered, so that the same files give the same."""
@@ -156,7 +237,7 @@ class Input:
     def _ignore(self, what: str) -> None:
         self.ignored[what] = self.ignored.get(what, 0) + 1
 
-    def _priority(self, job: Manifest, integration: JobKind) -> tuple[int, dict[str, str] | None]:
+    def _priority(self, job: Manifest, integration: WorkloadSource) -> tuple[int, dict[str, str] | None]:
         """Priority of a job, by the classes among the objects."""
         name = (job["metadata"].get("labels") or {}).get(names.PRIORITY_CLASS_LABEL)
         if name:
@@ -181,48 +262,49 @@ class Input:
         return None
 
 
-def _tolerated(error: FieldError) -> str:
-    """What is made of a broken rule, or empty if it is an error."""
-    for path, text, made_of_it in _TOLERATED:
-        if path.search(error.path) and text in error.detail:
-            return made_of_it
-    return ""
+def read(source: Source, configuration: Configuration, strict: bool = True) -> Input:
+    """The objects of a source as they are decided on. Raises InputError.
 
-
-def read(paths: Iterable[Path], gates: Mapping[str, bool]) -> Input:
-    """The objects of files and directories (`-` is standard input). Raises InputError."""
-    result = Input()
-    for path in paths:
-        for source, text in _texts(path):
-            try:
-                for place, manifest in load_with_places(text, source):
-                    result.add(place, manifest)
-            except YamlError as error:
-                if isinstance(error, NoObjectError) and path.is_dir():
-                    result.warnings.append(f"{error}; the file is left out")
-                    continue
-                raise InputError(str(error)) from None
-    result.finish(gates)
+    Unknown fields and kinds, and what an API server would refuse, are errors if `strict`; else they are
+    warnings, as far as the object can be decided on.
+    """
+    result = Input(configuration, strict)
+    result.warnings += source.warnings
+    for place, manifest in source.documents:
+        result.add(place, manifest)
+    result.finish()
     return result
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
     if str(path) == "-":
-        yield "<stdin>", sys.stdin.read()
+        yield "<stdin>", _text("<stdin>", sys.stdin.read)
         return
+    if not path.is_dir():
+        yield str(path), _text(path, partial(path.read_text, encoding="utf-8"))
+        return
+    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    if not files:
+        raise InputError(f"{path}: no file ends in {', '.join(sorted(SUFFIXES))}")
+    for file in files:
+        yield str(file), _text(file, partial(file.read_text, encoding="utf-8"))
+
+
+def _text(source: Path | str, read: Callable[[], str]) -> str:
+    """What is read. Raises InputError that names the source."""
     try:
-        if not path.is_dir():
-            yield str(path), path.read_text(encoding="utf-8")
-            return
-        files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-        if not files:
-            raise InputError(f"{path}: no file ends in {', '.join(sorted(SUFFIXES))}")
-        for file in files:
-            yield str(file), file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from None
+        return read()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: not UTF-8 text: byte {error.start} is {error.reason}") from None
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read: {error.strerror}") from None
 
 
-def _identity(manifest: Manifest) -> tuple[str, str, str]:
-    metadata = manifest["metadata"]
-    return manifest["kind"], metadata.get("namespace") or "", metadata["name"]
+def _identity(manifest: Manifest) -> Identity | None:
+    """Of an object with a name, whatever the version it is written in."""
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        return None
+    namespace = "" if manifest["kind"] in _CLUSTER_SCOPED else str(metadata.get("namespace") or "default")
+    return f"{manifest['kind']}.{manifest['apiVersion'].rpartition('/')[0]}", namespace, name

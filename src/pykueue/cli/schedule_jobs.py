@@ -8,36 +8,37 @@ from typing import Any
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.kueue import names
 from pykueue.api.meta import LabelSelector
+from pykueue.api.objects import Object, get, labels_of, replaced, section
+from pykueue.api.resources import PODS
 from pykueue.api.selectors import Selector, SelectorError
-from pykueue.jobs.base import JobKind
-from pykueue.jobs.job import BatchJob
-from pykueue.jobs.jobset import JobSet
-from pykueue.jobs.objects import Object, get, labels_of, replaced, section
-from pykueue.jobs.pod import PlainPod, group_name, is_terminal, with_role
+from pykueue.api.validation import FieldError
+from pykueue.jobs.base import Reader, WorkloadSource, no_objects
+from pykueue.jobs.kinds import BUILT_IN
+from pykueue.jobs.pod import POD, PlainPod, group_name, is_terminal, with_role
+from pykueue.jobs.pod_owners import DEPLOYMENT, replicas
 from pykueue.jobs.podgroup import GroupError, PodGroup
-from pykueue.jobs.statefulset import StatefulSet, replicas
 from pykueue.jobs.workload import build, queue_name
-from pykueue.kube.resources import DEPLOYMENTS, PODS
-from pykueue.manager.workloads.reading import is_finished
+from pykueue.manager.webhooks.jobs import common_errors
+from pykueue.manager.workloads.conditions import is_finished
 
-_KINDS: tuple[JobKind, ...] = (BatchJob(), JobSet(), PlainPod(), StatefulSet())
-_BY_KIND = {(each.resource.api_version, each.resource.kind): each for each in _KINDS}
-_DEPLOYMENT = (DEPLOYMENTS.api_version, DEPLOYMENTS.kind)
+_BY_KIND: dict[tuple[str, str], WorkloadSource] = {
+    (each.kind.resource.api_version, each.kind.resource.kind): each
+    for each in (*BUILT_IN.jobs.values(), *BUILT_IN.pod_owners.values())
+}
 
 #: A job, its kind, and the name of the Workload it becomes.
-Job = tuple[JobKind, Object, str]
+Job = tuple[WorkloadSource, Object, str]
 
 
 class GroupOfPods:
     """A pod group as a kind of job: the job is its first pod."""
 
-    name = PlainPod.name
-    resource = PlainPod.resource
+    kind = POD
 
     def __init__(self, group: PodGroup) -> None:
         self._group = group
 
-    def pod_sets(self, job: Any) -> list[Object]:
+    def pod_sets(self, job: Any, read: Reader = no_objects) -> list[Object]:
         return self._group.pod_sets()
 
     def priority_class(self, job: Any) -> str:
@@ -83,30 +84,40 @@ class Jobs:
     @staticmethod
     def knows(version: str, kind: str) -> bool:
         """Whether objects of this kind can be jobs."""
-        return (version, kind) in _BY_KIND or (version, kind) == _DEPLOYMENT
+        return (version, kind) in _BY_KIND
 
     def add(self, manifest: Object) -> None:
         """Takes a job in, which has a queue."""
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if manifest["metadata"].get("uid"):
             self._uids.add(manifest["metadata"]["uid"])
-        if kind == DEPLOYMENTS.kind:
+        if kind == DEPLOYMENT.resource.kind:
             self._deployments.append(manifest)
-        elif kind == PlainPod.resource.kind and group_name(manifest):
+        elif kind == PODS.kind and group_name(manifest):
             key = (str(manifest["metadata"].get("namespace")), group_name(manifest))
             self._groups.setdefault(key, []).append(with_role(manifest))
         else:
             self._single.append((_BY_KIND[manifest["apiVersion"], kind], manifest, f"{kind.lower()}-{name}"))
 
+    @staticmethod
+    def errors(job: Object) -> Iterable[FieldError]:
+        """What the admission webhooks would refuse of a job that has a queue."""
+        integration = BUILT_IN.for_kind(job["apiVersion"], job["kind"])
+        yield from common_errors(job, integration.kind if integration is not None else POD)
+        if integration is not None:
+            # It is suspended when it is created; one that a server has may run.
+            created = not job["metadata"].get("uid")
+            yield from integration.validate(integration.suspended(job) if created else job, None)
+
     def workloads(self, held: Held, left_out: Callable[[str], None]) -> Iterable[Job | str]:
         """What each becomes; a text says why a group becomes none.
 
-        `left_out` is told of those that have their Workload, or that another job makes.
+        `left_out` is called with those that have their Workload, or that another job makes.
         """
         there = dict(held.pods)
         for job in self._single:
             kind, obj, _ = job
-            if kind.resource == PODS and not is_terminal(obj):
+            if kind.kind is POD and not is_terminal(obj):
                 there[str(obj["metadata"].get("namespace")), obj["metadata"]["name"]] = labels_of(obj)
             if held.has_job(obj):
                 left_out(f"{obj['kind']} whose Workload is there")

@@ -1,4 +1,4 @@
-"""Deciding on objects without a cluster: decisions are carried out on copies, second by second.
+"""Deciding on objects without a cluster: decisions are carried out in memory, second by second.
 
 Source of what a repeated cycle means: a preempted workload gives its quota back and queues again at its old
 place, one second passes between cycles, and three cycles in a row that change nothing are the end.
@@ -6,150 +6,75 @@ place, one second passes between cycles, and three cycles in a row that change n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pykueue.api import decode, encode, kueue
 from pykueue.api.core import Namespace
-from pykueue.api.meta import Condition, ObjectMeta, format_time
-from pykueue.engine import Admit, Engine, Options, Pend, Preempt, Upsert
-from pykueue.engine.render import message
-
-#: Cycles without any change after which nothing more is expected.
-_IDLE_CYCLES = 3
-#: No real set of manifests needs more; two workloads that preempt each other for ever do.
-_MOST_CYCLES = 10_000
+from pykueue.api.meta import ObjectMeta, format_time
+from pykueue.engine import Admit, DecisionLog, Options, Preempt, Requeue, Upsert
+from pykueue.engine.decision_log import OBJECTS_MAX
+from pykueue.engine.driver import Driver
+from pykueue.engine.dump import EngineState, restore
+from pykueue.engine.explain.render import message
 
 
 class Run:
-    """An engine filled with objects, and what its decisions made of the workloads."""
+    """A driver filled with objects, and what was decided."""
 
-    def __init__(self, manifests: Iterable[dict[str, Any]], options: Options, now: float) -> None:
-        self.engine = Engine(options)
-        self.started = self.now = now
-        self.cycles = 0
+    def __init__(
+        self,
+        manifests: Collection[dict[str, Any]],
+        options: Options,
+        now: float,
+        record: bool = False,
+        state: EngineState | None = None,
+    ) -> None:
+        """`record` keeps what happens to each workload, for `Engine.story`; `state` is that of a dump."""
+        log = DecisionLog(objects_max=max(OBJECTS_MAX, len(manifests))) if record else None
+        self.driver = Driver(options, now, log=log)
+        self.started = now
         self.decisions: list[dict[str, Any]] = []
-        #: As they are now, by key.
-        self.workloads: dict[str, kueue.Workload] = {}
-        self.cluster_queues: list[str] = []
-        #: Decisions of the last cycle that are not carried out yet.
-        self._pending: list[Admit | Preempt | Pend] = []
         self._messages: dict[str, str] = {}
         self._preempted: dict[str, Preempt] = {}
-        namespaces: dict[str, None] = {}
-        known: set[str] = set()
-        for number, manifest in enumerate(manifests):
-            obj = decode(_with_uid(manifest, number))
-            if isinstance(obj, Namespace):
-                known.add(obj.metadata.name)
-            elif isinstance(obj, kueue.ClusterQueue):
-                self.cluster_queues.append(obj.metadata.name)
-            elif isinstance(obj, kueue.Workload):
-                self.workloads[obj.metadata.key] = obj
-                namespaces[obj.metadata.namespace] = None
-            self.engine.apply(Upsert(obj))
-        for name in namespaces:
-            if name not in known:
-                labels = {"kubernetes.io/metadata.name": name}
-                self.engine.apply(Upsert(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
-        self.cluster_queues.sort()
+        objects = [decode(_with_uid(manifest, number)) for number, manifest in enumerate(manifests)]
+        known = {obj.metadata.name for obj in objects if isinstance(obj, Namespace)}
+        named = dict.fromkeys(obj.metadata.namespace for obj in objects if isinstance(obj, kueue.Workload))
+        objects += [_namespace(name) for name in named if name not in known]
+        self.driver.apply(*map(Upsert, objects))
+        self._is_new = state is None
+        if state is not None:
+            restore(self.driver.engine, state)
+
+    def change(self, manifests: Iterable[dict[str, Any]]) -> None:
+        """Objects changed, or came in addition."""
+        self.driver.apply(*(Upsert(decode(_with_uid(each, n))) for n, each in enumerate(manifests)))
 
     # --- running ----------------------------------------------------------------------------------------
-
-    def cycle(self) -> list[Admit | Preempt | Pend]:
-        """One cycle over the heads of all queues."""
-        self.cycles += 1
-        decisions = self.engine.cycle(self.now)
-        for decision in decisions:
-            self._note(decision)
-        return decisions
 
     def repeat(self, cycles: int) -> None:
         """That many cycles; preemptions are carried out between them."""
         for number in range(cycles):
             if number:
-                self._carry_out()
-            self._pending = self.cycle()
+                self.driver.carry_out()
+                self.driver.advance(self.driver.now + 1)
+            self._note(self.driver.cycle())
 
     def until_stable(self) -> None:
         """Cycles until nothing is in line any more, or nothing changes any more."""
-        idle = 0
-        while idle < _IDLE_CYCLES and self.cycles < _MOST_CYCLES and self._anybody_in_line():
-            self._pending = self.cycle()
-            changed = any(not isinstance(decision, Pend) for decision in self._pending)
-            if self.cycles == 1:
+        for decisions in self.driver.until_stable():
+            self._note(decisions)
+            if self.driver.cycles == 1 and self._is_new:
                 # All queues are new: the flush that comes with a new queue follows the first cycle.
-                self.engine.flush()
-            self._carry_out()
-            idle = 0 if changed else idle + 1
-
-    def _anybody_in_line(self) -> bool:
-        return any(self.engine.in_line(name)[0] for name in self.cluster_queues)
-
-    def _carry_out(self) -> None:
-        """The API shows the last decisions, and a second passes."""
-        for decision in self._pending:
-            if isinstance(decision, Admit):
-                self._show_admitted(decision)
-        for decision in self._pending:
-            if isinstance(decision, Preempt):
-                self._show_released(decision)
-        self._pending = []
-        self.now += 1
-
-    def _show_admitted(self, decision: Admit) -> None:
-        if decision.replaces:
-            old = self.workloads[decision.replaces]
-            self._show(
-                old, [self._condition("Finished", True, "WorkloadSliceReplaced")], old.status.admission
-            )
-        conditions = [self._condition("QuotaReserved", True, "QuotaReserved")]
-        if decision.admitted:
-            conditions.append(self._condition("Admitted", True, "Admitted"))
-        obj = self.workloads[decision.key]
-        over = [type for type in ("Evicted", "Preempted") if obj.condition_is(type)]
-        conditions += [self._condition(type, False, "QuotaReserved") for type in over]
-        self._show(obj, conditions, decision.admission)
-
-    def _show_released(self, decision: Preempt) -> None:
-        conditions = [
-            self._condition("QuotaReserved", False, "PendingEvaluation"),
-            self._condition("Admitted", False, "NoReservation"),
-            self._condition("Evicted", True, "Preempted"),
-            self._condition("Preempted", True, decision.reason),
-            self._condition("Requeued", True, "Preempted"),
-        ]
-        self._show(self.workloads[decision.key], conditions, None)
-
-    def _show(
-        self, old: kueue.Workload, conditions: list[Condition], admission: kueue.Admission | None
-    ) -> None:
-        named = {condition.type for condition in conditions}
-        kept = [condition for condition in old.status.conditions if condition.type not in named]
-        status = kueue.WorkloadStatus(
-            conditions=[*kept, *conditions],
-            admission=admission,
-            admission_checks=old.status.admission_checks,
-            reclaimable_pods=old.status.reclaimable_pods if admission is not None else [],
-            preemption_gates=old.status.preemption_gates,
-        )
-        new = kueue.Workload(metadata=old.metadata, spec=old.spec, status=status)
-        self.workloads[old.metadata.key] = new
-        self.engine.apply(Upsert(new))
-
-    def _condition(self, type: str, holds: bool, reason: str) -> Condition:
-        return Condition(
-            type=type,
-            status="True" if holds else "False",
-            reason=reason,
-            message="",
-            last_transition_time=format_time(self.now),
-        )
+                self.driver.engine.flush()
 
     # --- telling ----------------------------------------------------------------------------------------
 
-    def _note(self, decision: Admit | Preempt | Pend) -> None:
-        entry: dict[str, Any] = {"cycle": self.cycles}
+    def _note(self, decisions: Iterable[Admit | Preempt | Requeue]) -> None:
+        self.decisions += map(self._entry, decisions)
+
+    def _entry(self, decision: Admit | Preempt | Requeue) -> dict[str, Any]:
+        entry: dict[str, Any] = {"cycle": self.driver.cycles}
         match decision:
             case Admit():
                 self._preempted.pop(decision.key, None)
@@ -174,41 +99,42 @@ class Run:
                     "reason": decision.reason,
                     "preemptedBy": decision.preemptor,
                 }
-            case Pend():
+            case Requeue():
                 self._messages[decision.key] = message(decision)
                 entry |= {
-                    "kind": "Pend",
+                    "kind": "Requeue",
                     "workload": decision.key,
                     "clusterQueue": decision.cluster_queue,
                     "reason": decision.reason,
                     "message": message(decision),
-                    "queue": "inadmissible" if decision.parked else "active",
+                    "queue": "inadmissible" if decision.inadmissible else "active",
                 }
-        self.decisions.append(entry)
+        return entry
 
     def report(self) -> dict[str, Any]:
         """The outcome as one object (its fields are part of the public interface)."""
+        engine = self.driver.engine
         queues = {}
-        for name in self.cluster_queues:
-            active, parked = self.engine.in_line(name)
+        for name in engine.cluster_queues():
+            active, parked = engine.in_line(name)
             queues[name] = {"active": active, "inadmissible": parked}
         return {
             "now": format_time(self.started),
-            "cycles": self.cycles,
-            "workloads": {key: self._workload(key) for key in sorted(self.workloads)},
+            "cycles": self.driver.cycles,
+            "workloads": {key: self._workload(key) for key in sorted(self.driver.workloads)},
             "clusterQueues": queues,
             "decisions": self.decisions,
         }
 
     def _workload(self, key: str) -> dict[str, Any]:
-        obj = self.workloads[key]
-        view = self.engine.workload(key)
+        obj = self.driver.workloads[key]
+        view = self.driver.engine.workload(key)
         preempted = self._preempted.get(key)
         state, reason, text = "Pending", "", ""
         admission = None
         if obj.condition_is("Finished") or view is None:
             state, reason, text = "Finished", *_condition_of(obj, "Finished")
-        elif view.state == "holding":
+        elif view.state == "reserved":
             admission = view.admission
             state = "Admitted" if view.admitted else "QuotaReserved"
             reason, text = "QuotaReserved", ""
@@ -219,7 +145,7 @@ class Run:
             elif view.evicted:
                 state = "Evicted"
         else:
-            reason, text = self.engine.standing(key)
+            reason, text = self.driver.engine.pending_reason(key)
             text = text or self._messages.get(key, "")
             if not obj.spec.active:
                 state = "Inactive"
@@ -241,6 +167,11 @@ def _condition_of(obj: kueue.Workload, type: str) -> tuple[str, str]:
         if condition.type == type:
             return condition.reason, condition.message
     return "", ""
+
+
+def _namespace(name: str) -> Namespace:
+    """A namespace that workloads name and that is not among the objects."""
+    return Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
 
 
 def _with_uid(manifest: dict[str, Any], number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`pykueue up`: the embedded cluster, whole or in parts, until it is told to stop."""
+"""`pykueue up`: the embedded cluster, whole or in parts, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ import contextlib
 import errno
 import os
 import random
+import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import click
 import uvloop
+from platformdirs import user_state_path
 
+from pykueue.api.resources import CLUSTER_ROLES
 from pykueue.api.yaml import YamlError
 from pykueue.cli.process import collect_less_often, log_to_stderr, until_stopped
 from pykueue.clock import Clock
 from pykueue.cluster import FEATURE_GATES, FRAMEWORKS, PARTS, Cluster
-from pykueue.embedded.apiserver.certificates import KeyFileError
-from pykueue.embedded.apiserver.listening import Address
+from pykueue.embedded.apiserver.auth.certificates import KeyFileError
+from pykueue.embedded.apiserver.http.listening import Address
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers.manager import CLUSTER_PACE, Pace
 from pykueue.embedded.nodes.pool import NodePool, PoolError, load_pools
+from pykueue.embedded.nodes.scaling import DEFAULT_POOLS, declare_default
 from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.embedded.store.sqlite import SqliteStore, lock
 from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError
 from pykueue.kube.config import load as connect
-from pykueue.kube.resources import CLUSTER_ROLES
+from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Transport
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
@@ -35,16 +39,37 @@ from pykueue.manager.install.options import Options
 from pykueue.manager.install.roles import roles_for_people
 from pykueue.web.visibility.embedded import serve as serve_visibility
 
-#: Where the cluster's state is kept unless told otherwise.
-DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
-#: The store's file in that folder.
+#: Where the cluster's state is kept without --data-dir: `~/.local/state/pykueue` on Linux, or below
+#: $XDG_STATE_HOME.
+DEFAULT_FOLDER = user_state_path("pykueue", appauthor=False)
+#: The former default: data that is there is used from there.
+OLD_DEFAULT_FOLDER = Path(click.get_app_dir("pykueue"))
+#: The store's file in the data directory.
 STATE = "state.db"
-#: The folder in it of pods that run as processes.
+#: Its directory of pods that run as processes.
 PODS = "pods"
+_DEFAULT_NODES = (
+    "Added {count} simulated nodes of {cpu} CPUs and {memory} memory, as --nodes names no file; "
+    "docs/use/nodes.md says how to declare others."
+).format(count=DEFAULT_POOLS[0].count, **DEFAULT_POOLS[0].allocatable)
 _RUNS_PROCESSES = (
     "Containers on nodes of the runtime `process` are programs of this machine, run as you: "
     "images name nothing, and it is no sandbox."
 )
+
+
+def data_folder(chosen: Path | None) -> Path:
+    """The data directory, absolute: the chosen one, else the default one, or the former default with data."""
+    if chosen is not None:
+        return chosen.absolute()
+    if (OLD_DEFAULT_FOLDER / STATE).exists() and not (DEFAULT_FOLDER / STATE).exists():
+        click.echo(
+            f"Using the data in {OLD_DEFAULT_FOLDER}, the former default data directory; the default is now "
+            f"{DEFAULT_FOLDER}. To change over, stop pykueue and move the directory.",
+            err=True,
+        )
+        return OLD_DEFAULT_FOLDER.absolute()
+    return DEFAULT_FOLDER.absolute()
 
 
 def parse_parts(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -99,7 +124,7 @@ async def grant_roles(client: Client, configuration: Configuration) -> None:
 
 @contextlib.contextmanager
 def memory_store(folder: Path) -> Iterator[MemoryStore]:
-    """A store that keeps nothing; the folder, whose kubeconfig it takes over, is held against others."""
+    """A store in memory; the directory, which gets the kubeconfig, is locked against other processes."""
     with lock(folder / STATE):
         yield MemoryStore()
 
@@ -120,7 +145,7 @@ async def run(
     folder: Path,
     store: MemoryStore,
     port: int,
-    pools: list[NodePool],
+    pools: list[NodePool] | None,
     configuration: Configuration,
     parts: tuple[str, ...],
     pace: Pace | None,
@@ -141,22 +166,28 @@ async def run(
             pace=pace,
             feature_gates=gates,
         )
-        await cluster.start()
         try:
+            await cluster.start()
+            nodes = cluster.transport("system:nodes")
+            added = pools is None and "kube" in parts and await declare_default(nodes, Clock())
             if cluster.server is not None and cluster.manager is not None:
                 await serve_visibility(cluster.server, cluster.manager)
                 await grant_roles(Client(cluster.transport("system:apiserver")), configuration)
             async with until_stopped(cluster.run()) as wait:
                 await wait(cluster.synced())
-                if any(pool.runtime == "process" for pool in pools) and "kube" in parts:
+                if added:
+                    click.echo(_DEFAULT_NODES)
+                if any(pool.runtime == "process" for pool in pools or ()) and "kube" in parts:
                     click.echo(_RUNS_PROCESSES)
                 if cluster.server is not None:
                     address = await listen(cluster.server, port, folder)
                     state = folder if isinstance(store, SqliteStore) else "memory only"
                     click.echo(f"pykueue is up at {address.url}; its state is in {state}. Ctrl-C stops it.")
-                    click.echo(f"  export KUBECONFIG={kubeconfig}")
+                    click.echo(f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}")
                 else:
-                    click.echo(f"pykueue is up ({', '.join(parts)}) with KUBECONFIG={kubeconfig}")
+                    click.echo(
+                        f"pykueue is up ({', '.join(parts)}) with KUBECONFIG={shlex.quote(str(kubeconfig))}"
+                    )
                 await wait(None)
         finally:
             await cluster.stop()
@@ -167,9 +198,13 @@ async def run(
     "--data-dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    default=DEFAULT_FOLDER,
-    show_default=True,
-    help="The folder of the cluster's state and of its kubeconfig.",
+    help=f"The directory of the cluster's state and of its kubeconfig.  [default: {DEFAULT_FOLDER}]",
+)
+@click.option(
+    "--accept-data-loss",
+    "accept_loss",
+    is_flag=True,
+    help="Start although acknowledged writes are missing from the data directory, with what is left.",
 )
 @click.option("--in-memory", is_flag=True, help="Keep objects in memory only: they are gone when it stops.")
 @click.option(
@@ -178,7 +213,7 @@ async def run(
 @click.option(
     "--nodes",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file of node pools; see docs/nodes.md. Without it a new cluster has no nodes.",
+    help="A file of node pools; see docs/use/nodes.md. Without it a new cluster has three simulated nodes.",
 )
 @click.option(
     "--config",
@@ -201,9 +236,15 @@ async def run(
     callback=parse_gates,
     help=f"Alpha features of Kubernetes to serve: {', '.join(f'{gate}=true' for gate in FEATURE_GATES)}.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log what it does.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Log decisions (admitted, preempted, evicted, pending and why), not only warnings.",
+)
 def up(
-    folder: Path,
+    folder: Path | None,
+    accept_loss: bool,
     in_memory: bool,
     port: int,
     nodes: Path | None,
@@ -215,16 +256,17 @@ def up(
 ) -> None:
     """Run the embedded cluster, whole or in parts."""
     log_to_stderr(verbose)
+    folder = data_folder(folder)
     try:
         configuration = load_configuration(config, frameworks=FRAMEWORKS)
-        pools = load_pools(nodes) if nodes is not None else []
-        if sys.platform != "linux" and any(pool.runtime == "process" for pool in pools):
+        pools = load_pools(nodes) if nodes is not None else None
+        if sys.platform != "linux" and any(pool.runtime == "process" for pool in pools or ()):
             raise click.ClickException(f"{nodes}: nodes of the runtime `process` need Linux")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
             memory_store(folder)
             if in_memory
-            else contextlib.nullcontext(SqliteStore(folder / STATE)) as store
+            else contextlib.nullcontext(SqliteStore(folder / STATE, accept_loss=accept_loss)) as store
         ):
             collect_less_often()
             uvloop.run(run(folder, store, port, pools, configuration, parts, pace_of(qps), gates))
@@ -238,3 +280,7 @@ def up(
         OSError,
     ) as error:
         raise click.ClickException(str(error)) from None
+    except ApiError as error:
+        if not isinstance(error.__cause__, StoreError):
+            raise
+        raise click.ClickException(f"{folder / STATE}: {error.__cause__}") from None

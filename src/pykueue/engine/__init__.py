@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from pykueue.engine.decisions import Admit, Decision, Pend, Preempt
+from pykueue.engine.decision_log import Change, DecisionLog, Entry, Story
+from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
 from pykueue.engine.engine import Engine, EngineError
 from pykueue.engine.events import Event, Removed, Upsert
-from pykueue.engine.explanation import Attempt, Explanation, Level, Search, Target
+from pykueue.engine.explain.explanation import Attempt, Explanation, Level, Search, Target
+from pykueue.engine.explain.queries import Amount, QueueView, WorkloadView
 from pykueue.engine.options import AdmissionFairSharing, Options, Transformation
-from pykueue.engine.views import Amount, QueueView, WorkloadView
 
 __all__ = [
     "AdmissionFairSharing",
     "Admit",
     "Amount",
     "Attempt",
+    "Change",
     "Decision",
+    "DecisionLog",
     "Engine",
     "EngineError",
+    "Entry",
     "Event",
     "Explanation",
     "Level",
     "Options",
-    "Pend",
     "Preempt",
     "QueueView",
     "Removed",
+    "Requeue",
     "Search",
+    "Story",
     "Target",
     "Transformation",
     "Upsert",

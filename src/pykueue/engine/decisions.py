@@ -1,7 +1,7 @@
 """What the engine answers: values that say what to do with a workload, and why.
 
 A decision is already part of the engine's own state when it is handed out (an admitted workload uses its
-quota, a preempted one is known to be leaving). Whoever carries it out reports a failure with
+quota, a preempted one is known to be leaving). A failed write is reported with
 `Engine.forget` or `Engine.forget_preemption`.
 """
 
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pykueue.api.kueue import Admission
-from pykueue.engine.explanation import Explanation
+from pykueue.engine.explain.explanation import Explanation
 
-#: Reasons of QuotaReserved=False (reference/kueue-semantics.md 5.9).
-PendReason = Literal[
+#: Reasons of QuotaReserved=False (docs/reference/kueue-semantics.md 5.9).
+PendingReason = Literal[
     "NoMatchingFlavor",
     "ExceedsMaxQuota",
     "WaitingForQuota",
@@ -30,7 +30,7 @@ PendReason = Literal[
     "Waiting",
 ]
 
-#: Reasons of Preempted=True (reference/kueue-semantics.md 8.10).
+#: Reasons of Preempted=True (docs/reference/kueue-semantics.md 8.10).
 PreemptionReason = Literal[
     "InClusterQueue",
     "InCohortReclamation",
@@ -38,10 +38,11 @@ PreemptionReason = Literal[
     "InCohortFairSharing",
 ]
 
-#: Why a considered workload went back to its queue (reference/kueue-semantics.md 4.5).
+#: Why a considered workload went back to its queue (docs/reference/kueue-semantics.md 4.5).
 RequeueReason = Literal[
     "Generic",
     "NamespaceMismatch",
+    "Held",
     "NoFit",
     "PreemptionNoCandidates",
     "PreemptionGated",
@@ -94,15 +95,15 @@ class Preempt:
 
 
 @dataclass(slots=True)
-class Pend:
+class Requeue:
     """The workload was considered and waits: QuotaReserved=False with this reason; `render.message` gives
     the text."""
 
     key: str
     cluster_queue: str
-    reason: PendReason
+    reason: PendingReason
     requeue: RequeueReason
-    parked: bool
+    inadmissible: bool
     """False: it is looked at again in the next cycle. True: only after something it needs may have
     changed."""
     cycle: int
@@ -111,4 +112,4 @@ class Pend:
     """It needs preemption and one of its preemption gates is closed: BlockedOnPreemptionGates=True."""
 
 
-Decision = Admit | Preempt | Pend
+Decision = Admit | Preempt | Requeue

@@ -1,4 +1,4 @@
-"""The decision engine: events in, decisions out. No clock, no chance, no I/O.
+"""The decision engine: events in, decisions out. No clock, no randomness, no I/O.
 
     engine = Engine(Options())
     engine.apply(Upsert(cluster_queue)); engine.apply(Upsert(workload)); ...
@@ -9,44 +9,65 @@ Deterministic: the same events in the same order give the same decisions; ties a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pykueue.engine.checking import problems
-from pykueue.engine.cycle import TreeCycle
+from pykueue.api.kueue import Workload
+from pykueue.engine.capacity import SharedCapacity
+from pykueue.engine.consistency import problems
+from pykueue.engine.cycle.evaluation import Evaluator
+from pykueue.engine.cycle.tree_cycle import TreeCycle
+from pykueue.engine.decision_log import DecisionLog, Story
 from pykueue.engine.decisions import Decision
-from pykueue.engine.evaluation import Evaluator
-from pykueue.engine.events import Event, Upsert
-from pykueue.engine.intake import Intake
+from pykueue.engine.event_handlers import EventHandlers
+from pykueue.engine.events import Event, Removed, Upsert
+from pykueue.engine.explain.queries import Queries
 from pykueue.engine.options import Options
-from pykueue.engine.state import State
-from pykueue.engine.tree import Tree
-from pykueue.engine.views import Views
-from pykueue.engine.workload import HOLDING
+from pykueue.engine.policies import NO_POLICIES, Policies
+from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.queues.local_queue import LocalQueue
+from pykueue.engine.quota.tree import Tree
+from pykueue.engine.state import State, tree_order
+from pykueue.engine.workload import RESERVED
 
 
 class EngineError(RuntimeError):
-    """The engine was used in a way it cannot serve, or found its own books wrong."""
+    """The engine was used in a way it cannot serve, or its usage accounting is inconsistent."""
 
 
-class Engine(Views):
-    """Decides which workloads get quota. What `Views` adds are questions that change nothing."""
+class Engine(Queries):
+    """Decides which workloads get quota. `Queries` adds what changes nothing."""
 
-    def __init__(self, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        options: Options | None = None,
+        log: DecisionLog | None = None,
+        capacities: Sequence[SharedCapacity] = (),
+        policies: Policies = NO_POLICIES,
+    ) -> None:
         self.options = options if options is not None else Options()
-        self._state = State(self.options)
-        self._intake = Intake(self._state)
-        self._evaluator = Evaluator(self.options, self._state.flavors, self._state.history.usage)
+        #: What happened to each workload, where that is recorded.
+        self.log = log
+        self._state = State(self.options, capacities)
+        self._handlers = EventHandlers(self._state)
+        self._evaluator = Evaluator(self.options, self._state.flavors, self._state.history.usage, policies)
         super().__init__(self._state, self._evaluator)
 
-    # --- telling and asking -----------------------------------------------------------------------------
+    # --- events and cycles -------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Takes in that an object appeared, changed or went."""
+        """Apply that an object appeared, changed or was deleted.
+
+        Raises TypeError for what is neither an `Upsert` of a typed object nor a `Removed`.
+        """
         if isinstance(event, Upsert):
-            self._intake.upsert(event.obj)
+            self._handlers.upsert(event.obj)
+        elif isinstance(event, Removed):
+            self._handlers.removed(event.kind, event.namespace, event.name)
         else:
-            self._intake.removed(event.kind, event.namespace, event.name)
+            raise TypeError(f"event is of type {type(event).__name__}; accepted: Upsert, Removed")
+        if self.log is not None and not self._state.undo_log.on:
+            self.log.observe(event, self._state.now)
 
     def cycle(self, now: float) -> list[Decision]:
         """One scheduling cycle at `now` (seconds since 1970) over the heads of all queues that may have
@@ -56,30 +77,43 @@ class Engine(Views):
         not be carried out. Call again while `has_heads()`.
         """
         state = self._state
-        state.fire_timers(now)
-        self._sample(now)
+        self.tick(now)
         state.settle()
-        state.journal.set(state, "cycle", state.cycle + 1)
+        state.undo_log.set(state, "cycle", state.cycle + 1)
         decisions: list[Decision] = []
-        for tree in self._ready_trees():
+        for trees in self._ready_trees():
             turn = TreeCycle(state, self._evaluator, now)
-            turn.run(tree)
+            turn.run([queue for tree in trees for queue in tree.queues])
             decisions += turn.decisions
             if turn.progress:
-                state.look_again(tree.queues[0])
+                for tree in trees:
+                    state.look_again(tree.queues[0])
+        if self.log is not None and not state.undo_log.on:
+            self.log.decided(decisions, state.cycle, now)
         return decisions
 
-    def _ready_trees(self) -> list[Tree]:
-        """Trees that may have something to decide, which from now on they have not."""
+    def story(self, key: str) -> Story:
+        """Everything recorded of a workload (`namespace/name`), in order; `story.text` makes a text of it.
+
+        Raises EngineError for an engine that was made without a `DecisionLog`.
+        """
+        if self.log is None:
+            raise EngineError("the engine records no decisions: it was made without a DecisionLog")
+        return self.log.story(key)
+
+    def _ready_trees(self) -> list[list[Tree]]:
+        """Trees that may have something to decide, in groups that share a capacity; none is ready after."""
         state = self._state
         trees = {queue.tree: None for queue in state.ready}
-        for queue in list(state.ready) if state.journal.on else ():
-            state.journal.drop(state.ready, queue)
+        for queue in list(state.ready) if state.undo_log.on else ():
+            state.undo_log.drop(state.ready, queue)
         state.ready.clear()
-        return sorted(trees, key=lambda tree: (tree.root.name, tree.root.is_queue))
+        if not state.capacities:
+            return [[tree] for tree in sorted(trees, key=tree_order)]
+        return sorted(state.wake_groups(trees), key=lambda group: tree_order(group[0]))
 
     def flush(self) -> None:
-        """Puts back in line every parked workload that nothing but a decision keeps out (4.6)."""
+        """Activate every inadmissible workload that only a decision made inadmissible (4.6)."""
         state = self._state
         state.settle()
         for queue in state.queues.values():
@@ -95,12 +129,26 @@ class Engine(Views):
             if tree not in seen:
                 seen.add(tree)
                 if any(
-                    member.pending.records and member.is_active and member.pending.has_active()
+                    member.pending.workloads and member.is_active and member.pending.has_active()
                     for member in tree.queues
                 ):
                     return True
-            state.journal.drop(state.ready, queue)
+            state.undo_log.drop(state.ready, queue)
         return False
+
+    def any_in_line(self) -> bool:
+        """Whether any workload is in line, stopped queues and unchanged trees included."""
+        state = self._state
+        state.settle()
+        return any(queue.pending.has_active() for queue in state.queues.values())
+
+    def queues_of(self, workload: Workload) -> tuple[LocalQueue | None, ClusterQueue | None]:
+        """The LocalQueue a workload names, and the ClusterQueue it holds quota of or would compete in."""
+        state = self._state
+        local = state.locals.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
+        admission = workload.status.admission
+        name = admission.cluster_queue if admission is not None else local.cluster_queue if local else ""
+        return local, state.queues.get(name)
 
     def next_wake(self, now: float) -> float | None:
         """The time (seconds since 1970) at which a cycle could decide something although nothing was applied.
@@ -110,25 +158,36 @@ class Engine(Views):
         if self.has_heads():
             return now
         state = self._state
-        times = [time for time, key in state.timers if key in state.records]
-        if state.history.on:
-            times += [
-                time
-                for local in state.locals.values()
-                if (time := state.history.next_sample(local)) is not None
-            ]
+        times = [time for time, key in state.timers if key in state.workloads]
+        sample = self.next_sample()
+        if sample is not None:
+            times.append(sample)
         return max(now, min(times)) if times else None
 
-    def _sample(self, now: float) -> None:
-        """Samples past usage where it is due (10.4)."""
+    def tick(self, now: float) -> None:
+        """Does what is due at `now` (seconds since 1970): ends back-offs (4.8), samples past usage (10.4)."""
+        state = self._state
+        state.fire_timers(now)
+        for local, queue in self._competing():
+            if state.history.due(local, now):
+                state.history.sample(local, state.used_nanos(local), now)
+                state.wake(queue)
+
+    def next_sample(self) -> float | None:
+        """When past usage is sampled next, in seconds since 1970; None where it is not."""
+        history = self._state.history
+        times = [history.next_sample(local) for local, _ in self._competing()]
+        return min((time for time in times if time is not None), default=None)
+
+    def _competing(self) -> Iterator[tuple[LocalQueue, ClusterQueue]]:
+        """LocalQueues that compete by past usage, with their ClusterQueues."""
         state = self._state
         if not state.history.on:
             return
         for local in state.locals.values():
             queue = state.queues.get(local.cluster_queue) if local.cluster_queue else None
-            if queue is not None and queue.fair_by_usage and state.history.due(local, now):
-                state.history.sample(local, state.used_nanos(local), now)
-                state.wake(queue)
+            if queue is not None and queue.fair_by_usage:
+                yield local, queue
 
     # --- what could not be carried out ------------------------------------------------------------------
 
@@ -138,26 +197,26 @@ class Engine(Views):
         Does nothing if the workload does not hold quota by a decision that the API has yet to show.
         """
         state = self._state
-        record = state.records.get(key)
-        if record is None or record.place != HOLDING or not record.assumed:
+        info = state.workloads.get(key)
+        if info is None or info.place != RESERVED or not info.assumed:
             return
-        state.release(record)
-        state.keep(record)
-        record.assumed = record.admitted = record.evicted = record.eviction_assumed = False
-        record.admission, record.usage, record.holds = None, (), frozenset()
-        if record.local is not None:
-            state.history.forgive(record.local, key)
-        self._intake.restore_slice(record)
-        self._intake.place(record)
+        state.release_and_flush(info)
+        state.record_undo(info)
+        info.assumed = info.admitted = info.evicted = info.eviction_assumed = False
+        info.admission, info.usage, info.flavor_resources = None, (), frozenset()
+        if info.local is not None:
+            state.history.forgive(info.local, key)
+        self._handlers.restore_slice(info)
+        self._handlers.place(info)
 
     def forget_preemption(self, key: str) -> None:
         """The write of a `Preempt` failed: the workload is not on its way out."""
         state = self._state
-        record = state.records.get(key)
-        if record is None or record.place != HOLDING or not record.eviction_assumed:
+        info = state.workloads.get(key)
+        if info is None or info.place != RESERVED or not info.eviction_assumed:
             return
-        state.journal.set(record, "eviction_assumed", False)
-        state.mark_evicted(record, False)
+        state.undo_log.set(info, "eviction_assumed", False)
+        state.mark_evicted(info, False)
 
     # --- trying things out ------------------------------------------------------------------------------
 
@@ -172,15 +231,15 @@ class Engine(Views):
         Costs what is changed on it, not what exists. Forks do not nest, and nothing may await inside.
         """
         state = self._state
-        if state.journal.on:
+        if state.undo_log.on:
             raise EngineError("a fork is open already: forks do not nest")
         state.settle()
         ready, now = dict(state.ready), state.now
-        state.journal.on = True
+        state.undo_log.on = True
         try:
             yield self
         finally:
-            state.journal.undo()
+            state.undo_log.undo()
             state.ready, state.now = ready, now
 
     def check(self) -> None:

@@ -1,12 +1,13 @@
-"""What the engine is told: an object appeared or changed, or it went away.
+"""Input of the engine: an object appeared or changed, or was deleted.
 
-The order of events is the order of time as the engine knows it. Telling the same thing twice changes nothing.
+The order of events is the order of time as the engine knows it. Applying an event twice changes nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from pykueue.api.model import Model
 
 
 @dataclass(slots=True, frozen=True)
@@ -18,7 +19,7 @@ class Upsert:
     kinds are ignored.
     """
 
-    obj: Any
+    obj: Model
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,6 +1,7 @@
 """What an administrator can set about decisions: feature gates, fairness, requests, requeuing.
 
-Names, values and defaults are those of Kueue's configuration (reference/kueue-api.md 3 and 4); the manager
+Names, values and defaults are those of Kueue's configuration (docs/reference/kueue-api.md 3 and 4); the
+manager
 reads the file and fills this in.
 """
 
@@ -11,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pykueue.api.quantity import Quantity
+from pykueue.api.unsupported import Feature
 
-#: Gates that change decisions, with Kueue's defaults (reference/kueue-semantics.md 1).
+#: Gates that change decisions, with Kueue's defaults (docs/reference/kueue-semantics.md 1).
 GATES: Final[Mapping[str, bool]] = {
     "PartialAdmission": True,
     "FlavorFungibility": True,
@@ -39,7 +41,8 @@ FairSharingStrategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialSha
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """Turns a requested resource into others before quota is looked at (reference/kueue-semantics.md 2.5)."""
+    """Turns a requested resource into others before quota is looked at (docs/reference/kueue-semantics.md
+    2.5)."""
 
     input: str
     outputs: Mapping[str, Quantity]
@@ -49,7 +52,7 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFairSharing:
-    """Orders workloads of one queue by what their LocalQueues used before (reference/kueue-semantics.md
+    """Orders workloads of one queue by what their LocalQueues used before (docs/reference/kueue-semantics.md
     10)."""
 
     usage_half_life: float = 0.0
@@ -79,6 +82,8 @@ class Options:
     exclude_resource_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
+    unsupported: frozenset[Feature] = frozenset()
+    """Features that decisions cannot be carried out for: workloads that request them are not admitted."""
 
     def enabled(self, gate: str) -> bool:
         """Whether that gate is on. Raises KeyError for a gate that changes no decision."""

@@ -1,42 +1,55 @@
-"""Everything the engine knows, and the few moves that change it: wait, park, hold quota, leave, be flushed.
+"""The state of the engine, and what changes it: enqueue, dequeue, reserve, release, flush.
 
 Every move keeps the usage of the whole tree true, marks the trees that are worth a cycle, and can be taken
-back through the journal. Source of the rules: reference/kueue-semantics.md 3 and 4.
+back through the journal. Source of the rules: docs/reference/kueue-semantics.md 3 and 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from pykueue.api import kueue
 from pykueue.api.meta import parse_time
-from pykueue.engine.admission import holding_from
-from pykueue.engine.cluster_queue import ClusterQueue
-from pykueue.engine.journal import Journal
-from pykueue.engine.local_queue import LocalQueue
-from pykueue.engine.names import Pairs
+from pykueue.engine import capacity
+from pykueue.engine.capacity import SharedCapacity
+from pykueue.engine.fair_sharing.usage_history import UsageHistory
+from pykueue.engine.flavors.requests import NO_LIMITS, Limits, SchedulingClasses
 from pykueue.engine.options import Options
-from pykueue.engine.quota import add, remove, to_quantity
-from pykueue.engine.requests import NO_LIMITS, Limits, Shapes
-from pykueue.engine.tree import Cohort, Forest, Tree
-from pykueue.engine.usage_history import UsageHistory
-from pykueue.engine.workload import ACTIVE, HOLDING, OUT, PARKED, Record
+from pykueue.engine.places import Places
+from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.queues.local_queue import LocalQueue
+from pykueue.engine.quota.capacity import Quota
+from pykueue.engine.quota.flavor_resources import FlavorResources
+from pykueue.engine.quota.reservation import reservation_from
+from pykueue.engine.quota.tree import Cohort, Forest, Tree
+from pykueue.engine.quota.usage import FlavorUsage, to_quantity
+from pykueue.engine.undo_log import UndoLog
+from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, WorkloadInfo
 
 
 class State:
     """The engine's knowledge."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, capacities: Sequence[SharedCapacity] = ()) -> None:
         self.options = options
-        self.journal = Journal()
-        self.pairs = Pairs()
-        self.forest = Forest(self.pairs, self.journal)
-        self.shapes = Shapes(options)
-        self.history = UsageHistory(options, self.journal)
+        self.capacities = capacities
+        #: Unfinished workloads by key, by the name of the shared capacity they need.
+        self.demanding: dict[str, dict[str, WorkloadInfo]] = {shared.name: {} for shared in capacities}
+        self.undo_log = UndoLog()
+        self.flavor_resources = FlavorResources()
+        self.quota = Quota(self.flavor_resources)
+        self.places = Places(
+            self.undo_log,
+            enter={ACTIVE: enter_queue, INADMISSIBLE: enter_queue, RESERVED: self._enter_reserved},
+            leave={ACTIVE: leave_queue, INADMISSIBLE: leave_queue, RESERVED: self._leave_reserved},
+        )
+        self.forest = Forest(self.flavor_resources, self.undo_log)
+        self.scheduling_classes = SchedulingClasses(options)
+        self.history = UsageHistory(options, self.undo_log)
         self.queues: dict[str, ClusterQueue] = {}
         self.locals: dict[str, LocalQueue] = {}
-        self.records: dict[str, Record] = {}
+        self.workloads: dict[str, WorkloadInfo] = {}
         self.flavors: dict[str, kueue.ResourceFlavor] = {}
         self.checks: dict[str, kueue.AdmissionCheck] = {}
         self.topologies: dict[str, kueue.Topology] = {}
@@ -51,9 +64,9 @@ class State:
         self.to_flush: dict[ClusterQueue, None] = {}
         #: The same for cohorts that changed.
         self.cohorts_to_flush: dict[Cohort, None] = {}
-        #: Workloads that hold quota and whose pods are not ready, by key; kept only where that blocks
+        #: Workloads that hold quota and whose pods are not ready, by key; only where that blocks
         #: admission.
-        self.unready: dict[str, Record] = {}
+        self.unready: dict[str, WorkloadInfo] = {}
         #: (time, key): when a workload's back-off ends.
         self.timers: list[tuple[float, str]] = []
         #: The time of the last cycle.
@@ -68,9 +81,9 @@ class State:
         """The ClusterQueue of that name, known or not."""
         found = self.queues.get(name)
         if found is None:
-            found = ClusterQueue(name, self.pairs, self.journal)
+            found = ClusterQueue(name, self.flavor_resources, self.undo_log)
             found.tree.queues.append(found)
-            self.journal.put(self.queues, name, found)
+            self.undo_log.put(self.queues, name, found)
         return found
 
     def local(self, namespace: str, name: str) -> LocalQueue:
@@ -79,25 +92,27 @@ class State:
         found = self.locals.get(key)
         if found is None:
             found = LocalQueue(key, namespace)
-            self.journal.put(self.locals, key, found)
+            self.undo_log.put(self.locals, key, found)
         return found
 
     def limits_of(self, namespace: str) -> Limits:
         return self.limits.get(namespace, NO_LIMITS)
 
-    def replaced_by(self, record: Record) -> Record | None:
-        """The slice a workload stands in for, while that holds quota of the same queue (11.9)."""
-        if not record.replaces:
+    def replaced_by(self, info: WorkloadInfo) -> WorkloadInfo | None:
+        """The slice of the same job that a workload replaces, while that has quota of its queue (11.9)."""
+        if not info.replaces:
             return None
-        old = self.records.get(record.replaces)
-        if old is None or old.place != HOLDING or old.queue is not record.queue:
+        old = self.workloads.get(info.replaces)
+        if old is None or old.place != RESERVED or old.queue is not info.queue:
+            return None
+        if old.obj.metadata.controller_uid != info.obj.metadata.controller_uid:
             return None
         return old
 
-    def keep(self, record: Record) -> None:
+    def record_undo(self, info: WorkloadInfo) -> None:
         """Notes what a workload is like before its fields are set, so that a fork can be undone."""
-        if self.journal.on:
-            self.journal.note(record.restore, record.snapshot())
+        if self.undo_log.on:
+            self.undo_log.record_undo(info.restore, info.snapshot())
 
     # --- waiting ----------------------------------------------------------------------------------------
 
@@ -108,158 +123,220 @@ class State:
 
     def look_again(self, queue: ClusterQueue) -> None:
         """The queue's tree may have more to decide, although nothing changed since the last cycle."""
-        if self.journal.on:
-            self.journal.put(self.ready, queue, None)
+        if self.undo_log.on:
+            self.undo_log.put(self.ready, queue, None)
         else:
             self.ready[queue] = None
 
     def request_flush(self, queue: ClusterQueue) -> None:
-        """What is parked in the queue's tree is looked at again (4.6)."""
-        self.journal.put(self.to_flush, queue, None)
+        """Inadmissible workloads of the queue's tree are considered again (4.6)."""
+        self.undo_log.put(self.to_flush, queue, None)
 
-    def backoff_over(self, record: Record) -> bool:
+    def backoff_over(self, info: WorkloadInfo) -> bool:
         """Whether nothing keeps a waiting workload from being considered (4.8)."""
-        return not record.requeue_blocked and record.requeue_at <= self.now
+        return not info.requeue_blocked and info.requeue_at <= self.now
 
-    def enqueue(self, record: Record) -> None:
-        """Lets a workload wait in the queue its LocalQueue names, if it may wait at all."""
-        local = record.local
+    def enqueue(self, info: WorkloadInfo) -> None:
+        """Make a workload pending in the queue its LocalQueue names, unless the LocalQueue is closed."""
+        local = info.local
         if local is None or not local.is_open:
             return
-        queue = record.queue = self.queue(local.cluster_queue)
-        over = self.backoff_over(record)
-        queue.pending.add(record, parked=not over)
-        if not over and not record.requeue_blocked:
-            heappush(self.timers, (record.requeue_at, record.key))
+        queue = self.queue(local.cluster_queue)
+        over = self.backoff_over(info)
+        self.places.move(info, ACTIVE if over else INADMISSIBLE, queue)
+        if not over and not info.requeue_blocked:
+            heappush(self.timers, (info.requeue_at, info.key))
         self.wake(queue)
 
-    def dequeue(self, record: Record) -> None:
-        """Takes a waiting workload out of its queue."""
-        if record.place in (ACTIVE, PARKED):
-            assert record.queue is not None
-            record.queue.pending.discard(record)
-            self.wake(record.queue)
+    def dequeue(self, info: WorkloadInfo) -> None:
+        """Take a pending workload out of its queue."""
+        if info.place in (ACTIVE, INADMISSIBLE):
+            self.withdraw(info)
+            assert info.queue is not None
+            self.wake(info.queue)
+
+    def withdraw(self, info: WorkloadInfo) -> None:
+        """Take a pending workload out of its queue, which does not let the queue decide anything."""
+        assert info.queue is not None
+        pending = info.queue.pending
+        self.places.move(info, OUT)
+        if pending.preemptor is info:
+            self.undo_log.set(pending, "preemptor", None)
+
+    def regroup(self, queue: ClusterQueue, by_local: bool) -> None:
+        """LocalQueues of a queue start, or cease, to compete by usage."""
+        pending = queue.pending
+        if by_local == pending.by_local:
+            return
+        places = [(info, info.place) for info in pending.workloads.values()]
+        for info, _ in places:
+            self.withdraw(info)
+        self.undo_log.set(pending, "by_local", by_local)
+        for info, place in places:
+            self.places.move(info, place, queue)
 
     def fire_timers(self, now: float) -> None:
-        """Puts back in line what has waited long enough."""
+        """Activate workloads whose back-off has ended."""
         self.now = now
         timers = self.timers
         while timers and timers[0][0] <= now:
             entry = heappop(timers)
-            self.journal.note(heappush, timers, entry)
-            record = self.records.get(entry[1])
-            if record is None or record.place != PARKED or not self.backoff_over(record):
+            self.undo_log.record_undo(heappush, timers, entry)
+            info = self.workloads.get(entry[1])
+            if info is None or info.place != INADMISSIBLE or not self.backoff_over(info):
                 continue
-            queue = record.queue
-            assert queue is not None
-            queue.pending.discard(record)
-            queue.pending.add(record)
-            self.wake(queue)
+            assert info.queue is not None
+            self.places.move(info, ACTIVE)
+            self.wake(info.queue)
 
-    # --- holding quota ----------------------------------------------------------------------------------
+    # --- reservations -----------------------------------------------------------------------------------
 
-    def hold(self, record: Record, queue: ClusterQueue) -> None:
-        """Counts what a workload holds (its `usage`) in a queue."""
-        self.journal.note(self.let_go, record)
-        record.queue = queue
-        record.place = HOLDING
-        usage = record.usage
-        queue.holding[record.key] = record
-        queue.seat(record)
-        if record.evicted:
-            queue.evicted[record.key] = record
-        queue.tally.reserve(usage, 1, record.admitted)
-        if record.local is not None:
-            record.local.tally.reserve(usage, 1, record.admitted)
-        cells = queue.cells
-        for pair, amount in usage:
-            cell = cells.get(pair)
-            if cell is None:
-                self.forest.touch(queue)  # not in the queue's quota: the rebuild counts it
-            else:
-                add(cell, amount)
-        if not record.ready and self.options.block_admission:
-            self.unready[record.key] = record
+    def reserve(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
+        """Reserve what a workload uses (its `usage` and `demands`) in a queue."""
+        self.places.move(info, RESERVED, queue)
         self.wake(queue)
 
-    def let_go(self, record: Record) -> None:
-        """The exact inverse of `hold`."""
-        queue = record.queue
+    def release(self, info: WorkloadInfo) -> None:
+        """The exact inverse of `reserve`."""
+        queue = info.queue
         assert queue is not None
-        self.journal.note(self.hold, record, queue)
-        usage = record.usage
-        record.place = OUT
-        del queue.holding[record.key]
-        queue.unseat(record)
-        queue.evicted.pop(record.key, None)
-        queue.tally.reserve(usage, -1, record.admitted)
-        if record.local is not None:
-            record.local.tally.reserve(usage, -1, record.admitted)
-        cells = queue.cells
-        for pair, amount in usage:
-            cell = cells.get(pair)
-            if cell is not None:
-                remove(cell, amount)
-        if self.unready and self.unready.pop(record.key, None) is not None and not self.unready:
-            self.everybody_ready()
+        self.places.move(info, OUT)
         self.wake(queue)
 
-    def release(self, record: Record) -> None:
-        """A workload gave its quota back: others may need it."""
-        queue = record.queue
+    def _enter_reserved(self, info: WorkloadInfo) -> None:
+        queue = info.queue
         assert queue is not None
-        self.let_go(record)
+        usage = info.usage
+        queue.reservations[info.key] = info
+        queue.add_candidate(info)
+        if info.evicted:
+            queue.evicted[info.key] = info
+        queue.usage_counts.reserve(usage, 1, info.admitted)
+        if info.local is not None:
+            info.local.usage_counts.reserve(usage, 1, info.admitted)
+        demand = quota_demand(info)
+        if len(demand) < len(usage):
+            self.forest.touch(queue)  # not in the queue's quota: the rebuild counts it
+        self.quota.reserve(demand)
+        if info.demands:
+            capacity.reserve(info.demands)
+        if not info.ready and self.options.block_admission:
+            self.unready[info.key] = info
+
+    def _leave_reserved(self, info: WorkloadInfo) -> None:
+        queue = info.queue
+        assert queue is not None
+        usage = info.usage
+        del queue.reservations[info.key]
+        queue.remove_candidate(info)
+        queue.evicted.pop(info.key, None)
+        queue.usage_counts.reserve(usage, -1, info.admitted)
+        if info.local is not None:
+            info.local.usage_counts.reserve(usage, -1, info.admitted)
+        self.quota.release(quota_demand(info))
+        if info.demands:
+            capacity.release(info.demands)
+        if self.unready and self.unready.pop(info.key, None) is not None and not self.unready:
+            self.all_pods_ready()
+
+    def release_and_flush(self, info: WorkloadInfo) -> None:
+        """Release what a workload reserved; workloads that need it are considered again."""
+        queue = info.queue
+        assert queue is not None
+        self.release(info)
         queue.advance()
         self.request_flush(queue)
+        for shared, _ in info.demands:
+            for other in self.demanding[shared.name].values():
+                if other.place in (ACTIVE, INADMISSIBLE) and other.queue is not None:
+                    self.request_flush(other.queue)
 
-    def mark_evicted(self, record: Record, evicted: bool) -> None:
+    def set_demands(self, info: WorkloadInfo) -> None:
+        """Read from a workload's object what it needs of shared capacities."""
+        self.drop_demands(info)
+        info.demands = tuple(
+            [
+                (shared, demand)
+                for shared in self.capacities
+                if (demand := shared.demand(info.obj)) is not None
+            ]
+        )
+        for shared, _ in info.demands:
+            self.undo_log.put(self.demanding[shared.name], info.key, info)
+
+    def drop_demands(self, info: WorkloadInfo) -> None:
+        """Forget a workload among those that need shared capacities."""
+        for shared, _ in info.demands:
+            self.undo_log.drop(self.demanding[shared.name], info.key)
+
+    def wake_groups(self, trees: Iterable[Tree]) -> list[list[Tree]]:
+        """The trees in groups that are cycled together, with all trees they share a capacity with."""
+        groups = [{tree} for tree in trees]
+        for workloads in self.demanding.values():
+            sharing = {info.queue.tree for info in workloads.values() if info.queue is not None}
+            joined = [group for group in groups if not group.isdisjoint(sharing)]
+            if joined:
+                groups = [group for group in groups if group.isdisjoint(sharing)]
+                groups.append(sharing.union(*joined))
+        return [sorted(group, key=tree_order) for group in groups]
+
+    def mark_evicted(self, info: WorkloadInfo, evicted: bool) -> None:
         """A workload that holds quota is on its way out, or no longer is."""
-        queue = record.queue
+        queue = info.queue
         assert queue is not None
-        if record.evicted == evicted:
+        if info.evicted == evicted:
             return
-        self.journal.note(self.mark_evicted, record, record.evicted)
-        record.evicted = evicted
+        self.undo_log.record_undo(self.mark_evicted, info, info.evicted)
+        info.evicted = evicted
         if evicted:
-            queue.evicted[record.key] = record
+            queue.evicted[info.key] = info
         else:
-            queue.evicted.pop(record.key, None)
+            queue.evicted.pop(info.key, None)
         self.wake(queue)
 
-    def everybody_ready(self) -> None:
+    def all_pods_ready(self) -> None:
         """No workload blocks admission any more (11.5)."""
         for queue in self.queues.values():
-            if queue.pending.records:
+            if queue.pending.workloads:
                 self.wake(queue)
 
-    def set_holding(self, record: Record, admission: kueue.Admission, counts: list[int]) -> None:
+    def set_reservation(self, info: WorkloadInfo, admission: kueue.Admission, counts: list[int]) -> None:
         """Sets what a workload holds by its admission; `counts` pods still need quota."""
-        pod_sets = record.obj.spec.pod_sets
+        pod_sets = info.obj.spec.pod_sets
         full = {pods.name: pods.count for pods in pod_sets}
         effective = {pods.name: count for pods, count in zip(pod_sets, counts, strict=True)}
-        record.admission, record.usage, record.holds = holding_from(admission, full, effective, self.pairs)
+        info.admission, info.usage, info.flavor_resources = reservation_from(
+            admission, full, effective, self.flavor_resources
+        )
 
-    def penalize(self, record: Record) -> None:
+    def penalize(self, info: WorkloadInfo) -> None:
         """Lets a workload that just got quota weigh in on its LocalQueue (10.3)."""
-        local, queue, shape = record.local, record.queue, record.shape
-        if not self.history.on or local is None or queue is None or shape is None or not queue.fair_by_usage:
+        local, queue, scheduling_class = info.local, info.queue, info.scheduling_class
+        if (
+            not self.history.on
+            or local is None
+            or queue is None
+            or scheduling_class is None
+            or not queue.fair_by_usage
+        ):
             return
         ignore = self.options.quota_check_strategy == "IgnoreUndeclared"
         requests = [
             (resource, to_quantity(resource, amount).nanos)
-            for pods in shape.pod_sets
+            for pods in scheduling_class.pod_sets
             for resource, amount in pods.total.items()
             if not ignore or resource in queue.group_of
         ]
-        self.history.penalize(local, record.key, requests)
+        self.history.penalize(local, info.key, requests)
 
     def used_nanos(self, local: LocalQueue) -> list[tuple[str, int]]:
-        """What admitted workloads of a LocalQueue use: (resource, nanos)."""
-        return [
-            (self.pairs.resource(pair), to_quantity(self.pairs.resource(pair), amount).nanos)
-            for pair, amount in local.tally.used.items()
-            if amount
-        ]
+        """What admitted workloads of a LocalQueue use: (resource, nanos), each resource once."""
+        used: dict[str, int] = {}
+        for flavor_resource, amount in local.usage_counts.used.items():
+            if amount:
+                resource = self.flavor_resources.resource(flavor_resource)
+                used[resource] = used.get(resource, 0) + to_quantity(resource, amount).nanos
+        return list(used.items())
 
     # --- settling ---------------------------------------------------------------------------------------
 
@@ -267,39 +344,66 @@ class State:
         """Carries out what events put off: rebuilding trees and flushing them."""
         for tree in self.forest.settle():
             for queue in tree.queues:
-                if queue.pending.records:
+                if queue.pending.workloads:
                     self.wake(queue)
         for cohort in list(self.cohorts_to_flush):
-            self.journal.drop(self.cohorts_to_flush, cohort)
+            self.undo_log.drop(self.cohorts_to_flush, cohort)
             for queue in cohort.tree.queues:
                 self.request_flush(queue)
         if not self.to_flush:
             return
         done: set[Tree] = set()
         for queue in list(self.to_flush):
-            self.journal.drop(self.to_flush, queue)
+            self.undo_log.drop(self.to_flush, queue)
             tree = queue.tree
             if tree in done or tree.cyclic:
                 continue
             done.add(tree)
             for member in tree.queues:
                 pending = member.pending
-                if pending.parked_buckets or pending.lone or pending.memory:
+                if pending.inadmissible_buckets or pending.inadmissible or pending.inadmissible_classes:
                     self.flush(member)
             self.wake(queue)
 
     def flush(self, queue: ClusterQueue) -> None:
-        """Puts back in line what is parked in one queue (4.6)."""
-        if queue.pending.flush(lambda record: self.may_leave_parking(record, queue)):
+        """Activate the inadmissible workloads of one queue (4.6)."""
+        moved = queue.pending.activate_buckets()
+        for info in list(queue.pending.inadmissible.values()):
+            if self.backoff_over(info) and self.admits_namespace(queue, info.namespace):
+                self.places.move(info, ACTIVE)
+                moved = True
+        if moved:
             self.wake(queue)
-
-    def may_leave_parking(self, record: Record, queue: ClusterQueue) -> bool:
-        return self.backoff_over(record) and self.admits_namespace(queue, record.namespace)
 
     def admits_namespace(self, queue: ClusterQueue, namespace: str) -> bool:
         """Whether the namespace exists and the queue's selector takes it (2.9)."""
         labels = self.namespaces.get(namespace)
         return labels is not None and queue.selector is not None and queue.selector.matches(labels)
+
+
+def enter_queue(info: WorkloadInfo) -> None:
+    """Make a workload pending in its queue."""
+    info.queue.pending.add(info)  # type: ignore[union-attr]
+
+
+def leave_queue(info: WorkloadInfo) -> None:
+    """Remove a workload from the pending ones of its queue."""
+    info.queue.pending.discard(info)  # type: ignore[union-attr]
+
+
+def quota_demand(info: WorkloadInfo) -> list[tuple[FlavorUsage, int]]:
+    """What a workload uses of its queue's quota; usage that the queue has no quota for is left out."""
+    flavor_usages = info.queue.flavor_usages  # type: ignore[union-attr]
+    try:
+        return [(flavor_usages[flavor_resource], amount) for flavor_resource, amount in info.usage]
+    except KeyError:
+        known = [(flavor_usages.get(flavor_resource), amount) for flavor_resource, amount in info.usage]
+        return [(flavor_usage, amount) for flavor_usage, amount in known if flavor_usage is not None]
+
+
+def tree_order(tree: Tree) -> tuple[str, bool]:
+    """Sorting key: the order in which trees are cycled."""
+    return tree.root.name, tree.root.is_queue
 
 
 def transition_time(text: str) -> float:

@@ -1,6 +1,6 @@
 """What the engine knows of one workload: read once from its object, and where it stands.
 
-Source of the rules: reference/kueue-semantics.md 2.7, 4.2, 4.3, 4.8 and 11.
+Source of the rules: docs/reference/kueue-semantics.md 2.7, 4.2, 4.3, 4.8 and 11.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pykueue.api.meta import Condition, parse_time
 from pykueue.engine.options import Options
 
 if TYPE_CHECKING:
-    from pykueue.engine.cluster_queue import ClusterQueue
-    from pykueue.engine.local_queue import LocalQueue
-    from pykueue.engine.pending import Bucket
-    from pykueue.engine.requests import Shape
+    from pykueue.engine.capacity import Demands
+    from pykueue.engine.flavors.requests import SchedulingClass
+    from pykueue.engine.queues.cluster_queue import ClusterQueue
+    from pykueue.engine.queues.local_queue import LocalQueue
+    from pykueue.engine.queues.pending import Bucket
 
 GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
@@ -26,16 +27,16 @@ REPLACES_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 #: Places a workload can be in.
 OUT: Final = "out"
 ACTIVE: Final = "active"
-PARKED: Final = "parked"
+INADMISSIBLE: Final = "inadmissible"
 IN_FLIGHT: Final = "in flight"
-HOLDING: Final = "holding"
+RESERVED: Final = "reserved"
 
 
 #: Nothing is left to go on from; shared, never changed.
 NO_SCAN: Final[Mapping[tuple[int, str], int]] = {}
 
 
-class Record:
+class WorkloadInfo:
     """One workload."""
 
     __slots__ = (
@@ -43,18 +44,21 @@ class Record:
         "admitted",
         "assumed",
         "bucket",
+        "candidate",
         "created",
+        "demands",
         "entry",
         "evicted",
         "eviction_assumed",
+        "flavor_resources",
         "gated",
-        "holds",
         "key",
         "local",
         "namespace",
         "obj",
         "place",
         "preempted_for",
+        "preemption_attempts",
         "priority",
         "queue",
         "queue_since",
@@ -64,13 +68,11 @@ class Record:
         "requeue_at",
         "requeue_blocked",
         "reserved_at",
-        "rounds",
         "scan",
         "scan_cycle",
         "scan_generation",
         "scanned_at",
-        "seat",
-        "shape",
+        "scheduling_class",
         "superseded",
         "timestamp",
         "tried",
@@ -90,8 +92,10 @@ class Record:
         self.timestamp = 0.0
         #: When it was created or last put back into its queue.
         self.queue_since = 0.0
-        self.shape: Shape | None = None
+        self.scheduling_class: SchedulingClass | None = None
         self.local: LocalQueue | None = None
+        #: What it needs of shared capacities.
+        self.demands: Demands = ()
         #: The queue it waits in, or holds quota of.
         self.queue: ClusterQueue | None = None
         self.place = OUT
@@ -117,7 +121,7 @@ class Record:
         #: Key of the workload it was preempted for last.
         self.preempted_for = ""
         #: How many times others were preempted for it since it last got quota.
-        self.rounds = 0
+        self.preemption_attempts = 0
         #: Why it waits, in the words of the last decision.
         self.reason = ""
 
@@ -126,9 +130,9 @@ class Record:
         #: (pair, amount), each pair once.
         self.usage: tuple[tuple[int, int], ...] = ()
         #: Pairs it holds, those with amount zero included.
-        self.holds: frozenset[int] = frozenset()
+        self.flavor_resources: frozenset[int] = frozenset()
         #: Its place in the order of victims within its queue.
-        self.seat: Any = None
+        self.candidate: Any = None
         self.reserved_at = 0.0
         #: Reserved by a decision that the API does not show yet.
         self.assumed = False
@@ -149,11 +153,13 @@ class Record:
             setattr(self, name, value)
 
     def __repr__(self) -> str:
-        return f"<Record {self.key} {self.place}>"
+        return f"<WorkloadInfo {self.key} {self.place}>"
 
 
 _MEMENTO: Final = tuple(
-    name for name in Record.__slots__ if name not in ("bucket", "entry", "place", "seat", "key", "namespace")
+    name
+    for name in WorkloadInfo.__slots__
+    if name not in ("bucket", "entry", "place", "candidate", "key", "namespace")
 )
 
 
@@ -164,7 +170,7 @@ class Facts:
         "admitted",
         "evicted",
         "finished",
-        "holding",
+        "has_reservation",
         "may_queue",
         "preempted",
         "ready",
@@ -202,7 +208,7 @@ class Facts:
         self.requeued: Condition | None = requeued
         self.finished = finished is not None and finished.status == "True"
         has_quota = reserved is not None and reserved.status == "True"
-        self.holding = has_quota and not self.finished and obj.status.admission is not None
+        self.has_reservation = has_quota and not self.finished and obj.status.admission is not None
         self.may_queue = (
             not self.finished
             and obj.spec.active
@@ -227,7 +233,7 @@ def effective_priority(obj: kueue.Workload, options: Options) -> int:
 def queue_timestamp(obj: kueue.Workload, facts: Facts, options: Options, created: float) -> float:
     """The time a workload queues by, in seconds (4.3)."""
     evicted = facts.evicted
-    if evicted is not None and (
+    if (evicted is not None and evicted.last_transition_time) and (
         evicted.reason == "AdmissionCheck"
         or (evicted.reason == "PodsReadyTimeout" and options.requeuing_timestamp == "Eviction")
     ):
@@ -235,6 +241,7 @@ def queue_timestamp(obj: kueue.Workload, facts: Facts, options: Options, created
     preempted = facts.preempted
     if (
         preempted is not None
+        and preempted.last_transition_time
         and preempted.reason == "InCohortReclaimWhileBorrowing"
         and not options.enabled("PrioritySortingWithinCohort")
     ):

@@ -1,20 +1,33 @@
-"""What a job kind must be able to say about itself to be queued: one integration per kind.
+"""What a job kind must answer about its objects to be queued: one integration per kind.
 
 Integrations are pure. They read jobs and return what a job should look like; `manager` turns the difference
 into writes. Jobs are plain dictionaries, because re-encoding a typed view would lose the user's other fields.
+Most of an integration follows from the kind's description (`described`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pykueue.api.jobkinds import JobKind
+from pykueue.api.objects import Object
+from pykueue.api.resources import Resource
 from pykueue.api.validation import FieldError
-from pykueue.kube.resources import Resource
 
-from .objects import Object
 from .podsets import PodSetInfo
+
+#: Reads another object that a job refers to, by resource, namespace and name; None where it does not exist.
+Reader = Callable[[Resource, str, str], Object | None]
+
+
+def no_objects(resource: Resource, namespace: str, name: str) -> None:
+    """The reader of those who have the job alone."""
+
+
+class MissingReferenceError(LookupError):
+    """A job refers to an object that does not exist (yet)."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +40,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Write:
-    """One write that brings a job nearer to what it should be: the whole object as it should become.
+    """One write towards the desired state of a job: the whole object as it should become.
 
-    `subresource` is "" for the object itself and "status" for its status. `delete`: the object cannot be
-    stopped otherwise than by deleting it.
+    `subresource` is "" for the object itself and "status" for its status. `delete`: the object can only be
+    stopped by deleting it.
     """
 
     desired: Object
@@ -38,15 +51,16 @@ class Write:
     delete: bool = False
 
 
-class JobKind(Protocol):
-    """What can stand behind a Workload."""
+class WorkloadSource(Protocol):
+    """What a Workload is built from."""
 
-    #: As in `integrations.frameworks` of the configuration.
-    name: str
-    resource: Resource
+    @property
+    def kind(self) -> JobKind:
+        """The description of the kind."""
+        ...
 
-    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
-        """Its `spec.podSets` as a Workload."""
+    def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
+        """Its `spec.podSets` as a Workload. Raises MissingReferenceError where `read` finds nothing."""
         ...
 
     def priority_class(self, job: Mapping[str, Any]) -> str:
@@ -54,20 +68,23 @@ class JobKind(Protocol):
         ...
 
 
-class JobIntegration(JobKind, Protocol):
+class JobIntegration(WorkloadSource, Protocol):
     """One job kind that is started and stopped by changing its objects."""
-
-    #: Label selector of the objects that can be jobs at all; None: all of the kind.
-    selector: str | None
-    #: Whether the job may name an existing Workload instead of getting one.
-    prebuilt: bool
-    #: Whether a CustomResourceDefinition brings the kind: a cluster may not serve it (yet).
-    custom: bool
-    #: `spec.managedBy` of the kind's ordinary controller, as if it were absent.
-    controller: str
 
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
         """Whether it is stopped completely; a stop that was interrupted half-way does not count."""
+        ...
+
+    def is_stopping(self, job: Mapping[str, Any]) -> bool:
+        """Whether a stop of it has begun that takes several writes and has not come to its end."""
+        ...
+
+    def runs(self, job: Mapping[str, Any]) -> bool:
+        """Whether it was started and has neither stopped completely nor ended."""
+        ...
+
+    def suspend_requested(self, job: Mapping[str, Any]) -> bool:
+        """Whether it does not run, or is about to stop."""
         ...
 
     def suspended(self, job: Mapping[str, Any]) -> Object:
@@ -81,7 +98,7 @@ class JobIntegration(JobKind, Protocol):
     def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
         """The next write of stopping it; None when nothing is left to write for now.
 
-        `originals` are the Workload's pod sets, whose templates are restored; None where nobody knows them.
+        `originals` are the Workload's pod sets, whose templates are restored; None where they are unknown.
         """
         ...
 
@@ -97,6 +114,10 @@ class JobIntegration(JobKind, Protocol):
         """How it ended; None while it has not."""
         ...
 
+    def on_hold(self, job: Mapping[str, Any]) -> str:
+        """Why the job is not to be queued now, although it is managed; empty: it is."""
+        ...
+
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
         """Pods per pod set that will not run again although the job goes on."""
         ...
@@ -110,16 +131,17 @@ class JobIntegration(JobKind, Protocol):
         ...
 
 
-class Registry:
-    """The integrations that are switched on, found by kind."""
+class PodOwner(WorkloadSource, Protocol):
+    """A kind that is not suspended itself: the pods it makes queue, each for itself or as groups."""
 
-    def __init__(self, integrations: Iterable[JobIntegration]) -> None:
-        self._by_kind = {(i.resource.group, i.resource.kind): i for i in integrations}
+    #: Whether Workloads are made ahead of its pods.
+    makes_workloads: bool
 
-    def __iter__(self) -> Any:
-        return iter(self._by_kind.values())
+    def workloads(
+        self, job: Mapping[str, Any], priority: int, reference: Mapping[str, str] | None, limit: int
+    ) -> list[Object]:
+        """The Workloads made ahead of its pods, one per pod group; names have at most `limit` characters.
 
-    def for_kind(self, api_version: str, kind: str) -> JobIntegration | None:
-        """The integration of an object or owner reference; None where its kind is not managed."""
-        group, slash, _ = api_version.partition("/")
-        return self._by_kind.get((group if slash else "", kind))
+        Empty for kinds whose pods get Workloads one by one.
+        """
+        ...

@@ -1,26 +1,40 @@
-"""batch/v1 Job (reference/kueue-integrations.md 9.4)."""
+"""batch/v1 Job (docs/reference/kueue-integrations.md 9.4)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pykueue.api.jobkinds import JobKind, PodSetPaths, pod_count, true_condition
 from pykueue.api.kueue import names
+from pykueue.api.objects import Object, annotations_of, get, replaced, section
+from pykueue.api.resources import JOBS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError, not_supported
-from pykueue.kube.resources import JOBS
 
-from .base import Outcome, Write
-from .objects import Object, annotations_of, get, replaced, section
-from .podsets import PodSetInfo, injected, pod_set, restored
+from .base import Reader, Write, no_objects
+from .described import DescribedJob
+from .podsets import PodSetInfo
 
-#: Labels that the Job controller puts on the template: they are no part of what the user asked for.
-CONTROLLER_LABELS = (
-    "controller-uid",
-    "job-name",
-    "batch.kubernetes.io/controller-uid",
-    "batch.kubernetes.io/job-name",
+_PODS = PodSetPaths(("spec", "template"), counts=((("spec", "parallelism"), ("spec", "completions")),))
+JOB = JobKind(
+    framework="batch/job",
+    resource=JOBS,
+    pod_sets=(_PODS,),
+    managed_by=("spec", "managedBy"),
+    controller="kubernetes.io/job-controller",
+    succeeded=("Complete",),
+    failed=("Failed",),
+    active=(("status", "active"),),
+    ready=(("status", "succeeded"), ("status", "ready")),
+    template_labels=(
+        "controller-uid",
+        "job-name",
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-name",
+    ),
+    custom=False,
+    writes_status=True,
 )
-_TEMPLATE = ("spec", "template")
 
 
 def _parallelism(job: Mapping[str, Any]) -> int:
@@ -34,11 +48,6 @@ def _completions(job: Mapping[str, Any]) -> int:
     return _parallelism(job) if value is None else int(value)
 
 
-def pod_count(job: Mapping[str, Any]) -> int:
-    """How many pods it runs at a time."""
-    return min(_parallelism(job), _completions(job))
-
-
 def min_parallelism(job: Mapping[str, Any]) -> int | None:
     """The smallest parallelism it accepts; None where it wants all of it."""
     text = annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION)
@@ -48,37 +57,28 @@ def min_parallelism(job: Mapping[str, Any]) -> int | None:
         value = int(text)
     except ValueError:
         return None
-    return value if 0 < value < pod_count(job) else None
+    return value if 0 < value < pod_count(job, _PODS) else None
 
 
 def _syncs_completions(job: Mapping[str, Any]) -> bool:
     return annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION) == "true"
 
 
-class BatchJob:
-    """Jobs are suspended by `spec.suspend`; all their pods come from one template, the pod set `main`."""
+class BatchJob(DescribedJob):
+    """Jobs whose parallelism may shrink, and that are stopped in several steps."""
 
-    name = "batch/job"
-    resource = JOBS
-    selector: str | None = None
-    prebuilt = True
-    custom = False
-    controller = "kubernetes.io/job-controller"
+    def __init__(self) -> None:
+        super().__init__(JOB)
 
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
-        return (
-            bool(get(job, "spec", "suspend")) and annotations_of(job).get(names.STOPPING_ANNOTATION) != "true"
-        )
+        return self.suspend_requested(job) and not self.is_stopping(job)
 
-    def suspended(self, job: Mapping[str, Any]) -> Object:
-        return replaced(job, ("spec", "suspend"), True)
+    def is_stopping(self, job: Mapping[str, Any]) -> bool:
+        marked = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
+        return marked and self.suspend_requested(job)
 
-    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
-        template = dict(section(job, *_TEMPLATE))
-        labels = section(template, "metadata", "labels")
-        own = {key: value for key, value in labels.items() if key not in CONTROLLER_LABELS}
-        template = replaced(template, ("metadata", "labels"), own or None)
-        result = pod_set(template, pod_count(job))
+    def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
+        (result,) = super().pod_sets(job, read)
         minimum = min_parallelism(job)
         if minimum is not None:
             result["minCount"] = minimum
@@ -86,8 +86,7 @@ class BatchJob:
 
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         (info,) = infos
-        result = replaced(job, _TEMPLATE, injected(section(job, *_TEMPLATE), info))
-        result = replaced(result, ("spec", "suspend"), False)
+        result = super().started(job, infos)
         if min_parallelism(job) is not None and info.count != _parallelism(job):
             result = replaced(result, ("spec", "parallelism"), info.count)
             if _syncs_completions(job):
@@ -98,10 +97,11 @@ class BatchJob:
         """Suspend, then forget the start time, then restore the template: the order the API accepts.
 
         The template of a Job can be changed only while it has no pods and no start time
-        (reference/cluster-workloads.md 1.14). The annotation remembers that the last step is still to come,
+        (docs/reference/cluster-workloads.md 1.14). The annotation remembers that the last step is still to
+        come,
         should the Workload be gone by then.
         """
-        if not get(job, "spec", "suspend"):
+        if not self.suspend_requested(job):
             desired = self.suspended(job)
             if originals is not None and self._restored(job, originals) != job:
                 desired = replaced(desired, ("metadata", "annotations", names.STOPPING_ANNOTATION), "true")
@@ -116,8 +116,7 @@ class BatchJob:
 
     def _restored(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
         original = originals[0]
-        template = restored(section(job, *_TEMPLATE), section(original, "template"), CONTROLLER_LABELS)
-        result = replaced(job, _TEMPLATE, template)
+        result = self.with_templates(job, lambda _, template: self._restored_template(template, original))
         if annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION) is not None:
             count = original.get("count")
             if count is not None and get(job, "spec", "parallelism") is not None:
@@ -127,29 +126,15 @@ class BatchJob:
         return result
 
     def is_active(self, job: Mapping[str, Any]) -> bool:
-        if get(job, "status", "active"):
-            return True
         started = get(job, "status", "startTime") is not None
-        return started and not self._condition(job, "Suspended") and self.outcome(job) is None
-
-    @staticmethod
-    def _condition(job: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
-        for condition in get(job, "status", "conditions") or ():
-            if condition.get("type") == kind and condition.get("status") == "True":
-                return condition  # type: ignore[no-any-return]
-        return None
+        may_have_pods = started and not true_condition(job, ("Suspended",)) and self.outcome(job) is None
+        return super().is_active(job) or may_have_pods
 
     def pods_ready(self, job: Mapping[str, Any]) -> bool:
         status = section(job, "status")
         uncounted = len(get(status, "uncountedTerminatedPods", "succeeded") or ())
-        return int(status.get("succeeded") or 0) + int(status.get("ready") or 0) + uncounted >= pod_count(job)
-
-    def outcome(self, job: Mapping[str, Any]) -> Outcome | None:
-        for kind, succeeded in (("Complete", True), ("Failed", False)):
-            condition = self._condition(job, kind)
-            if condition is not None:
-                return Outcome(succeeded, str(condition.get("message") or ""))
-        return None
+        ready = sum(int(get(job, *path) or 0) for path in self.kind.ready)
+        return ready + uncounted >= pod_count(job, _PODS)
 
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
         parallelism = _parallelism(job)
@@ -164,15 +149,9 @@ class BatchJob:
             return {names.DEFAULT_POD_SET: parallelism - max(remaining, 0)}
         return {}
 
-    def priority_class(self, job: Mapping[str, Any]) -> str:
-        return str(get(job, "spec", "template", "spec", "priorityClassName") or "")
-
-    def default(self, job: Mapping[str, Any]) -> Object:
-        return dict(job)
-
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
         yield from _partial_admission_errors(job)
-        if old is None or get(job, "spec", "suspend") or get(old, "spec", "suspend"):
+        if old is None or self.suspend_requested(job) or self.suspend_requested(old):
             return
         if min_parallelism(old) is not None and _parallelism(job) != _parallelism(old):
             text = "cannot change while a job with partial admission runs"
@@ -191,9 +170,12 @@ def _partial_admission_errors(job: Mapping[str, Any]) -> Iterable[FieldError]:
         # From its start until it has stopped, a job has the parallelism that it was admitted with, which is
         # even less than the minimum where some of its pods have ended before.
         waits = get(job, "spec", "suspend") and annotations_of(job).get(names.STOPPING_ANNOTATION) != "true"
-        most = pod_count(job) - 1
+        most = pod_count(job, _PODS) - 1
         if not text.isdecimal() or int(text) < 1 or (waits and int(text) > most):
-            yield FieldError(_MINIMUM_PATH, INVALID, text, f"must be a whole number from 1 to {most}")
+            detail = f"must be a whole number from 1 to {most}"
+            if most < 1:
+                detail = "must be at least 1 and less than spec.parallelism, which must be 2 or more"
+            yield FieldError(_MINIMUM_PATH, INVALID, text, detail)
     text = annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)
     if text is not None and text not in ("true", "false"):
         yield not_supported(_SYNC_PATH, text, ("true", "false"))

@@ -1,22 +1,36 @@
-"""jobset.x-k8s.io JobSet (reference/kueue-integrations.md 9.4, reference/cluster-workloads.md 2.13)."""
+"""jobset.x-k8s.io JobSet (docs/reference/kueue-integrations.md 9.4, docs/reference/cluster-workloads.md
+2.13)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pykueue.api.validation.fields import FieldError
-from pykueue.kube.resources import JOB_SETS
+from pykueue.api.jobkinds import JobKind, PodSetPaths
+from pykueue.api.objects import Object, get, section
+from pykueue.api.resources import JOB_SETS
 
-from .base import Outcome, Write
-from .objects import Object, get, replaced, section
-from .podsets import PodSetInfo, injected, pod_set, restored
+from .described import DescribedJob
 
-#: `spec.managedBy` of sets that the ordinary controller looks after, as if it were absent.
-CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"
-
-#: The pod template within a replicated job.
-_TEMPLATE = ("template", "spec", "template")
+JOB_SET = JobKind(
+    framework="jobset.x-k8s.io/jobset",
+    resource=JOB_SETS,
+    pod_sets=(
+        PodSetPaths(
+            ("template", "spec", "template"),
+            counts=(
+                (("replicas",),),
+                (("template", "spec", "parallelism"), ("template", "spec", "completions")),
+            ),
+            each=("spec", "replicatedJobs"),
+            name="name",
+        ),
+    ),
+    managed_by=("spec", "managedBy"),
+    controller="jobset.sigs.k8s.io/jobset-controller",
+    succeeded=("Completed",),
+    failed=("Failed",),
+)
 
 
 def _replicated_jobs(job: Mapping[str, Any]) -> list[Object]:
@@ -34,51 +48,11 @@ def _pods_per_job(replicated_job: Mapping[str, Any]) -> int:
     return min(parallelism, _number(spec.get("completions"), parallelism))
 
 
-class JobSet:
-    """Sets are suspended by `spec.suspend`; the Jobs of one replicated job are one pod set of its name."""
+class JobSet(DescribedJob):
+    """The Jobs of one replicated job are one pod set of its name; the status counts Jobs, not pods."""
 
-    name = "jobset.x-k8s.io/jobset"
-    resource = JOB_SETS
-    selector: str | None = None
-    prebuilt = True
-    custom = True
-    controller = CONTROLLER
-
-    def is_suspended(self, job: Mapping[str, Any]) -> bool:
-        return bool(get(job, "spec", "suspend"))
-
-    def suspended(self, job: Mapping[str, Any]) -> Object:
-        return replaced(job, ("spec", "suspend"), True)
-
-    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
-        return [
-            pod_set(
-                section(one, *_TEMPLATE),
-                _number(one.get("replicas")) * _pods_per_job(one),
-                str(one.get("name")),
-            )
-            for one in _replicated_jobs(job)
-        ]
-
-    def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
-        jobs = [
-            replaced(one, _TEMPLATE, injected(section(one, *_TEMPLATE), info))
-            for one, info in zip(_replicated_jobs(job), infos, strict=True)
-        ]
-        return replaced(replaced(job, ("spec", "replicatedJobs"), jobs), ("spec", "suspend"), False)
-
-    def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
-        """Suspend and restore the templates at once: the API takes both in one write."""
-        desired = self.suspended(job)
-        jobs = _replicated_jobs(job)
-        if originals is not None and len(originals) == len(jobs):
-            as_they_were = [
-                replaced(one, _TEMPLATE, restored(section(one, *_TEMPLATE), section(original, "template")))
-                for one, original in zip(jobs, originals, strict=True)
-            ]
-            if as_they_were != jobs:
-                desired = replaced(desired, ("spec", "replicatedJobs"), as_they_were)
-        return None if desired == job else Write(desired)
+    def __init__(self) -> None:
+        super().__init__(JOB_SET)
 
     def is_active(self, job: Mapping[str, Any]) -> bool:
         """Whether Jobs of it have pods; from its start until its stop is confirmed some may be about to."""
@@ -97,12 +71,6 @@ class JobSet:
             for one in get(job, "status", "replicatedJobsStatus") or ()
         )
 
-    def outcome(self, job: Mapping[str, Any]) -> Outcome | None:
-        for condition in get(job, "status", "conditions") or ():
-            if condition.get("type") in ("Completed", "Failed") and condition.get("status") == "True":
-                return Outcome(condition["type"] == "Completed", str(condition.get("message") or ""))
-        return None
-
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
         pods = {str(one.get("name")): _pods_per_job(one) for one in _replicated_jobs(job)}
         found = {
@@ -110,13 +78,3 @@ class JobSet:
             for one in get(job, "status", "replicatedJobsStatus") or ()
         }
         return {name: count for name, count in found.items() if count}
-
-    def priority_class(self, job: Mapping[str, Any]) -> str:
-        names = (get(one, *_TEMPLATE, "spec", "priorityClassName") for one in _replicated_jobs(job))
-        return str(next(filter(None, names), ""))
-
-    def default(self, job: Mapping[str, Any]) -> Object:
-        return dict(job)
-
-    def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
-        return ()

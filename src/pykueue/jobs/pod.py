@@ -1,4 +1,4 @@
-"""Plain pods, each a job of its own (reference/kueue-integrations.md 9.4, "Pod").
+"""Plain pods, each a job of its own (docs/reference/kueue-integrations.md 9.4, "Pod").
 
 A pod waits by a scheduling gate instead of a suspend field, and cannot be stopped but by deleting it. What
 several pods make together is in `podgroup`.
@@ -12,19 +12,20 @@ from typing import Any
 
 import orjson
 
+from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
+from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
+from pykueue.api.resources import PODS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
 from pykueue.api.validation.syntax import subdomain
-from pykueue.engine.requests import POD_SHAPE
-from pykueue.kube.resources import PODS
+from pykueue.engine.flavors.requests import POD_CLASS_FIELDS
 
-from .base import Outcome, Write
-from .objects import Object, annotations_of, get, labels_of, replaced
+from .base import Outcome, Reader, Write, no_objects
 from .podsets import PodSetInfo, injected, pod_set
 
 _GATE = {"name": names.ADMISSION_GATE}
 #: Gates that go at admission. Kueue gives pods the other one as well and takes it away there, too, unless it
-#: gave their places out (reference/topology-aware-scheduling.md 3.2), which is not done here.
+#: gave their places out (docs/reference/topology-aware-scheduling.md 3.2), which is not done here.
 _GATES_UNTIL_ADMISSION = (_GATE, {"name": names.TOPOLOGY_GATE})
 _HASH_DIGITS = 8
 #: Fields of a pod's spec that belong to its own life and not to what it asks for.
@@ -103,7 +104,7 @@ def role_hash(spec: Mapping[str, Any]) -> str:
     shape = {
         "containers": containers("containers"),
         "initContainers": containers("initContainers"),
-        **{field: spec[field] for field in POD_SHAPE if spec.get(field)},
+        **{field: spec[field] for field in POD_CLASS_FIELDS if spec.get(field)},
     }
     data = orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(data).hexdigest()[:_HASH_DIGITS]
@@ -119,23 +120,38 @@ def template_of(pod: Mapping[str, Any]) -> Object:
     return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
 
 
+POD = JobKind(
+    framework="pod",
+    resource=PODS,
+    suspend=None,
+    selector=f"{names.MANAGED_LABEL}=true",
+    custom=False,
+    writes_status=True,
+)
+
+
 class PlainPod:
     """Pods are suspended by a scheduling gate; each is one pod set, `main`, of one."""
 
-    name = "pod"
-    resource = PODS
-    selector: str | None = f"{names.MANAGED_LABEL}=true"
-    prebuilt = True
-    custom = False
-    controller = ""
+    kind = POD
 
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
+        return is_gated(job)
+
+    def is_stopping(self, job: Mapping[str, Any]) -> bool:
+        """Never: it is stopped by deleting it."""
+        return False
+
+    def runs(self, job: Mapping[str, Any]) -> bool:
+        return not (is_gated(job) or is_terminal(job) or is_deleting(job))
+
+    def suspend_requested(self, job: Mapping[str, Any]) -> bool:
         return is_gated(job)
 
     def suspended(self, job: Mapping[str, Any]) -> Object:
         return gated(job)
 
-    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
+    def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
         return [pod_set(template_of(job), 1)]
 
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
@@ -160,6 +176,9 @@ class PlainPod:
         succeeded = get(job, "status", "phase") == "Succeeded"
         text = "Pod succeeded" if succeeded else "Pod failed"
         return Outcome(succeeded, str(get(job, "status", "message") or text))
+
+    def on_hold(self, job: Mapping[str, Any]) -> str:
+        return ""
 
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
         return {}

@@ -1,4 +1,4 @@
-"""Pod groups: pods that are one job together (reference/kueue-integrations.md 9.4, "Pod", group rules).
+"""Pod groups: pods that are one job together (docs/reference/kueue-integrations.md 9.4, "Pod", group rules).
 
 Pure: what a group's pods say about it. A group is admitted whole; pods that fail are replaced under the same
 admission, and pods beyond what it asks for are removed.
@@ -15,9 +15,9 @@ from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.api.meta import parse_time
+from pykueue.api.objects import Object, annotations_of, get, labels_of
 
 from .base import Outcome
-from .objects import Object, annotations_of, get, labels_of
 from .pod import (
     group_name,
     is_deleting,
@@ -46,7 +46,7 @@ def _phase(pod: Mapping[str, Any]) -> str:
 
 
 def _never_ran(pod: Mapping[str, Any]) -> bool:
-    """Deleted before it got a node: nobody will write a phase for it any more."""
+    """Deleted before it was bound to a node: no kubelet will write a phase for it."""
     return is_deleting(pod) and not get(pod, "spec", "nodeName")
 
 
@@ -94,7 +94,7 @@ class PodGroup:
 
     @property
     def is_serving(self) -> bool:
-        """Whether it goes on for ever: it never finishes, and gives nothing back."""
+        """Whether the group is serving: it never finishes and has no reclaimable pods."""
         return self._says(names.POD_GROUP_SERVING_ANNOTATION)
 
     # Pods
@@ -132,7 +132,7 @@ class PodGroup:
     # States
 
     def active_until(self, now: float) -> float | None:
-        """When no pod runs any more at the latest; None when that is so now, infinity where nobody knows."""
+        """When no pod runs any more at the latest; None when that is so now, infinity where it is unknown."""
         running = [pod for pod in self.pods if _phase(pod) == "Running"]
         if self.fast_release:
             running = [pod for pod in running if not is_deleting(pod)]
@@ -194,7 +194,7 @@ class PodGroup:
     def check(self, label_keys: Iterable[str] = (), annotation_keys: Iterable[str] = ()) -> None:
         """Raises GroupError where the pods contradict each other.
 
-        Of labels and annotations that their Workload gets, a pod without one contradicts nobody.
+        Of labels and annotations that their Workload gets, a pod without one contradicts none.
         """
         fast = names.POD_GROUP_FAST_ADMISSION_ANNOTATION
         said: dict[str, set[Any]] = {

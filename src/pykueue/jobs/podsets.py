@@ -1,7 +1,8 @@
 """Pod sets: what a started job's pod templates gain from an admission, and how they lose it again.
 
 `PodSetInfo` is what one pod set of an admitted Workload is to be given: count, node labels, tolerations
-and labels of its flavors, and what admission checks add (reference/kueue-integrations.md 9.3, "Start" and
+and labels of its flavors, and what admission checks add (docs/reference/kueue-integrations.md 9.3, "Start"
+and
 "Stop").
 """
 
@@ -12,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykueue.api.kueue import names
-
-from .objects import Object, get, replaced, section
+from pykueue.api.objects import Object, get, replaced, section
 
 
 class PodSetConflictError(Exception):
@@ -141,7 +141,36 @@ def _single_env(container: Object) -> Object:
 
 def pod_set(template: Mapping[str, Any], count: int, name: str = names.DEFAULT_POD_SET) -> Object:
     """A pod set of a Workload's spec."""
-    return {"name": name, "count": count, "template": without_duplicate_env(_as_written(template))}
+    result: Object = {"name": name, "count": count, "template": without_duplicate_env(_as_written(template))}
+    topology = topology_request(section(template, "metadata", "annotations"))
+    if topology:
+        result["topologyRequest"] = topology
+    return result
+
+
+def topology_request(annotations: Mapping[str, str]) -> Object:
+    """The topologyRequest that a template's annotations make (docs/reference/topology-aware-scheduling.md
+    3.3).
+
+    Empty where they request nothing. A slice size that is not a whole number above 0 makes no slices.
+    """
+    result: Object = {}
+    if level := annotations.get(names.REQUIRED_TOPOLOGY_ANNOTATION):
+        result["required"] = level
+    elif level := annotations.get(names.PREFERRED_TOPOLOGY_ANNOTATION):
+        result["preferred"] = level
+    elif annotations.get(names.UNCONSTRAINED_TOPOLOGY_ANNOTATION) == "true":
+        result["unconstrained"] = True
+    level, size = (
+        annotations.get(names.SLICE_REQUIRED_TOPOLOGY_ANNOTATION),
+        annotations.get(names.SLICE_SIZE_ANNOTATION, ""),
+    )
+    if level and size.isdecimal() and int(size) > 0:
+        result |= {"podSetSliceRequiredTopology": level, "podSetSliceSize": int(size)}
+    group = annotations.get(names.POD_SET_GROUP_NAME_ANNOTATION)
+    if group and ("required" in result or "preferred" in result):
+        result["podSetGroupName"] = group
+    return result
 
 
 def _as_written(template: Mapping[str, Any]) -> Object:

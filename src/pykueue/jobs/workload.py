@@ -1,6 +1,6 @@
 """The Workload of a job: its name and content, and whether it still describes the job.
 
-Sources: reference/kueue-integrations.md 9.3 ("Workload construction" and step 6).
+Sources: docs/reference/kueue-integrations.md 9.3 ("Workload construction" and step 6).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pykueue.api.kueue import V1BETA2, names
+from pykueue.api.objects import Object, annotations_of, get, labels_of
 from pykueue.api.sameness import says_the_same
 
-from .base import JobIntegration, JobKind
-from .objects import Object, annotations_of, get, labels_of
+from .base import JobIntegration, WorkloadSource
 from .podsets import count_of
 
 #: Most pod sets of a Workload.
@@ -63,11 +63,11 @@ def max_execution_time(job: Mapping[str, Any]) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]+", text) and 0 < int(text) < 2**31 else None
 
 
-def owner_reference(job: Mapping[str, Any], integration: JobKind) -> Object:
+def owner_reference(job: Mapping[str, Any], integration: WorkloadSource) -> Object:
     """The reference that makes the job the Workload's controller."""
     return {
-        "apiVersion": integration.resource.api_version,
-        "kind": integration.resource.kind,
+        "apiVersion": integration.kind.resource.api_version,
+        "kind": integration.kind.resource.kind,
         "name": get(job, "metadata", "name"),
         "uid": get(job, "metadata", "uid"),
         "controller": True,
@@ -77,7 +77,7 @@ def owner_reference(job: Mapping[str, Any], integration: JobKind) -> Object:
 
 def build(
     job: Mapping[str, Any],
-    integration: JobKind,
+    integration: WorkloadSource,
     priority: int,
     priority_class_ref: Mapping[str, str] | None,
     label_keys: Iterable[str] = (),
@@ -94,7 +94,7 @@ def build(
         key: value
         for key, value in annotations_of(job).items()
         if key.startswith(names.PROVISIONING_PARAMETER_PREFIX)
-        or key == names.ADMISSION_GATED_BY_ANNOTATION
+        or key in (names.ADMISSION_GATED_BY_ANNOTATION, names.ELASTIC_JOB_ANNOTATION)
         or key in annotation_keys
     }
     spec: Object = {
@@ -110,8 +110,8 @@ def build(
         spec["maximumExecutionTimeSeconds"] = limit
     metadata: Object = {
         "name": workload_name(
-            integration.resource.kind,
-            integration.resource.group,
+            integration.kind.resource.kind,
+            integration.kind.resource.group,
             str(get(job, "metadata", "name")),
             uid,
             name_limit,

@@ -6,13 +6,12 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, NamedTuple
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import Resource
 from pykueue.clock import Clock
 from pykueue.kube.errors import ApiError
 from pykueue.kube.limiter import Limiter
-from pykueue.kube.resources import Resource
 from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH, Request, Transport, WatchEvent
-
-Object = dict[str, Any]
 
 #: Objects per page of a list, as every client of a large cluster asks for them.
 PAGE_SIZE = 500
@@ -205,7 +204,7 @@ class Client:
         subresource: str | None = None,
         attempts: int = 5,
     ) -> Object:
-        """Read, change, write; again from the start when somebody else wrote in between.
+        """Read, change, write; again from the start when another client wrote in between.
 
         `change` returns the new object built from the one it gets, or None when there is nothing to do.
         """

@@ -159,12 +159,12 @@ async def _from_files(settings: Any, files: str, context: str | None, clock: Clo
         raise ConfigError(f"kubeconfig {files} cannot be used: {error}") from error
     # Not kept without need: it holds on to the library.
     renewing = loader if renewable(loader) else None
-    checked_at = clock.time()
+    checked_at = clock.monotonic()
 
     async def authorization() -> str | None:
         nonlocal checked_at
-        if renewing is not None and clock.time() - checked_at >= REFRESH_INTERVAL:
-            checked_at = clock.time()
+        if renewing is not None and clock.monotonic() - checked_at >= REFRESH_INTERVAL:
+            checked_at = clock.monotonic()
             try:
                 await renewing.load_and_set(settings)
             except Exception as error:

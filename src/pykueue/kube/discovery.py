@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykueue.api.resources import Resource
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import Resource
 from pykueue.kube.transport import Request, Transport
 
 
@@ -13,7 +13,7 @@ class Discovery:
     """Finds the resource of a manifest's apiVersion and kind.
 
     An unknown kind is asked for again each time, since a CustomResourceDefinition may have arrived meanwhile.
-    Source: the APIResourceList (reference/kubernetes-api-machinery.md, section 2).
+    Source: the APIResourceList (docs/reference/kubernetes-api-machinery.md, section 2).
     """
 
     def __init__(self, transport: Transport) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 class ApiError(Exception):
     """A request was refused. `reason` and `code` are what programs test; the message is for people.
 
-    Source: the Status object of the API (reference/kubernetes-api-machinery.md, section 19).
+    Source: the Status object of the API (docs/reference/kubernetes-api-machinery.md, section 19).
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """Events: what happened to an object, for people to read with `kubectl describe` and `kubectl get events`.
 
-Writing them is never on anybody's critical path and may fail: `event` only notes what happened, `run` writes
+No caller waits for their writes, which may fail: `event` only notes what happened, `run` writes
 in the background, one request at a time. Floods are tamed as clients of Kubernetes do it
-(reference/cluster-workloads.md, 4.7): the same event again raises a count; from the tenth similar one (same
+(docs/reference/cluster-workloads.md, 4.7): the same event again raises a count; from the tenth similar one
+(same
 reason, other text) within ten minutes they become one "(combined from similar events)"; and each object has a
 burst of 25 writes, then one per 5 minutes.
 """
@@ -16,11 +17,12 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import EVENTS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import EVENTS
 
 NORMAL = "Normal"
 WARNING = "Warning"
@@ -122,7 +124,7 @@ class EventRecorder:
 
         `type` is Normal or Warning, `reason` one CamelCase word, `note` a sentence.
         """
-        now = self._clock.time()
+        now = self._clock.monotonic()
         regarding = reference(obj)
         owner = (
             regarding["kind"],
@@ -138,7 +140,7 @@ class EventRecorder:
         if not spam.allow(now) or len(self._waiting) >= WAITING_LIMIT:
             self.dropped += 1
             return
-        self._waiting.append(_Pending(_Key(*owner, type, reason, text), regarding, note, now))
+        self._waiting.append(_Pending(_Key(*owner, type, reason, text), regarding, note, self._clock.time()))
         self._wake.set()
 
     async def run(self) -> None:

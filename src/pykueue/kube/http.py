@@ -25,7 +25,8 @@ MAX_CONCURRENT = 64
 #: Seconds to connect, and for one request as a whole.
 CONNECT_TIMEOUT = 10.0
 REQUEST_TIMEOUT = 60.0
-#: Seconds after which the server ends a watch and it is begun anew: a dead connection is noticed that soon.
+#: Seconds after which the server ends a watch and the client begins another: a dead connection is noticed
+#: that soon.
 WATCH_TIMEOUT = 300
 #: Seconds of grace before a silent watch is taken for dead.
 WATCH_GRACE = 30.0
@@ -162,7 +163,7 @@ class HttpTransport:
         return headers
 
     def _stripped(self, answer: Any) -> Any:
-        """Without managedFields; the answer was decoded here and nobody else has seen it yet."""
+        """Without managedFields; the answer was decoded here and is not shared yet."""
         if self._strip and isinstance(answer, dict):
             metadata = answer.get("metadata")
             if isinstance(metadata, dict):

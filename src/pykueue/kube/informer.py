@@ -2,7 +2,8 @@
 
 A cache lists once, then follows the watch. When the watch breaks it goes on where it stopped; when the server
 no longer remembers that point (410) it lists again and tells its handlers only what really changed. Events of
-one cache are told strictly in the order of their versions, and none is skipped: an object that came and went
+one cache are delivered strictly in the order of their versions, and none is skipped: an object that came
+and went
 while the connection was down is the only thing a handler never hears of.
 """
 
@@ -17,10 +18,11 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import Resource
 from pykueue.clock import Clock
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import Resource
 
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"
@@ -38,8 +40,6 @@ ABSENT_POLL = 5.0
 #: A watch that ends within this many seconds without a single event counts as a failure.
 SHORT_WATCH = 1.0
 
-#: (namespace, name); the namespace of a cluster-scoped object is "".
-Key = tuple[str, str]
 #: Called with the kind of change, the object before (None for ADDED) and after (None for DELETED).
 Handler = Callable[[str, Any, Any], None]
 #: How an object is kept that is seldom read; None as it is.
@@ -78,8 +78,8 @@ class Informer:
     asked for a plain list. An `optional` resource that the server does not serve has no objects: the cache is
     synced with nothing in it, and looks again from time to time.
 
-    Objects for which `pack` says so are kept as text, a fifth of the memory, and made anew each time they are
-    read (3 us for a Workload); as compressed text, a tenth, those that hardly anybody reads again.
+    Objects for which `pack` says so are kept as text, a fifth of the memory, and decoded each time they are
+    read (3 us for a Workload); as compressed text, a tenth, those that are rarely read again.
     """
 
     def __init__(
@@ -154,14 +154,14 @@ class Informer:
     def note(self, obj: Object) -> None:
         """Take in what a write returned, without waiting for the watch to show it.
 
-        Whoever reads the cache after its own write sees that write, and handlers are told of it at once; the
+        A reader of the cache sees its own writes, and handlers are called at once; the
         watch then repeats nothing, and never leads the cache back behind it. What the watch has already
         passed by is not taken: it may be gone again.
         """
         entry = self._entry(obj)
         if entry is None or entry.uid in self._gone or not self.has_synced:
             return
-        # While the cache lists anew it has no version: the list then says whether the object is still there.
+        # While the cache lists again it has no version: the list then says whether the object is still there.
         if self._version is not None and not _older(self._version, entry.version):
             return
         known = self._entries.get(_key(obj))
@@ -328,7 +328,7 @@ class Informer:
     def _store(self, key: Key, entry: _Entry) -> None:
         known = self._entries.get(key)
         if known is not None and known.uid != entry.uid:
-            # Deleted and created again while nobody looked: two objects, and handlers must hear of both.
+            # Deleted and created again while there was no watch: two objects; handlers get both events.
             self._delete(key, known)
             known = None
         self._entries[key] = self._packed(entry)
@@ -338,7 +338,7 @@ class Informer:
                 _index_move(index, key, old, new)
             else:
                 _index_add(index, key, new)
-        self._tell(ADDED if known is None else MODIFIED, old, new)
+        self._notify(ADDED if known is None else MODIFIED, old, new)
 
     def _delete(self, key: Key, last: _Entry | None) -> None:
         known = self._entries.pop(key, None)
@@ -348,9 +348,9 @@ class Informer:
         for index in self._indexes.values():
             for index_key in index.key_function(before):
                 _index_remove(index, key, index_key)
-        self._tell(DELETED, before if last is None else last.object, None)
+        self._notify(DELETED, before if last is None else last.object, None)
 
-    def _tell(self, type_: str, old: Any, new: Any) -> None:
+    def _notify(self, type_: str, old: Any, new: Any) -> None:
         for handler in self._handlers:
             try:
                 handler(type_, old, new)

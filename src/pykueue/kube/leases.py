@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import LEASES
 from pykueue.api.times import format_micro_time
 from pykueue.clock import Clock
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import LEASES
 
 #: Seconds that are no time at all: a timer may ring that much early, and must not be set again for the rest.
 _INSTANT = 1e-3
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class LeadershipLost(Exception):
-    """The Lease could not be renewed in time. The process should end and start anew as a follower."""
+    """The Lease could not be renewed in time. The process should end and start again as a follower."""
 
 
 class LeaderElector:
@@ -109,22 +110,27 @@ class LeaderElector:
         """
         loop = asyncio.get_running_loop()
         give_up = asked + self._deadline
+        why = ""
         while True:
             await self._clock.sleep(min(self._retry, give_up - loop.time()))
-            asked, why = loop.time(), "others write it all the time"
+            asked = loop.time()
             try:
                 async with asyncio.timeout_at(give_up):
                     held = await self._try()
             except (ApiError, ConnectionError, TimeoutError) as error:
-                log.info("lease %s/%s not renewed: %s", self._namespace, self._name, error)
-                why = str(error)
+                # A request that the deadline cut off says less than the one before it.
+                why = str(error) or why or "the API server does not answer"
+                log.info("lease %s/%s not renewed: %s", self._namespace, self._name, why)
             else:
                 if held:
-                    give_up = asked + self._deadline
-                elif self._holder() != self._identity:
+                    give_up, why = asked + self._deadline, ""
+                else:
+                    why = "another client writes it at the same time"
+                if not held and self._holder() != self._identity:
                     raise LeadershipLost(f"{self._holder()} holds the lease")
             if loop.time() >= give_up - _INSTANT:
-                raise LeadershipLost(f"lease not renewed for {self._deadline:g} s: {why}")
+                lease = f"lease {self._namespace}/{self._name}"
+                raise LeadershipLost(f"{lease} not renewed for {self._deadline:g} s: {why}")
 
     async def _try(self) -> bool:
         """Take or renew the Lease if it is ours to take; whether we hold it now."""
@@ -172,7 +178,7 @@ class LeaderElector:
                 self._seen = await self._client.update(LEASES, {**lease, "spec": spec})
         except ApiError as error:
             if error.conflict or error.already_exists:
-                # Somebody was faster; the next look tells who.
+                # Another replica was faster; the next read says which.
                 return False
             raise
         self._seen_at = asyncio.get_running_loop().time()
@@ -180,10 +186,10 @@ class LeaderElector:
 
     def _holder(self) -> str:
         spec = (self._seen or {}).get("spec") or {}
-        return str(spec.get("holderIdentity") or "nobody")
+        return str(spec.get("holderIdentity") or "no replica")
 
     async def _release(self) -> None:
-        """Leave the Lease to whoever asks next; it is fine when that fails."""
+        """Release the Lease for the next candidate; a failure is ignored."""
         with suppress(ApiError, ConnectionError, TimeoutError):
             async with asyncio.timeout(self._retry):
                 lease = await self._client.get(LEASES, self._name, self._namespace)

@@ -1,6 +1,6 @@
 """A queue of keys that need work.
 
-A key is in it at most once, and never handed out while somebody still works on it: a key added meanwhile
+A key is in it at most once, and never handed out while a worker still works on it: a key added meanwhile
 comes back when that work is done.
 """
 
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from pykueue.clock import Clock
+from pykueue.clock import Clock, Recheck
 
 K = TypeVar("K", bound=Hashable)
 
@@ -27,7 +27,7 @@ class WorkQueue(Generic[K]):
         self._dirty: set[K] = set()
         self._working: set[K] = set()
         self._failures: dict[K, int] = {}
-        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._timers: dict[K, asyncio.TimerHandle | Recheck] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
@@ -43,22 +43,19 @@ class WorkQueue(Generic[K]):
             self._append(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Ask for work on `key` in `seconds`; of several such wishes the earliest counts."""
+        """Ask for work on `key` in `seconds`, or when the wall clock jumps; the earliest request counts."""
         if seconds <= 0:
             self.add(key)
-            return
-        timer = self._timers.get(key)
-        if timer is not None:
-            if timer.when() <= asyncio.get_running_loop().time() + seconds:
-                return
-            timer.cancel()
-        self._timers[key] = self._clock.call_later(seconds, self._due, key)
+        elif self._is_earlier(key, seconds):
+            self._timers[key] = self._clock.recheck_later(seconds, self._due, key)
 
     def add_rate_limited(self, key: K) -> None:
         """Ask for work on `key` after a delay that doubles with every call until `forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        self.add_after(key, min(self._cap, self._base * 2.0 ** min(failures, 60)))
+        seconds = min(self._cap, self._base * 2.0 ** min(failures, 60))
+        if self._is_earlier(key, seconds):
+            self._timers[key] = self._clock.call_later(seconds, self._due, key)
 
     def failures(self, key: K) -> int:
         """How often `add_rate_limited` was called since the last `forget`."""
@@ -110,6 +107,16 @@ class WorkQueue(Generic[K]):
             if not getter.done():
                 getter.set_result(None)
                 return
+
+    def _is_earlier(self, key: K, seconds: float) -> bool:
+        """Whether a timer of `seconds` is needed; a later one is cancelled."""
+        timer = self._timers.get(key)
+        if timer is None:
+            return True
+        if timer.when() <= asyncio.get_running_loop().time() + seconds:
+            return False
+        timer.cancel()
+        return True
 
     def _due(self, key: K) -> None:
         del self._timers[key]

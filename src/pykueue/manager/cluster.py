@@ -9,20 +9,23 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api.decoding import decode_as
-from pykueue.api.kueue.names import DEFAULT_LOCAL_QUEUE, DEFAULT_PRIORITY_CLASS, PRIORITY_CLASS_LABEL
+from pykueue.api.kueue.names import (
+    DEFAULT_LOCAL_QUEUE,
+    DEFAULT_PRIORITY_CLASS,
+    IS_GROUP_WORKLOAD_ANNOTATION,
+    JOB_UID_LABEL,
+    PRIORITY_CLASS_LABEL,
+)
 from pykueue.api.meta import LabelSelector, Selector
-from pykueue.clock import Clock
-from pykueue.jobs.base import JobIntegration, JobKind, Registry
-from pykueue.jobs.objects import Object, get, labels_of
-from pykueue.kube.client import Client
-from pykueue.kube.informer import Informer, InformerFactory, Packing
-from pykueue.kube.resources import (
+from pykueue.api.objects import Key, Object, annotations_of, get, labels_of
+from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
     LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
+    PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
     RUNTIME_CLASSES,
@@ -32,24 +35,44 @@ from pykueue.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from pykueue.jobs.base import JobIntegration, WorkloadSource
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.pod import POD, group_name, is_deleting, is_terminal
+from pykueue.jobs.pod_owners import STATEFUL_SET
+from pykueue.jobs.podgroup import PodGroup
+from pykueue.kube.informer import Informer, Packing
 
-from .activity import Activity, cluster_queue_activity
 from .configuration import Configuration
-from .queue_parts import check_names, flavor_names, topology_name
-from .workloads import reading
+from .connection import Connection
+from .queues.spec import check_names, flavor_names, topology_name
+from .workloads import conditions
 
 #: The label that the API server gives to every namespace.
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 
-#: Namespace and name.
-Key = tuple[str, str]
-
 
 def packing(workload: Mapping[str, Any]) -> Packing:
     """Most Workloads of a cluster are finished or wait; they are read when they change and hardly else."""
-    if reading.is_finished(workload):
+    if conditions.is_finished(workload):
         return "compressed"
-    return None if reading.has_quota(workload) else "text"
+    return None if conditions.has_quota(workload) else "text"
+
+
+#: Index of pods by namespace and group.
+_GROUP_INDEX = "group"
+#: Labels by which the pods of a Job, and those of a JobSet, name it.
+POD_OWNER_LABELS = ("batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jobset-uid")
+#: Pods that have not ended.
+LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def pod_outline(pod: Mapping[str, Any]) -> Object:
+    """What is kept of a pod of a Job: whose it is, and whether it goes on."""
+    metadata = pod["metadata"]
+    fields = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+    kept = {name: metadata[name] for name in fields if name in metadata}
+    kept["labels"] = {key: value for key, value in labels_of(pod).items() if key in POD_OWNER_LABELS}
+    return {"metadata": kept, "status": {"phase": get(pod, "status", "phase")}}
 
 
 class MissingPriorityClassError(LookupError):
@@ -59,14 +82,11 @@ class MissingPriorityClassError(LookupError):
 class Cluster:
     """The caches, and what can be read from them."""
 
-    def __init__(
-        self, client: Client, clock: Clock, registry: Registry, configuration: Configuration
-    ) -> None:
-        self.client = client
-        self.registry = registry
+    def __init__(self, connection: Connection, kinds: JobKinds, configuration: Configuration) -> None:
+        self.connection = connection
+        self.kinds = kinds
         self.configuration = configuration
-        self.factory = InformerFactory(client, clock=clock)
-        informer = self.factory.informer
+        informer = connection.informer
         self.workloads = informer(WORKLOADS, pack=packing)
         self.local_queues = informer(LOCAL_QUEUES)
         self.cluster_queues = informer(CLUSTER_QUEUES)
@@ -80,9 +100,14 @@ class Cluster:
         self.limit_ranges = informer(LIMIT_RANGES)
         self.runtime_classes = informer(RUNTIME_CLASSES)
         self.jobs: dict[str, Informer] = {
-            i.name: informer(i.resource, label_selector=i.selector, optional=i.custom) for i in registry
+            name: informer(each.kind.resource, label_selector=each.kind.selector, optional=each.kind.custom)
+            for name, each in kinds.jobs.items()
         }
-        serves_sets = "statefulset" in configuration.integrations.frameworks
+        #: Pods of Jobs: the proof that a Job still runs whose status says otherwise.
+        self.job_pods = informer(
+            PODS, label_selector=POD_OWNER_LABELS[0], field_selector=LIVE_PODS, transform=pod_outline
+        )
+        serves_sets = STATEFUL_SET.framework in kinds.pod_owners
         self.stateful_sets = informer(STATEFUL_SETS) if serves_sets else None
         self._selector: Selector = decode_as(
             LabelSelector, configuration.managed_jobs_namespace_selector or {}
@@ -97,27 +122,22 @@ class Cluster:
         self.local_queues.add_index("clusterQueue", lambda queue: [get(queue, "spec", "clusterQueue") or ""])
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)
+        self.job_pods.add_index("owner", lambda pod: list(labels_of(pod).values()))
         self.flavors.add_index("topology", lambda flavor: [topology_name(flavor)])
+        if POD.framework in self.jobs:
+            self.jobs[POD.framework].add_index(_GROUP_INDEX, group_keys)
         for jobs in self.jobs.values():
             jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS_LABEL, "")])
             jobs.add_index("uid", lambda job: [job["metadata"].get("uid", "")])
 
-    async def run(self) -> None:
-        """Keep the caches up to date until cancelled."""
-        await self.factory.run()
-
     async def synced(self) -> None:
         """Wait until everything has been read once."""
-        await self.factory.synced()
+        await self.connection.synced()
 
     @property
     def has_synced(self) -> bool:
         """Whether everything has been read once."""
-        return all(informer.has_synced for informer in self._informers())
-
-    def _informers(self) -> Iterator[Informer]:
-        yield from (value for value in vars(self).values() if isinstance(value, Informer))
-        yield from self.jobs.values()
+        return self.connection.has_synced
 
     # Workloads
 
@@ -125,25 +145,93 @@ class Cluster:
         return self.workloads.get(*key)
 
     def workloads_of(self, job: Mapping[str, Any]) -> list[Object]:
-        """The Workloads whose controller is this very job, oldest first."""
+        """The Workloads of this very job, oldest first."""
         found = self.workloads.by_index("owner", job["metadata"].get("uid", ""))
-        return sorted(found, key=lambda w: (reading.created(w), w["metadata"]["name"]))
+        mine = [w for w in found if w["metadata"].get("namespace") == job["metadata"].get("namespace")]
+        return sorted(mine, key=lambda w: (conditions.created(w), w["metadata"]["name"]))
 
     def job_of(self, workload: Mapping[str, Any]) -> tuple[JobIntegration, Object | None] | None:
         """The integration and job a Workload belongs to; None where its owner's kind is not managed here.
 
         The job is None when it is gone, or when another of the same name took its place.
         """
-        owner = reading.owner(workload)
+        owner = conditions.owner(workload)
         if owner is None:
             return None
-        integration = self.registry.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
+        integration = self.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
         if integration is None:
             return None
-        job = self.jobs[integration.name].get(workload["metadata"].get("namespace"), str(owner.get("name")))
-        if job is not None and job["metadata"].get("uid") != owner.get("uid"):
-            job = None
-        return integration, job
+        return integration, self._job(integration, workload, owner)
+
+    def runs(self, workload: Mapping[str, Any]) -> bool:
+        """Whether a job that owns the Workload was started and has neither stopped nor ended.
+
+        A job that says it has runs as long as its pods do.
+        """
+        return bool(self.left_pods(workload)) or any(
+            integration.runs(job) for integration, job in self.jobs_of(workload)
+        )
+
+    def live_pods(self, namespace: str, uid: str) -> list[Object]:
+        """Outlines of the pods of the Job or JobSet of this uid that neither ended nor were told to."""
+        return [
+            pod
+            for pod in self.job_pods.by_index("owner", uid)
+            if pod["metadata"]["namespace"] == namespace and not is_terminal(pod) and not is_deleting(pod)
+        ]
+
+    def left_pods(self, workload: Mapping[str, Any]) -> list[Object]:
+        """Live pods of the job of a Workload, which may be gone itself."""
+        uid = _job_uid(workload)
+        return self.live_pods(workload["metadata"].get("namespace") or "", uid) if uid else []
+
+    def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
+        """The pods per pod set that will not run again, as its job says; None where that is gone."""
+        jobs = list(self.jobs_of(workload))
+        if not jobs:
+            return None
+        integration, job = jobs[0]
+        if is_group_workload(workload):
+            return PodGroup.of([pod for _, pod in jobs]).reclaimable()
+        return integration.reclaimable(job)
+
+    def jobs_of(self, workload: Mapping[str, Any]) -> Iterator[tuple[JobIntegration, Object]]:
+        """The jobs that own the Workload, with their integrations: one, or the pods of a group.
+
+        Where its owner references were removed, the job is known by its uid, the group by its name.
+        """
+        owners = get(workload, "metadata", "ownerReferences") or ()
+        if conditions.owner(workload) is None and not (owners and is_group_workload(workload)):
+            yield from self._unreferenced(workload)
+        for owner in owners:
+            integration = self.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
+            if integration is not None:
+                job = self._job(integration, workload, owner)
+                if job is not None:
+                    yield integration, job
+
+    def _unreferenced(self, workload: Mapping[str, Any]) -> Iterator[tuple[JobIntegration, Object]]:
+        namespace, name = conditions.key(workload)
+        uid = _job_uid(workload)
+        for framework, integration in self.kinds.jobs.items():
+            if is_group_workload(workload) and integration.kind is POD:
+                for pod in self.pods_of_group(namespace, name):
+                    yield integration, pod
+            for job in self.jobs[framework].by_index("uid", uid) if uid else ():
+                if job["metadata"].get("namespace") == namespace:
+                    yield integration, job
+
+    def pods_of_group(self, namespace: str, name: str) -> list[Object]:
+        """All pods of a pod group."""
+        return self.jobs[POD.framework].by_index(_GROUP_INDEX, (namespace, name))
+
+    def _job(
+        self, integration: JobIntegration, workload: Mapping[str, Any], owner: Mapping[str, Any]
+    ) -> Object | None:
+        """The job that an owner reference names; None when it is gone or another took its place."""
+        jobs = self.jobs[integration.kind.framework]
+        job = jobs.get(workload["metadata"].get("namespace"), str(owner.get("name")))
+        return job if job is not None and job["metadata"].get("uid") == owner.get("uid") else None
 
     def cluster_queue_of(self, workload: Mapping[str, Any]) -> Object | None:
         """The ClusterQueue its LocalQueue leads to, if both are there."""
@@ -151,15 +239,6 @@ class Cluster:
             workload["metadata"].get("namespace"), str(get(workload, "spec", "queueName") or "")
         )
         return self.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or "")) if queue else None
-
-    def activity(self, cluster_queue: Mapping[str, Any]) -> Activity:
-        """Whether a ClusterQueue takes part."""
-        return cluster_queue_activity(
-            cluster_queue,
-            lambda name: self.flavors.get("", name),
-            lambda name: self.checks.get("", name),
-            lambda name: self.topologies.get("", name),
-        )
 
     # Jobs
 
@@ -201,13 +280,9 @@ class Cluster:
     def managed_owner(self, obj: Mapping[str, Any]) -> tuple[JobIntegration, Object | None] | None:
         """The nearest owner of a managed kind, if there is one."""
         for owner in get(obj, "metadata", "ownerReferences") or ():
-            integration = self.registry.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
+            integration = self.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
             if owner.get("controller") and integration is not None:
-                namespace = obj["metadata"].get("namespace")
-                job = self.jobs[integration.name].get(namespace, str(owner.get("name")))
-                if job is not None and job["metadata"].get("uid") != owner.get("uid"):
-                    job = None
-                return integration, job
+                return integration, self._job(integration, obj, owner)
         return None
 
     def stateful_set(self, namespace: str, name: str) -> Object | None:
@@ -217,9 +292,9 @@ class Cluster:
     # Priorities
 
     def priority_of(
-        self, job: Mapping[str, Any], integration: JobKind
+        self, job: Mapping[str, Any], integration: WorkloadSource
     ) -> tuple[int, Mapping[str, str] | None]:
-        """Priority and class reference of a job's Workload (reference/kueue-integrations.md 9.3).
+        """Priority and class reference of a job's Workload (docs/reference/kueue-integrations.md 9.3).
 
         Raises MissingPriorityClassError.
         """
@@ -246,22 +321,42 @@ def _reference(resource: Resource, name: str) -> dict[str, str]:
     return {"group": resource.group, "kind": resource.kind, "name": name}
 
 
-def _owner_keys(workload: Object) -> Iterator[Hashable]:
-    owner = reading.owner(workload)
+def _job_uid(workload: Mapping[str, Any]) -> str:
+    """The uid of the job it belongs to, or did before its owner references were removed; empty: none."""
+    owner = conditions.owner(workload)
     if owner is not None:
-        yield owner.get("uid", "")
+        return str(owner.get("uid"))
+    return labels_of(workload).get(JOB_UID_LABEL, "")
+
+
+def is_group_workload(workload: Mapping[str, Any]) -> bool:
+    """Whether the Workload is that of a pod group."""
+    return annotations_of(workload).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
+def group_keys(pod: Object) -> list[Key]:
+    """Namespace and name of the pod group that the pod belongs to, if to any."""
+    name = group_name(pod)
+    return [(pod["metadata"].get("namespace") or "", name)] if name else []
+
+
+def _owner_keys(workload: Object) -> Iterator[Hashable]:
+    owner = conditions.owner(workload)
+    if uid := _job_uid(workload):
+        yield uid
+    if owner is not None:
         yield (workload["metadata"].get("namespace") or "", owner.get("kind"), owner.get("name"))
 
 
 def _queue_keys(workload: Object) -> Iterable[Hashable]:
-    if reading.is_finished(workload):
+    if conditions.is_finished(workload):
         return ()
     return [(workload["metadata"].get("namespace") or "", get(workload, "spec", "queueName") or "")]
 
 
 def _cluster_queue_keys(workload: Object) -> Iterable[Hashable]:
-    name = reading.cluster_queue(workload)
-    return [name] if name and not reading.is_finished(workload) else ()
+    name = conditions.cluster_queue(workload)
+    return [name] if name and not conditions.is_finished(workload) else ()
 
 
 def _priority_class_keys(workload: Object) -> Iterable[Hashable]:

@@ -1,6 +1,6 @@
 """What an installation on a cluster is called: the one place that manifests and the running manager share.
 
-The objects carry the reference's names (reference/kueue-api.md 10.1), so that what was written for its
+The objects carry the reference's names (docs/reference/kueue-api.md 10.1), so that what was written for its
 installation finds ours. All of them follow from the configuration: the base is what the webhook Service is
 called without its ending.
 """

@@ -6,24 +6,24 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from prometheus_client import Gauge
 
+from pykueue.api.resources import NAMESPACES
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
-from pykueue.kube.draining import DrainingTransport
 from pykueue.kube.errors import ApiError
 from pykueue.kube.leases import LeaderElector
-from pykueue.kube.resources import NAMESPACES
+from pykueue.kube.shutdown import DrainingTransport
 from pykueue.kube.transport import Transport
 
 from .certificates import ManagedCertificates, MountedCertificates
 from .configuration import Configuration
 from .install_names import InstallNames
-from .manager import QUEUED, Manager
+from .manager import Manager
 from .serving import Serving, ServingTls
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Component(Protocol):
 
 
 class CacheSyncError(Exception):
-    """The cluster could not be read in time. The process should end and start anew."""
+    """The cluster could not be read in time. The process should end and start again."""
 
 
 class Replica:
@@ -70,7 +70,7 @@ class Replica:
         self._components: list[Component] = [self.serving, self._certificates()]
         self._components += [server(self) for server in servers]
         self._stop = asyncio.Event()
-        self._tell_who_leads()
+        self._export_leadership()
         self._elector: LeaderElector | None = None
         election = configuration.leader_election
         if election.leader_elect:
@@ -85,7 +85,7 @@ class Replica:
                 retry=election.retry_period,
             )
 
-    def _tell_who_leads(self) -> None:
+    def _export_leadership(self) -> None:
         """Adds to the metrics whether this replica leads, under the name that dashboards know."""
         name = self.configuration.leader_election.resource_name
         gauge = Gauge(
@@ -130,30 +130,28 @@ class Replica:
                 )
 
     async def run(self) -> None:
-        """Work until told to stop, or until cancelled, which ends it wherever it is.
+        """Work until stopped, or until cancelled, which ends it wherever it is.
 
         Raises LeadershipLost when another replica took over, CacheSyncError when the cluster cannot be read,
         and OSError when an address cannot be bound.
         """
-        for text in without_effect(self.configuration):
-            log.warning("configuration: %s", text)
         await self._ensure_namespace()
         try:
             async with asyncio.TaskGroup() as tasks:
                 others = [tasks.create_task(component.run()) for component in self._components]
-                others.append(tasks.create_task(self.manager.follow()))
+                others.append(tasks.create_task(self.manager.run_caches()))
                 others.append(tasks.create_task(self._synced()))
-                leading = tasks.create_task(self._lead())
+                leading = tasks.create_task(self._run_leader())
                 await self._stop.wait()
                 await self._end(leading, others)
         except BaseExceptionGroup as group:
             raise _first(group) from None
 
-    async def _lead(self) -> None:
+    async def _run_leader(self) -> None:
         if self._elector is None:
-            await self.manager.lead()
+            await self.manager.run_leader()
         else:
-            await self._elector.run(self.manager.lead)
+            await self._elector.run(self.manager.run_leader)
 
     async def _end(self, leading: asyncio.Task[None], others: Sequence[asyncio.Task[None]]) -> None:
         """Finish what has begun, let another lead, and only then stop answering."""
@@ -168,7 +166,7 @@ class Replica:
             task.cancel()
 
     async def _synced(self) -> None:
-        """The caches fill in time, or the process begins anew."""
+        """Raises CacheSyncError unless the caches fill in time."""
         limit = self.configuration.controller.cache_sync_timeout
         try:
             async with asyncio.timeout(limit):
@@ -189,17 +187,6 @@ class Replica:
                 await self.client.create(NAMESPACES, namespace)
             except (ApiError, ConnectionError, TimeoutError) as refused:
                 log.warning("namespace %s does not exist: %s", name, refused)
-
-
-def without_effect(configuration: Configuration) -> Iterator[str]:
-    """What a valid configuration asks for and does not get from this version."""
-    for index, name in enumerate(configuration.integrations.frameworks):
-        if name not in QUEUED:
-            yield f"integrations.frameworks[{index}]: {name} is not queued by this version"
-    if configuration.resources.device_class_mappings:
-        yield "resources.deviceClassMappings: claims of devices are not counted by this version"
-    if configuration.multi_kueue.cluster_profile is not None:
-        yield "multiKueue.clusterProfile: no workload is sent to another cluster by this version"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -1,4 +1,4 @@
-"""How the manager writes: the smallest patch, on condition that nobody else wrote in between.
+"""How the manager writes: the smallest patch, on condition that no other client wrote in between.
 
 Every write names the version it is based on. What comes back is noted in the cache, so the next decision
 rests on it; a conflict means reading again and deciding again, never overwriting.
@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pykueue.jobs.objects import Object, merge_patch
+from pykueue.api.objects import Object, merge_patch
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 
-#: How often a status is computed again because somebody else wrote first.
+#: How often a status is computed again because another client wrote first.
 ATTEMPTS = 5
 
 

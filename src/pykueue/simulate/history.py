@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import JOBS, PODS, WORKLOADS
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import JOBS, PODS, WORKLOADS
 
-Object = dict[str, Any]
 JOB_LABEL = "batch.kubernetes.io/job-name"
 
 

@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions of the group: generated from the types, kept as package data.
 
-`python -m pykueue.api.crds --write` generates them anew, `--check` fails when they are stale.
+`python -m pykueue.api.crds --write` generates them, `--check` fails if they are out of date.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions from the types. Names, columns and versions: reference/kueue-api.md 1.0."""
+"""CustomResourceDefinitions from the types. Names, columns and versions: docs/reference/kueue-api.md 1.0."""
 
 from __future__ import annotations
 

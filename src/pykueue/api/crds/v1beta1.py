@@ -1,4 +1,4 @@
-"""How the v1beta1 schemas differ from the v1beta2 ones. Source: reference/kueue-api.md 1.12."""
+"""How the v1beta1 schemas differ from the v1beta2 ones. Source: docs/reference/kueue-api.md 1.12."""
 
 from __future__ import annotations
 

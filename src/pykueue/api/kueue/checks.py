@@ -1,5 +1,6 @@
 # ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
-"""Admission checks and the configuration of their controllers. Source: reference/kueue-api.md 1.8 to 1.11."""
+"""Admission checks and the configuration of their controllers. Source: docs/reference/kueue-api.md 1.8 to
+1.11."""
 
 from __future__ import annotations
 

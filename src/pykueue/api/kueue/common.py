@@ -1,5 +1,6 @@
 # ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
-"""Names, amounts and quotas shared by the kinds of the group. Source: reference/kueue-api.md 1.1 and 1.3."""
+"""Names, amounts and quotas shared by the kinds of the group. Source: docs/reference/kueue-api.md 1.1 and
+1.3."""
 
 from __future__ import annotations
 

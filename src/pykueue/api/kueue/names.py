@@ -1,4 +1,4 @@
-"""Labels, annotations, finalizers, gates and conditions. Source: reference/kueue-api.md 2 and 5.2."""
+"""Labels, annotations, finalizers, gates and conditions. Source: docs/reference/kueue-api.md 2 and 5.2."""
 
 from __future__ import annotations
 

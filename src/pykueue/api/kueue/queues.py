@@ -1,7 +1,7 @@
 # ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
 """What administrators set up: flavors, ClusterQueues, Cohorts, LocalQueues, priority classes, topologies.
 
-Source: reference/kueue-api.md 1.2 to 1.5, 1.7 and 1.9.
+Source: docs/reference/kueue-api.md 1.2 to 1.5, 1.7 and 1.9.
 """
 
 from __future__ import annotations
@@ -271,6 +271,8 @@ class CohortSpec(Model):
 class CohortStatus(Model):
     """What the cohort's members use."""
 
+    conditions: Conditions = []
+    """Active is False with reason CohortCycle while the parent links lead into a cycle."""
     fair_sharing: FairSharingStatus | None = None
     """Present share, when fair sharing is on."""
 
@@ -324,7 +326,7 @@ class AdmissionFairSharingStatus(Model):
     consumed_resources: Amounts = {}
     """Decayed use by resource."""
     last_update: Time | None = None
-    """When it was last reckoned."""
+    """When it was last computed."""
 
 
 class LocalQueueFairSharingStatus(Model):

@@ -1,5 +1,6 @@
 # ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
-"""The Workload: what asks for quota, and everything decided about it. Source: reference/kueue-api.md 1.6."""
+"""The Workload: what asks for quota, and everything decided about it. Source: docs/reference/kueue-api.md
+1.6."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _WITHOUT_VALUE: Final = frozenset({REQUIRED, FORBIDDEN, TOO_LONG})
 class FieldError(NamedTuple):
     """One thing wrong with one field. `str()` is what users see: `spec.x: Invalid value: 1: must be 2`.
 
-    Source: reference/kubernetes-api-machinery.md 19.
+    Source: docs/reference/kubernetes-api-machinery.md 19.
     """
 
     #: Path of the field, for example `spec.podSets[0].count`.

@@ -1,4 +1,4 @@
-"""Feature gates that change what is valid, with their defaults. Source: reference/kueue-api.md 4."""
+"""Feature gates that change what is valid, with their defaults. Source: docs/reference/kueue-api.md 4."""
 
 from __future__ import annotations
 

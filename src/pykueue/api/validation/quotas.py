@@ -1,4 +1,4 @@
-"""Rules for ResourceFlavors, ClusterQueues and Cohorts. Source: reference/kueue-api.md 1.1 to 1.4."""
+"""Rules for ResourceFlavors, ClusterQueues and Cohorts. Source: docs/reference/kueue-api.md 1.1 to 1.4."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
+from pykueue.api.caching import cached_by_text
 from pykueue.api.core import Taint, Toleration
 from pykueue.api.validation.fields import (
     DUPLICATE,
@@ -23,6 +23,7 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 TOLERATION_OPERATORS = ("Equal", "Exists")
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
+_SERVICE = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _NAME_PART = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 
@@ -30,7 +31,7 @@ _NAME_PART = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 MAX_ANNOTATIONS = 256 * 1024
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def subdomain(value: str) -> str | None:
     """A name of dot-separated parts (RFC 1123 subdomain)."""
     if len(value) > 253:
@@ -43,7 +44,7 @@ def subdomain(value: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def dns_label(value: str) -> str | None:
     """A name of one part (RFC 1123 label)."""
     if len(value) > 63:
@@ -56,7 +57,19 @@ def dns_label(value: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=4096)
+def service_name(value: str) -> str | None:
+    """The name of a Service (RFC 1035 label)."""
+    if len(value) > 63:
+        return "must be no more than 63 characters"
+    if not _SERVICE.fullmatch(value):
+        return (
+            "must consist of lower case letters, digits and '-', begin with a letter, and end with a letter "
+            "or digit (an RFC 1035 label, for example 'my-name')"
+        )
+    return None
+
+
+@cached_by_text(4096)
 def qualified_name(value: str) -> str | None:
     """A label key: a name of at most 63 characters, if need be after a subdomain and a slash."""
     prefix, slash, name = value.rpartition("/")
@@ -78,7 +91,7 @@ def qualified_name(value: str) -> str | None:
     return None
 
 
-@lru_cache(maxsize=4096)
+@cached_by_text(4096)
 def label_value(value: str) -> str | None:
     """The value of a label: at most 63 characters, may be empty."""
     if len(value) > 63:

@@ -1,4 +1,4 @@
-"""Rules for Workloads, and for how they may change. Source: reference/kueue-api.md 1.6 and 2.4."""
+"""Rules for Workloads, and for how they may change. Source: docs/reference/kueue-api.md 1.6 and 2.4."""
 
 from __future__ import annotations
 

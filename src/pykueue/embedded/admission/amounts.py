@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import Quantity, parse
 from pykueue.embedded.kinds.podspec import is_sidecar
 
-Object = dict[str, Any]
 Amounts = dict[str, Quantity]
 
 
@@ -37,7 +37,7 @@ def larger(left: Amounts, right: Amounts) -> Amounts:
 def of_pod(spec: Object, part: str) -> Amounts:
     """`requests` or `limits` of a whole pod: the larger of its start and its running life, plus overhead.
 
-    Limits get overhead only where there is a limit (reference/cluster-workloads.md, 4.7).
+    Limits get overhead only where there is a limit (docs/reference/cluster-workloads.md, 4.7).
     """
 
     def of(container: Object) -> Amounts:

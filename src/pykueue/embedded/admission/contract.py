@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
-from pykueue.embedded.apiserver.status import forbidden_request
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import forbidden_request
 from pykueue.kube.errors import ApiError
-
-Object = dict[str, Any]
 
 
 class Lookup(Protocol):

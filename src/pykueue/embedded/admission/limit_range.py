@@ -1,16 +1,17 @@
 """LimitRange: defaults for containers that say nothing, and bounds for those that do.
 
-Source: reference/cluster-workloads.md, 4.8.
+Source: docs/reference/cluster-workloads.md, 4.8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import Quantity
 from pykueue.embedded.admission.amounts import Amounts, amounts, of_pod
-from pykueue.embedded.admission.contract import Lookup, Object, pod_refused
-from pykueue.embedded.apiserver.status import forbidden_request
+from pykueue.embedded.admission.contract import Lookup, pod_refused
+from pykueue.embedded.apiserver.objects.errors import forbidden_request
 
 _ANNOTATION = "kubernetes.io/limit-ranger"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pykueue.embedded.admission.contract import Lookup, Object, pod_refused
-from pykueue.embedded.apiserver.status import forbidden_request
+from pykueue.api.objects import Object
+from pykueue.embedded.admission.contract import Lookup, pod_refused
+from pykueue.embedded.apiserver.objects.errors import forbidden_request
 
 GROUP, PLURAL = "scheduling.k8s.io", "priorityclasses"
 

@@ -1,16 +1,17 @@
 """ResourceQuota: what would take a namespace over its quotas is refused; what is let in is counted at once.
 
 It comes last: nothing may refuse an object once it is counted. Usage goes down again when the quota
-controller sees objects go. Source: reference/cluster-workloads.md, 4.8.
+controller sees objects go. Source: docs/reference/cluster-workloads.md, 4.8.
 """
 
 from __future__ import annotations
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import Quantity
 from pykueue.embedded.admission.amounts import Amounts, amounts
-from pykueue.embedded.admission.contract import Lookup, Object
+from pykueue.embedded.admission.contract import Lookup
 from pykueue.embedded.admission.quota_usage import applies, texts, usage
-from pykueue.embedded.apiserver.status import forbidden_request
+from pykueue.embedded.apiserver.objects.errors import forbidden_request
 
 #: A quota on one of these obliges every container to ask for it: quota key to where it is asked.
 _OBLIGING = {

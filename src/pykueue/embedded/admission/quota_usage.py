@@ -1,17 +1,14 @@
 """What counts against a ResourceQuota, and which quotas an object counts against.
 
-Source: reference/cluster-workloads.md, 4.8.
+Source: docs/reference/cluster-workloads.md, 4.8.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+from pykueue.api.objects import Object
 from pykueue.api.quantity import Quantity
 from pykueue.embedded.admission.amounts import Amounts, amounts, of_pod, plus
 from pykueue.embedded.kinds.podspec import qos_class
-
-Object = dict[str, Any]
 
 _ONE = Quantity.of(1)
 _STANDARD = ("cpu", "memory", "ephemeral-storage")

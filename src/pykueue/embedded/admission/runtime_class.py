@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError, parse
-from pykueue.embedded.admission.contract import Lookup, Object, pod_refused
+from pykueue.embedded.admission.contract import Lookup, pod_refused
 
 
 def _amounts(resources: Object | None) -> dict[str, object]:

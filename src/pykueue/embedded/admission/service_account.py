@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pykueue.embedded.admission.contract import Lookup, Object, pod_refused
+from pykueue.api.objects import Object
+from pykueue.embedded.admission.contract import Lookup, pod_refused
 
 DEFAULT = "default"
 #: The ConfigMap in every namespace with the certificate of the server's authority.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any
 
-from pykueue.embedded.apiserver.call import Answer, Call, User, resolve
-from pykueue.embedded.apiserver.decoding import own_copy
-from pykueue.embedded.apiserver.reads import Listing
-from pykueue.embedded.apiserver.watches import watch_objects
+from pykueue.embedded.apiserver.registry.call import Answer, Call, User, resolve
+from pykueue.embedded.apiserver.registry.decoding import own_copy
+from pykueue.embedded.apiserver.registry.reads import Listing
+from pykueue.embedded.apiserver.watch.watches import watch_objects
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request, WatchEvent
 

@@ -14,50 +14,64 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.clock import Clock
 from pykueue.embedded.admission.priority import GROUP as PRIORITY_GROUP
 from pykueue.embedded.admission.priority import PLURAL as PRIORITY_PLURAL
 from pykueue.embedded.admission.priority import system_classes
-from pykueue.embedded.apiserver.aggregated_roles import AggregatedRoles
-from pykueue.embedded.apiserver.aggregation import Aggregation, access_of
-from pykueue.embedded.apiserver.authentication import Authenticator
-from pykueue.embedded.apiserver.builtin_admission import BuiltinAdmission
-from pykueue.embedded.apiserver.call import Answer, Call, Target, User, delete_options, write_options
-from pykueue.embedded.apiserver.contract import Object
-from pykueue.embedded.apiserver.core import Core
-from pykueue.embedded.apiserver.custom import GROUP as CRD_GROUP
-from pykueue.embedded.apiserver.custom import PLURAL as CRD_PLURAL
-from pykueue.embedded.apiserver.custom import CustomResources, GroupConversion
-from pykueue.embedded.apiserver.decoding import decode
-from pykueue.embedded.apiserver.deletion import Deletion
-from pykueue.embedded.apiserver.discovery import Discovery
-from pykueue.embedded.apiserver.entering import Enter, Session, Wanted
-from pykueue.embedded.apiserver.escalation import escalation_check
-from pykueue.embedded.apiserver.eviction import Evictions
-from pykueue.embedded.apiserver.expiry import EventExpiry
-from pykueue.embedded.apiserver.health import Health
+from pykueue.embedded.apiserver.auth.aggregated_roles import AggregatedRoles
+from pykueue.embedded.apiserver.auth.authentication import Authenticator
+from pykueue.embedded.apiserver.auth.builtin_roles import builtin_roles, completed
+from pykueue.embedded.apiserver.auth.escalation import Escalation
+from pykueue.embedded.apiserver.auth.rbac import Authorizer, forbidden
+from pykueue.embedded.apiserver.auth.reviews import Reviews
+from pykueue.embedded.apiserver.auth.rules import GROUP as RBAC_GROUP
+from pykueue.embedded.apiserver.auth.rules import Access
+from pykueue.embedded.apiserver.crd.endpoints import GROUP as CRD_GROUP
+from pykueue.embedded.apiserver.crd.endpoints import PLURAL as CRD_PLURAL
+from pykueue.embedded.apiserver.crd.endpoints import CustomResources, GroupConversion
+from pykueue.embedded.apiserver.crd.structural import builtin_schema
+from pykueue.embedded.apiserver.discovery.aggregation import Aggregation, access_of
+from pykueue.embedded.apiserver.discovery.documents import Discovery
+from pykueue.embedded.apiserver.http.exec import Enter, Session, Wanted
+from pykueue.embedded.apiserver.http.health import Health
+from pykueue.embedded.apiserver.http.listening import Address, Listener
+from pykueue.embedded.apiserver.http.metrics import Metrics
 from pykueue.embedded.apiserver.inprocess import InProcessTransport
-from pykueue.embedded.apiserver.listening import Address, Listener
-from pykueue.embedded.apiserver.logs import LogSource, no_lines, pod_logs
-from pykueue.embedded.apiserver.metrics import Metrics
-from pykueue.embedded.apiserver.rbac import GROUP as RBAC_GROUP
-from pykueue.embedded.apiserver.rbac import Access, Authorizer, first_roles, forbidden
-from pykueue.embedded.apiserver.reads import Listing, Reads, call_filter
-from pykueue.embedded.apiserver.registry import Endpoint, Registry
-from pykueue.embedded.apiserver.reviews import Reviews
-from pykueue.embedded.apiserver.schema import builtin_schema
-from pykueue.embedded.apiserver.services import Services
-from pykueue.embedded.apiserver.status import internal_error, method_not_allowed
-from pykueue.embedded.apiserver.subresources import Subresources, scale_of
-from pykueue.embedded.apiserver.webhooks import Webhooks
-from pykueue.embedded.apiserver.writes import Writes
+from pykueue.embedded.apiserver.objects.errors import internal_error, method_not_allowed
+from pykueue.embedded.apiserver.registry.call import (
+    Answer,
+    Call,
+    DeleteOptions,
+    Target,
+    User,
+    delete_options,
+    write_options,
+)
+from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.embedded.apiserver.registry.decoding import decode, subresource_body
+from pykueue.embedded.apiserver.registry.deletion import Deletion
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint, Registry
+from pykueue.embedded.apiserver.registry.eviction import Evictions
+from pykueue.embedded.apiserver.registry.expiry import EventExpiry, HistoryExpiry
+from pykueue.embedded.apiserver.registry.logs import LogSource, no_lines, pod_logs
+from pykueue.embedded.apiserver.registry.reads import Listing, Reads, call_filter
+from pykueue.embedded.apiserver.registry.subresources import Subresources, scale_of
+from pykueue.embedded.apiserver.registry.writes import Writes
+from pykueue.embedded.apiserver.webhooks.builtin import BuiltinAdmission
+from pykueue.embedded.apiserver.webhooks.configurations import Webhooks
+from pykueue.embedded.apiserver.webhooks.services import Services
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.kinds.builtin import VIEWS, builtin_kinds
 from pykueue.embedded.store.memory import MemoryStore, StoreError
+from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH
 
 log = logging.getLogger(__name__)
+
+#: Objects of a collection that are deleted together.
+DELETED_TOGETHER = 100
 
 #: Namespaces every cluster starts with.
 _FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -100,17 +114,16 @@ class Server:
         self.core = Core(self.store, Registry(), self.clock, rng or random.Random())
         self.admission = self.core.admission
         self._reads = Reads(self.core)
+        self.authorizer = Authorizer(self.core)
         self._builtin = BuiltinAdmission(self.core)
-        self._writes = Writes(self.core, self._builtin)
+        self._writes = Writes(self.core, self._builtin, Escalation(self.authorizer))
         self._deletion = Deletion(self.core)
         self._subresources = Subresources(self.core, self._writes)
         self._evictions = Evictions(self.core, self._writes, self._deletion)
         #: Where webhooks and other extending programs are reached.
         self.services = Services(self.core)
         self._custom = CustomResources(self.core, self._deletion, self.services, self._spawn)
-        self.authorizer = Authorizer(self.core)
         self._aggregated_roles = AggregatedRoles(self.core)
-        self.admission.register(escalation_check(self.authorizer))
         self.aggregation = Aggregation(self.core, self.services, self._spawn)
         self.discovery = Discovery(self.core.registry, self.aggregation)
         self._own_discovery = Discovery(self.core.registry)
@@ -121,12 +134,13 @@ class Server:
         self.health = Health(self.store, self.clock)
         #: Whether there are controllers and nodes beside the server. Alone it publishes nothing for pods.
         self.runs_pods = False
-        #: Where the logs of pods come from; whoever runs the pods sets it.
+        #: Where the logs of pods come from; set by the nodes that run the pods.
         self.log_source: LogSource = no_lines
-        #: Starts commands in containers; whoever runs the pods sets it.
+        #: Starts commands in containers; set by the nodes that run the pods.
         self.enter: Enter = _no_entry
         self._listeners: list[Listener] = []
         self._expiry = EventExpiry(self.core)
+        self._history = HistoryExpiry(self.core)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # -- life
@@ -145,12 +159,23 @@ class Server:
                 await self.handle(self._own_call("POST", "", "v1", "namespaces", body=namespace))
         self._aggregated_roles.load()
         self._builtin.complete()
-        firsts = [(RBAC_GROUP, f"{role['kind'].lower()}s", role) for role in first_roles()]
-        firsts += [(PRIORITY_GROUP, PRIORITY_PLURAL, one) for one in system_classes()]
-        for group, plural, obj in firsts:
-            if self.core.find(group, plural, "", obj["metadata"]["name"]) is None:
-                await self.handle(self._own_call("POST", group, "v1", plural, body=obj))
+        for one in system_classes():
+            if self.core.find(PRIORITY_GROUP, PRIORITY_PLURAL, "", one["metadata"]["name"]) is None:
+                await self.handle(self._own_call("POST", PRIORITY_GROUP, "v1", PRIORITY_PLURAL, body=one))
+        await asyncio.gather(*map(self._keep_role, builtin_roles(self._feature_gates)))
+        await self.store.settle()
         self.health.serving = True
+
+    async def _keep_role(self, role: Object) -> None:
+        """Create a built-in role or binding, or add what the stored one lacks of it."""
+        plural, meta = f"{role['kind'].lower()}s", role["metadata"]
+        namespace, name = meta.get("namespace", ""), meta["name"]
+        stored = self.core.find(RBAC_GROUP, plural, namespace, name)
+        body = role if stored is None else completed(stored, role)
+        if body is None:
+            return
+        method, named = ("POST", "") if stored is None else ("PUT", name)
+        await self.handle(self._own_call(method, RBAC_GROUP, "v1", plural, named, body, namespace))
 
     async def serve(self, host: str = "127.0.0.1", port: int = 0, directory: Path | None = None) -> Address:
         """Open a TLS port. Keys, tokens and the kubeconfig are kept in `directory` (a temporary one if None).
@@ -177,6 +202,8 @@ class Server:
             await listener.close()
         self._listeners.clear()
         self._expiry.close()
+        self._history.close()
+        self.core.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -231,11 +258,18 @@ class Server:
         return InProcessTransport(self, User(user, (*groups, "system:authenticated")))
 
     def _own_call(
-        self, method: str, group: str, version: str, plural: str, name: str = "", body: Any = None
+        self,
+        method: str,
+        group: str,
+        version: str,
+        plural: str,
+        name: str = "",
+        body: Any = None,
+        namespace: str = "",
     ) -> Call:
         endpoint = self.core.registry.find(group, version, plural)
         assert endpoint is not None, plural
-        return Call(method, Target(endpoint, "", name, ""), {}, SYSTEM, body)
+        return Call(method, Target(endpoint, namespace, name, ""), {}, SYSTEM, body)
 
     # -- requests
 
@@ -247,7 +281,7 @@ class Server:
         """Refuse a path that is not a resource to those who may not read it (403)."""
         access = Access(verb, path=path)
         if not self.authorizer.decide(user, access).allowed:
-            raise forbidden(user, access, "")
+            raise forbidden(user, access)
 
     def document(self, path: str) -> Any:
         """A document that is not an object: discovery, version, OpenAPI, of this server alone."""
@@ -259,11 +293,11 @@ class Server:
     async def extended(self, method: str, path: str, query: Mapping[str, str], user: User) -> Any:
         """The answer of the extension that a path belongs to, as the user may have it. Raises ApiError."""
         extension = self.aggregation.extension(path)
-        access = access_of(method, path, False)
+        access = access_of(method, path, query)
         if extension is None or access is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         if not self.authorizer.decide(user, access).allowed:
-            raise forbidden(user, access, access.name)
+            raise forbidden(user, access)
         return await extension.answer(method, path, query)
 
     async def handle(self, call: Call) -> Answer | Listing:
@@ -271,7 +305,7 @@ class Server:
         loop, code = asyncio.get_running_loop(), 500
         start = loop.time()
         try:
-            answer = await self._handle(call)
+            answer = await self._decided(call)
             if call.endpoint.fetch is not None:
                 await call.endpoint.ready(answer.stored())
             code = 200 if isinstance(answer, Listing) else answer.code
@@ -284,6 +318,16 @@ class Server:
         finally:
             verb = "apply" if call.content_type == APPLY_PATCH and call.method == "PATCH" else call.verb()
             self.metrics.request(call, verb, code, loop.time() - start)
+
+    async def _decided(self, call: Call) -> Answer | Listing:
+        """The answer, once what it rests on is settled. Raises StoreError when that was lost."""
+        try:
+            return await self._handle(call)
+        except ApiError:
+            # Writes see what is not settled yet; reads do not.
+            if call.method != "GET":
+                await self.store.settle()
+            raise
 
     async def _handle(self, call: Call) -> Answer | Listing:
         await self.authorize(call)
@@ -346,8 +390,8 @@ class Server:
     async def _issue_token(self, call: Call) -> Answer:
         if self._authenticator is None:
             raise method_not_allowed("the server signs no tokens before it listens")
+        request = subresource_body(call, {} if call.body is None else call.body)
         account = (await self._reads.get(call)).object(call.endpoint)
-        request = call.body if isinstance(call.body, dict) else {}
         return Answer(201, None, self._authenticator.issue(account, request))
 
     async def _delete_collection(self, call: Call) -> Listing:
@@ -356,22 +400,33 @@ class Server:
         endpoint = call.endpoint
         if selection.selective:
             await endpoint.ready(one.peek() for one in endpoint.table.records(selection.namespace))
-        deleted = []
-        for record in endpoint.table.records(selection.namespace):
-            if selection.selective and not selection.matches(endpoint.from_storage(record.object)):
-                continue
-            current = endpoint.table.get(record.key)
-            while current is not None:
-                if await self._deletion.remove(call, options, current) is not None:
-                    deleted.append(record)
-                    break
-                current = endpoint.table.get(record.key)
+        wanted = [
+            record
+            for record in endpoint.table.records(selection.namespace)
+            if not selection.selective or selection.matches(endpoint.from_storage(record.object))
+        ]
+        deleted: list[Record] = []
+        for start in range(0, len(wanted), DELETED_TOGETHER):
+            # Together, so that they become durable together.
+            some = wanted[start : start + DELETED_TOGETHER]
+            gone = await asyncio.gather(*(self._delete_one(call, options, record) for record in some))
+            deleted += [record for record, done in zip(some, gone, strict=True) if done]
+            await asyncio.sleep(0)
         return Listing(deleted, str(self.store.settled_revision))
+
+    async def _delete_one(self, call: Call, options: DeleteOptions, record: Record) -> bool:
+        """Delete one object of a collection; False when it is gone already."""
+        current = call.endpoint.table.get(record.key)
+        while current is not None:
+            if await self._deletion.remove(call, options, current) is not None:
+                return True
+            current = call.endpoint.table.get(record.key)
+        return False
 
     # -- what is not an object
 
     async def entered(self, call: Call) -> Object:
-        """The pod in which a command is to be started. Raises ApiError for whoever may not.
+        """The pod in which a command is to be started. Raises ApiError if the user may not.
 
         It takes the right to create, as starting programs is more than reading, whatever the method is.
         """

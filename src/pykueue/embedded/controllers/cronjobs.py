@@ -1,7 +1,7 @@
-"""CronJobs as a factory of Jobs, at their times. Source: reference/cluster-workloads.md, 1.18.
+"""CronJobs as a factory of Jobs, at their times. Source: docs/reference/cluster-workloads.md, 1.18.
 
-What was missed while nobody was there, or while a CronJob was suspended, is made up for once: only the most
-recent of the missed times is started.
+Of the times missed while no controller ran, or while a CronJob was suspended, only the most recent one is
+started.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import CRON_JOBS, JOBS
 from pykueue.api.times import format_time, parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.cronschedule import Schedule, ScheduleError, time_zone
@@ -17,10 +19,6 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import CRON_JOBS, JOBS
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 WORKERS = 5
@@ -232,7 +230,7 @@ class CronJobController:
 
 
 def job_for(cron_job: Object, due: float, zone: Any) -> Object:
-    """The Job of one scheduled time: the same name whoever makes it, so that it is made once."""
+    """The Job of one scheduled time; its name follows from that time, so that it is created only once."""
     metadata, template = cron_job["metadata"], cron_job["spec"]["jobTemplate"]
     given = template.get("metadata") or {}
     stamp = datetime.fromtimestamp(due, zone).isoformat().replace("+00:00", "Z")

@@ -1,9 +1,9 @@
-"""The garbage collector: what belongs to nobody any more goes, in the order its owner was deleted with.
+"""The garbage collector: deletes objects whose owners are gone, in the order their deletion asked for.
 
 An object all of whose owners are gone (by UID) is deleted; as long as one is real, only the dangling
 references are dropped. An owner deleted in the foreground stays until the dependents that block it are gone;
 one deleted with Orphan leaves its dependents behind without the reference. Source:
-reference/cluster-workloads.md, 4.9; reference/kubernetes-api-machinery.md, 13.
+docs/reference/cluster-workloads.md, 4.9; docs/reference/kubernetes-api-machinery.md, 13.
 
 Nothing is remembered that the API does not say, so a restart changes nothing.
 """
@@ -21,8 +21,6 @@ from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import WARNING, EventRecorder
-
-Object = dict[str, Any]
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"

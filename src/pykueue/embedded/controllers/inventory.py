@@ -1,8 +1,8 @@
 """Every object of the cluster, as far as deleting it is concerned: who it is, who owns it, what holds it.
 
-One watch per resource feeds it, and resources are discovered anew whenever a CustomResourceDefinition
-changes. The garbage collector and the namespace controller read it. Events are left out: they own nothing,
-nobody owns them, and there are many.
+One watch per resource feeds it, and resources are discovered again whenever a CustomResourceDefinition
+changes. The garbage collector and the namespace controller read it. Events are left out: they neither own
+objects nor have owners, and there are many.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import CRDS, Resource
 from pykueue.kube.transport import Request
-
-Object = dict[str, Any]
 
 #: Seconds by which discovery follows a change of a definition, so that many changes cost one.
 DISCOVERY_DELAY = 0.1

@@ -6,6 +6,21 @@ import asyncio
 import random
 from typing import NamedTuple, Protocol
 
+from pykueue.api.resources import (
+    AUTOSCALERS,
+    CONTROLLER_REVISIONS,
+    CRON_JOBS,
+    DEPLOYMENTS,
+    JOB_SETS,
+    JOBS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    STATEFUL_SETS,
+)
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps.autoscaling import AutoscalerController
 from pykueue.embedded.controllers.apps.deployments import DeploymentController
@@ -26,21 +41,6 @@ from pykueue.kube.delay import DelayedTransport
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
 from pykueue.kube.limiter import TokenBucket
-from pykueue.kube.resources import (
-    AUTOSCALERS,
-    CONTROLLER_REVISIONS,
-    CRON_JOBS,
-    DEPLOYMENTS,
-    JOB_SETS,
-    JOBS,
-    NAMESPACES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PODS,
-    REPLICA_SETS,
-    RESOURCE_QUOTAS,
-    SERVICES,
-    STATEFUL_SETS,
-)
 from pykueue.kube.transport import Transport
 
 
@@ -55,7 +55,7 @@ class Pace(NamedTuple):
 
 
 #: As on a cluster. Which pods of Jobs that start close together come first depends on it
-#: (reference/cluster-workloads.md, 1.1 and 5.2, row W7d).
+#: (docs/reference/cluster-workloads.md, 1.1 and 5.2, row W7d).
 CLUSTER_PACE = Pace(20.0, 30, (0.005, 0.020))
 
 

@@ -1,6 +1,6 @@
 """Namespaces: a deleted one goes when nothing is left in it.
 
-Source: reference/cluster-workloads.md, 4.9; reference/kubernetes-api-machinery.md, 13.
+Source: docs/reference/cluster-workloads.md, 4.9; docs/reference/kubernetes-api-machinery.md, 13.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from pykueue.api.times import format_time
+from pykueue.api.meta import new_condition
+from pykueue.api.objects import Object, condition_of
+from pykueue.api.resources import NAMESPACES, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.inventory import Entry, Inventory
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import NAMESPACES, Resource
-
-Object = dict[str, Any]
+from pykueue.kube.transport import Request
 
 FINALIZER = "kubernetes"
 #: Seconds after which a namespace is looked at again when something in it went.
@@ -101,8 +101,8 @@ class NamespaceController:
                 await self._client.delete_collection(resource, name)
 
     async def _any(self, resource: Resource, namespace: str) -> bool:
-        found = await self._client.list(resource, namespace)
-        return bool(found.items)
+        found = await self._client.call(Request("GET", resource.path(namespace), {"limit": "1"}))
+        return bool(found.get("items"))
 
     async def _report(self, namespace: Object, content: list[Entry]) -> None:
         """Tell what is left, and which finalizers hold it, in the namespace's conditions."""
@@ -129,21 +129,11 @@ class NamespaceController:
             text = "All content-preserving finalizers finished"
             wanted.append(("NamespaceFinalizersRemaining", "False", "ContentHasNoFinalizers", text))
         status = namespace.get("status") or {}
-        known = {one["type"]: one for one in status.get("conditions") or ()}
-        now = format_time(self._clock.time())
-        conditions = []
-        for type_, value, reason, message in wanted:
-            old = known.get(type_, {})
-            since = old["lastTransitionTime"] if old.get("status") == value else now
-            conditions.append(
-                {
-                    "type": type_,
-                    "status": value,
-                    "lastTransitionTime": since,
-                    "reason": reason,
-                    "message": message,
-                }
-            )
+        now = self._clock.time()
+        conditions = [
+            new_condition(condition_of(status, type_), type_, value, reason, message, now)
+            for type_, value, reason, message in wanted
+        ]
         if conditions != (status.get("conditions") or []):
             patch = {"status": {"conditions": conditions}}
             await self._client.patch(

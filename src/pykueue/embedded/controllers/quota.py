@@ -1,14 +1,16 @@
 """ResourceQuotas: their status says what their namespace uses.
 
-The server counts up when it lets an object in; this controller counts anew when a quota or what it counts
-changes. Source: reference/cluster-workloads.md, 4.8.
+The server adds to the usage when it admits an object; this controller recounts when a quota or what it counts
+changes. Source: docs/reference/cluster-workloads.md, 4.8.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from pykueue.api.objects import Key, Object
 from pykueue.api.quantity import Quantity
+from pykueue.api.resources import PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.admission.amounts import Amounts, plus
@@ -27,10 +29,6 @@ from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import PERSISTENT_VOLUME_CLAIMS, RESOURCE_QUOTAS, SERVICES
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 #: Seconds between a change and the count, so that many changes cost one.
 BATCH_DELAY = 0.1

@@ -1,22 +1,20 @@
 """Finished Jobs with `ttlSecondsAfterFinished` go when their time is over.
 
-Source: reference/cluster-workloads.md, 1.13.
+Source: docs/reference/cluster-workloads.md, 1.13.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import JOBS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import JOBS
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 WORKERS = 5
 

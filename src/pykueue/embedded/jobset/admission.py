@@ -2,7 +2,7 @@
 
 JobSets get their defaults and are checked. Pods of sets with exclusive placement are led to a topology domain
 of their own: the pod with index 0 by affinity, the others by following it
-(reference/cluster-workloads.md 2.11).
+(docs/reference/cluster-workloads.md 2.11).
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import JOB_SETS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, PRIORITY_CLASSES, Resource
 from pykueue.api.validation.fields import INVALID, FieldError
-from pykueue.embedded.apiserver.admission import Webhook
+from pykueue.embedded.apiserver.webhooks.admission import Webhook
 from pykueue.embedded.jobset.defaults import with_defaults
 from pykueue.embedded.jobset.names import (
     COMPLETION_INDEX,
@@ -20,11 +22,9 @@ from pykueue.embedded.jobset.names import (
     JOBSET_NAME,
     NODE_SELECTOR_STRATEGY,
     PRIORITY,
-    Object,
 )
 from pykueue.embedded.jobset.validation import errors, update_errors
 from pykueue.kube.client import Client
-from pykueue.kube.resources import JOB_SETS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, PRIORITY_CLASSES, Resource
 
 _RETAIN: Final = "Retain"
 

@@ -1,8 +1,8 @@
-"""What is filled into a JobSet when it is created (reference/cluster-workloads.md 2.1)."""
+"""What is filled into a JobSet when it is created (docs/reference/cluster-workloads.md 2.1)."""
 
 from __future__ import annotations
 
-from pykueue.embedded.jobset.names import Object
+from pykueue.api.objects import Object
 
 
 def with_defaults(jobset: Object) -> Object:

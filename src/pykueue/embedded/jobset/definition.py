@@ -1,6 +1,6 @@
 """The CustomResourceDefinition of JobSet: generated from the types, kept as package data.
 
-`python -m pykueue.embedded.jobset --write` generates it anew, `--check` fails when it is stale.
+`python -m pykueue.embedded.jobset --write` generates it, `--check` fails when it is stale.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The CustomResourceDefinition from the types. Names and columns: reference/cluster-workloads.md 2.5."""
+"""The CustomResourceDefinition from the types. Names and columns: docs/reference/cluster-workloads.md 2.5."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pykueue.api.crds.schema import object_schema
+from pykueue.api.resources import JOB_SETS
 from pykueue.embedded.jobset.types import JobSet
-from pykueue.kube.resources import JOB_SETS
 
 
 def generate() -> dict[str, Any]:

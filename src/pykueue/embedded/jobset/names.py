@@ -1,14 +1,14 @@
 """Names of the JobSet API: labels, annotations, and the names of what belongs to a set.
 
-Source: reference/cluster-workloads.md 2.2, 2.3 and 2.11.
+Source: docs/reference/cluster-workloads.md 2.2, 2.3 and 2.11.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from typing import Final
 
-Object = dict[str, Any]
+from pykueue.api.objects import Object
 
 _PREFIX: Final = "jobset.sigs.k8s.io/"
 JOBSET_NAME: Final = _PREFIX + "jobset-name"
@@ -35,7 +35,7 @@ NO_SCHEDULE: Final = "alpha.jobset.sigs.k8s.io/no-schedule"
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
-#: `spec.managedBy` of the sets that the built-in controller looks after, as if it were absent.
+#: `spec.managedBy` of the sets that the built-in controller reconciles; the same as an absent field.
 CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
 
 

@@ -1,7 +1,7 @@
 # ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
 """The types of `jobset.x-k8s.io/v1alpha2`: what the CustomResourceDefinition is generated from.
 
-Source: reference/cluster-workloads.md 2.1 and 2.5.
+Source: docs/reference/cluster-workloads.md 2.1 and 2.5.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class StartupPolicy(Model):
 
 
 class Coordinator(Model):
-    """The pod whose address every pod of the set is told."""
+    """The pod whose address is written to an annotation and label of every pod of the set."""
 
     replicated_job: str
     """Its replicated job."""
@@ -148,7 +148,7 @@ class JobSetSpec(Model):
     suspend: bool | None = None
     """Whether no pod may run."""
     coordinator: Coordinator | None = None
-    """The pod whose address every pod is told."""
+    """The pod whose address is written to an annotation and label of every pod."""
     managed_by: Annotated[str, Rule(maxLength=63), IMMUTABLE] | None = None
     """Controller of the set; the built-in one leaves alone what names another."""
     ttl_seconds_after_finished: Count | None = None

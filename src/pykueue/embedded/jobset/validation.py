@@ -1,4 +1,5 @@
-"""Which JobSets are refused, and which changes of one (reference/cluster-workloads.md 2.7, 2.8, 2.10)."""
+"""Which JobSets are refused, and which changes of one (docs/reference/cluster-workloads.md 2.7, 2.8,
+2.10)."""
 
 from __future__ import annotations
 
@@ -6,16 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from pykueue.api.objects import Object
+from pykueue.api.regex import RegexError, compile_regex
 from pykueue.api.validation.fields import DUPLICATE, FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
 from pykueue.api.validation.syntax import dns_label, label_value
-from pykueue.embedded.jobset.names import (
-    Object,
-    coordinator_address,
-    has_hostnames,
-    job_name,
-    pods_per_job,
-    replicas,
-)
+from pykueue.embedded.jobset.names import coordinator_address, has_hostnames, job_name, pods_per_job, replicas
 
 FAILURE_REASONS: Final = (
     "BackoffLimitExceeded",
@@ -25,6 +21,8 @@ FAILURE_REASONS: Final = (
     "PodFailurePolicy",
 )
 MAX_RULE_NAME: Final = 128
+#: Instructions to which all patterns of a failure policy may compile: what one match may cost.
+MAX_PATTERNS_SIZE: Final = 2000
 MAX_PODS: Final = 2**31 - 1
 MAX_LABEL: Final = 63
 #: Stands for what the server will append to a generateName, and to a pod's name.
@@ -157,6 +155,7 @@ def _failure_policy_errors(policy: Object, known: Mapping[str, Object]) -> Itera
         text = "needs the feature gate InPlaceRestart, which is off"
         yield FieldError(f"{path}.restartStrategy", FORBIDDEN, detail=text)
     names: set[str] = set()
+    size = 0
     for number, rule in enumerate(policy.get("rules") or ()):
         where = f"{path}.rules[{number}]"
         name = str(rule.get("name") or "")
@@ -176,11 +175,16 @@ def _failure_policy_errors(policy: Object, known: Mapping[str, Object]) -> Itera
             if reason not in FAILURE_REASONS:
                 yield not_supported(f"{where}.onJobFailureReasons[{place}]", reason, FAILURE_REASONS)
         for place, pattern in enumerate(rule.get("onJobFailureMessagePatterns") or ()):
+            field = f"{where}.onJobFailureMessagePatterns[{place}]"
             try:
-                re.compile(pattern)
-            except re.error as error:
-                field = f"{where}.onJobFailureMessagePatterns[{place}]"
-                yield FieldError(field, INVALID, pattern, f"not a regular expression: {error}")
+                size += compile_regex(pattern).size
+            except RegexError as error:
+                text = f"not a regular expression in the syntax of RE2: {error}"
+                yield FieldError(field, INVALID, pattern, text)
+            if size > MAX_PATTERNS_SIZE:
+                text = f"the patterns of all rules compile to more than {MAX_PATTERNS_SIZE} instructions"
+                yield FieldError(field, INVALID, pattern, text)
+                return
         yield from _target_errors(rule.get("targetReplicatedJobs"), known, f"{where}.targetReplicatedJobs")
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pykueue.embedded.apiserver.status import Cause, immutable
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, immutable
 from pykueue.embedded.kinds.appsvalidation import (
     deployment_causes,
     selector_causes,
@@ -15,7 +16,7 @@ from pykueue.embedded.kinds.appsvalidation import (
     stateful_set_change,
     template_causes,
 )
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, SCALE, STATUS, Column, Context, Kind, Object
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.podspec import default_pod_spec, with_defaults
 from pykueue.embedded.kinds.printing import age_cell, containers_cell, images_cell, selector_cell
 
@@ -136,6 +137,7 @@ class ReplicaSet(_PodKind):
         _SELECTOR_COLUMN,
     )
     defaults: ClassVar[Object] = {"replicas": 1}
+    zero_status: ClassVar[Object] = {"replicas": 0}
 
     def prepare_create(self, obj: Object, context: Context) -> Object:
         labels = ((obj["spec"].get("template") or {}).get("metadata") or {}).get("labels")
@@ -163,6 +165,7 @@ class StatefulSet(_PodKind):
     }
     strategy = "updateStrategy"
     rolling: ClassVar[Object] = {"partition": 0}
+    zero_status: ClassVar[Object] = {"replicas": 0, "availableReplicas": 0}
 
     def validate(self, obj: Object) -> list[Cause]:
         return [*super().validate(obj), *stateful_set_causes(obj["spec"])]
@@ -196,6 +199,12 @@ class DaemonSet(_PodKind):
     defaults: ClassVar[Object] = {"revisionHistoryLimit": 10}
     strategy = "updateStrategy"
     rolling: ClassVar[Object] = {"maxSurge": 0, "maxUnavailable": 1}
+    zero_status: ClassVar[Object] = {
+        "currentNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberReady": 0,
+    }
 
     def counts(self, spec: Object, status: Object) -> list[Any]:
         return [

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from pykueue.embedded.apiserver.selectors import selector_matches
-from pykueue.embedded.apiserver.status import Cause, forbidden, invalid, not_supported, required
-from pykueue.embedded.kinds.base import Object
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid, not_supported, required
+from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.kinds.podvalidation import validate_label_selector, validate_pod_spec
 
 _PERCENT = re.compile(r"[0-9]+%")
@@ -46,7 +46,7 @@ def selector_causes(spec: Object, kind: str) -> list[Cause]:
 
 
 def template_causes(spec: Object) -> list[Cause]:
-    """Pods that serve are restarted for ever and have no deadline; counts are not negative."""
+    """Violations in the pod template of a serving kind: restartPolicy, deadline, negative counts."""
     pod_spec = (spec.get("template") or {}).get("spec")
     causes = list(_negative(spec, ("replicas", "minReadySeconds", "revisionHistoryLimit")))
     if not pod_spec:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind, Object
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.values import with_zero_fields
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.printing import age_cell
 
 
@@ -19,6 +21,7 @@ class HorizontalPodAutoscaler(Kind):
     categories = ("all",)
     has_generation = False
     subresources = (STATUS,)
+    zero_status: ClassVar[Object] = {"desiredReplicas": 0, "currentMetrics": None}
     columns = (
         NAME_COLUMN,
         Column("Reference"),
@@ -51,6 +54,7 @@ class HorizontalPodAutoscalerV1(HorizontalPodAutoscaler):
     """autoscaling/v1 HorizontalPodAutoscaler: another view of the same stored objects."""
 
     version = "v1"
+    zero_status: ClassVar[Object] = {"currentReplicas": 0, "desiredReplicas": 0}
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         return super().cells(to_v2(obj), now)
@@ -67,6 +71,8 @@ def to_v2(obj: Object) -> Object:
     if "status" in obj:
         status = dict(obj["status"] or {})
         status.pop("currentCPUUtilizationPercentage", None)
+        if not status.get("currentReplicas"):
+            status.pop("currentReplicas", None)
         changed["status"] = status
     return changed
 
@@ -84,5 +90,6 @@ def from_v2(obj: Object) -> Object:
     changed = {**obj, "apiVersion": "autoscaling/v1", "spec": spec}
     if "status" in obj:
         hidden = ("conditions", "currentMetrics")
-        changed["status"] = {key: value for key, value in (obj["status"] or {}).items() if key not in hidden}
+        status = {key: value for key, value in (obj["status"] or {}).items() if key not in hidden}
+        changed["status"] = with_zero_fields(status, HorizontalPodAutoscalerV1.zero_status)
     return changed

@@ -13,14 +13,14 @@ Built-in kinds and custom ones (made from CustomResourceDefinitions) are both de
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from pykueue.embedded.apiserver.status import Cause
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause
+from pykueue.embedded.apiserver.objects.values import with_zero_fields
 from pykueue.embedded.kinds.printing import age_cell
-
-Object = dict[str, Any]
 
 #: The verbs of a full resource.
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -94,6 +94,9 @@ class Kind:
     unconditional_update: bool = True
     #: Whether PUT of a missing object creates it.
     create_on_update: bool = False
+    #: What a built-in kind's status shows where nothing else is set. A server written in Go encodes fields of
+    #: value type that are not `omitempty`, and structs, also when they are zero (types.go of each group).
+    zero_status: ClassVar[Object] = {}
     #: Whether a status given at creation is kept although it is a subresource (nodes register with theirs).
     keeps_status_at_create: bool = False
     #: Whether DELETE answers the object rather than a Status, as for kinds with graceful deletion.
@@ -135,6 +138,17 @@ class Kind:
         """Fill in what the user left out. Must be idempotent; runs on every write."""
         return obj
 
+    def fill_status(self, obj: Object) -> Object:
+        """The object with all of `zero_status` present.
+
+        Kinds without a status stay as they are, and so do custom ones: their schema says what a status has.
+        """
+        if not self.typed or not self.has_status:
+            return obj
+        status = obj.get("status")
+        filled = with_zero_fields(status, self.zero_status)
+        return obj if filled is status else {**obj, "status": filled}
+
     def default_change(self, obj: Object, old: Object) -> Object:
         """The same for an object that is to replace `old`; a spec that did not change is the very same."""
         return self.default(obj)
@@ -154,6 +168,13 @@ class Kind:
             if key in new:
                 kept[key] = new[key]
         return kept
+
+    def compile_ahead(self, obj: Object) -> Iterator[object]:
+        """Compiles the expressions in an object of this kind, in steps between which others are served.
+
+        What it yields is kept until the object is validated and stored, so that neither compiles them again.
+        """
+        return iter(())
 
     def validate(self, obj: Object) -> list[Cause]:
         """Rules that hold for every stored object of this kind, beyond its schema."""
@@ -193,7 +214,8 @@ class Kind:
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         """The row of `columns` for one object; `now` in seconds since 1970."""
-        return [obj["metadata"]["name"], age_cell(obj, now)]
+        # Reviews have no name.
+        return [obj["metadata"].get("name", ""), age_cell(obj, now)]
 
     def row_conditions(self, obj: Object) -> list[dict[str, Any]]:
         """Conditions on the printed row, such as Completed for finished pods."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.embedded.kinds import (
     apps,
     autoscaling,
@@ -18,10 +19,11 @@ from pykueue.embedded.kinds import (
     others,
     pod,
     policy,
+    rbac,
     reviews,
     scheduling,
 )
-from pykueue.embedded.kinds.base import Kind, Object
+from pykueue.embedded.kinds.base import Kind
 
 _MODULES: tuple[ModuleType, ...] = (
     core,
@@ -34,6 +36,7 @@ _MODULES: tuple[ModuleType, ...] = (
     autoscaling,
     others,
     policy,
+    rbac,
     reviews,
     crd,
 )

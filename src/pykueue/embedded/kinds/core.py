@@ -1,6 +1,7 @@
 """Built-in kinds of the core group that need little more than their names.
 
-Names, short names, printed columns and selectable fields: reference/kubernetes-api-machinery.md, 2, 9 and 21.
+Names, short names, printed columns and selectable fields: docs/reference/kubernetes-api-machinery.md, 2, 9
+and 21.
 """
 
 from __future__ import annotations
@@ -8,18 +9,20 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from pykueue.embedded.apiserver.status import Cause, forbidden, immutable, invalid, required
+from pykueue.api.objects import Object
+from pykueue.api.times import format_time
+from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, immutable, invalid, required
 from pykueue.embedded.kinds.base import (
     AGE_COLUMN,
+    ALL_VERBS,
     NAME_COLUMN,
     SCALE,
     STATUS,
     Column,
     Context,
     Kind,
-    Object,
     Subresource,
 )
 from pykueue.embedded.kinds.printing import age_cell, selector_cell
@@ -54,6 +57,7 @@ class Namespace(Kind):
     name_rule = "label"
     has_generation = False
     shows_deleted = True
+    verbs = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
     subresources = (STATUS, Subresource("finalize", ("update",)))
     columns = (NAME_COLUMN, Column("Status"), AGE_COLUMN)
     field_selectors: Mapping[str, Callable[[Object], str]] = {"status.phase": field("status", "phase")}
@@ -189,6 +193,7 @@ class Service(Kind):
         AGE_COLUMN,
         Column("Selector", priority=1),
     )
+    zero_status: ClassVar[Object] = {"loadBalancer": {}}
     field_selectors: Mapping[str, Callable[[Object], str]] = {
         "spec.clusterIP": field("spec", "clusterIP"),
         "spec.type": field("spec", "type"),
@@ -219,7 +224,7 @@ class Service(Kind):
                 break
         addresses = {"clusterIP": address, "clusterIPs": [address]}
         families = {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"}
-        return {**obj, "spec": {**spec, **addresses, **families}, "status": {"loadBalancer": {}}}
+        return {**obj, "spec": {**spec, **addresses, **families}}
 
     def validate(self, obj: Object) -> list[Cause]:
         spec = obj["spec"]
@@ -315,13 +320,11 @@ class PersistentVolumeClaim(Kind):
         AGE_COLUMN,
         Column("VolumeMode", priority=1),
     )
+    zero_status: ClassVar[Object] = {"phase": "Pending"}
 
     def default(self, obj: Object) -> Object:
         spec = obj.get("spec") or {}
         return obj if spec.get("volumeMode") else {**obj, "spec": {**spec, "volumeMode": "Filesystem"}}
-
-    def prepare_create(self, obj: Object, context: Context) -> Object:
-        return {**obj, "status": {"phase": "Pending"}}
 
     def cells(self, obj: Object, now: float) -> list[Any]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -347,6 +350,24 @@ class PersistentVolume(Kind):
     short_names = ("pv",)
     has_generation = False
     subresources = (STATUS,)
+    zero_status: ClassVar[Object] = {"phase": "Pending"}
+
+    def prepare_create(self, obj: Object, context: Context) -> Object:
+        since = format_time(context.now)
+        return {**obj, "status": {**self.zero_status, "lastPhaseTransitionTime": since}}
+
+    def prepare_status(self, new: Object, old: Object, context: Context) -> Object:
+        """The time of the last change of phase is the server's, unless the client names another one."""
+        new = super().prepare_status(new, old, context)
+        status, before = new.get("status") or {}, old.get("status") or {}
+        since, since_before = (one.get("lastPhaseTransitionTime") for one in (status, before))
+        if since not in (None, since_before):
+            return new
+        if status.get("phase") != before.get("phase"):
+            since = format_time(context.now)
+        else:
+            since = since_before
+        return {**new, "status": {**status, "lastPhaseTransitionTime": since}} if since else new
 
 
 class PodTemplate(Kind):
@@ -375,6 +396,7 @@ class ReplicationController(Kind):
     categories = ("all",)
     default_propagation = "Orphan"
     subresources = (STATUS, SCALE)
+    zero_status: ClassVar[Object] = {"replicas": 0}
     field_selectors: Mapping[str, Callable[[Object], str]] = {"status.replicas": field("status", "replicas")}
 
 

@@ -1,18 +1,21 @@
 """CustomResourceDefinition: what users describe a kind with. Serving the kind is `apiserver.custom`'s part.
 
-Source: reference/kubernetes-api-machinery.md, section 15.
+Source: docs/reference/kubernetes-api-machinery.md, section 15.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
-from pykueue.api.times import format_time
-from pykueue.embedded.apiserver.schema import check_custom_schema
-from pykueue.embedded.apiserver.status import Cause, immutable, invalid, not_supported, required
-from pykueue.embedded.apiserver.tables import check_printer_columns
-from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind, Object
+from pykueue.api.meta import new_condition
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.cel.rules import compile_ahead
+from pykueue.embedded.apiserver.crd.structural import check_custom_schema
+from pykueue.embedded.apiserver.objects.errors import Cause, immutable, invalid, not_supported, required
+from pykueue.embedded.apiserver.registry.tables import check_printer_columns
+from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind
 
 #: Holds a definition until all its objects are gone.
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
@@ -23,13 +26,7 @@ _APPROVAL = "api-approved.kubernetes.io"
 
 def condition(kind: str, reason: str, message: str, now: float, status: str = "True") -> Object:
     """One condition of a definition."""
-    return {
-        "type": kind,
-        "status": status,
-        "lastTransitionTime": format_time(now),
-        "reason": reason,
-        "message": message,
-    }
+    return new_condition(None, kind, status, reason, message, now)
 
 
 def is_established(crd: Object) -> bool:
@@ -50,6 +47,11 @@ class CustomResourceDefinition(Kind):
     unconditional_update = False
     shows_deleted = True
     subresources = (STATUS,)
+    zero_status: ClassVar[Object] = {
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": None,
+    }
     columns = (Column("Name", format="name"), Column("Created At", "date"))
 
     def default(self, obj: Object) -> Object:
@@ -102,6 +104,9 @@ class CustomResourceDefinition(Kind):
         if is_established(old) and names != status.get("acceptedNames"):
             changed["acceptedNames"] = names
         return new if changed == status else {**new, "status": changed}
+
+    def compile_ahead(self, obj: Object) -> Iterator[object]:
+        return compile_ahead((obj.get("spec") or {}).get("versions"))
 
     def validate(self, obj: Object) -> list[Cause]:
         spec = obj["spec"]

@@ -1,15 +1,16 @@
 """CronJobs: defaults, refusals and the row `kubectl get cronjobs` prints.
 
-Source: reference/cluster-workloads.md, 1.18.
+Source: docs/reference/cluster-workloads.md, 1.18.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pykueue.embedded.apiserver.status import Cause, forbidden, invalid, not_supported, required
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid, not_supported, required
 from pykueue.embedded.kinds.apps import default_template
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind, Object
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.cronschedule import Schedule, ScheduleError, time_zone
 from pykueue.embedded.kinds.job import default_job_spec
 from pykueue.embedded.kinds.jobvalidation import spec_causes

@@ -6,10 +6,11 @@ do. Times that a change of clocks skips are skipped; of those it repeats the fir
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from zoneinfo import ZoneInfo
+
+from pykueue.api.durations import parse_duration
 
 #: Years ahead a next time is looked for: 29 February may be eight years away.
 HORIZON_YEARS = 9
@@ -38,8 +39,8 @@ _FIELDS: tuple[tuple[str, int, int, dict[str, int]], ...] = (
     ("month", 1, 12, _MONTHS),
     ("day of week", 0, 6, _DAYS),
 )
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
-_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+#: Seconds in the longest duration of Go, 2^63 nanoseconds.
+_LONGEST = 2**63 / 1e9
 
 
 class ScheduleError(ValueError):
@@ -177,8 +178,10 @@ def _number(text: str, name: str, words: dict[str, int]) -> int:
 
 def _duration(text: str) -> float:
     text = text.strip()
-    parts = _DURATION_PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ScheduleError(f"failed to parse duration @every {text}")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    try:
+        seconds = parse_duration(text)
+    except ValueError:
+        raise ScheduleError(f"failed to parse duration @every {text}") from None
+    if seconds > _LONGEST:
+        raise ScheduleError(f"the duration @every {text} is too long")
     return max(1.0, float(int(seconds)))

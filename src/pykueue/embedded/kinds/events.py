@@ -1,6 +1,6 @@
 """Events: one stored form with two views, core/v1 and events.k8s.io/v1.
 
-Stored as core/v1. Field for field: reference/kubernetes-api-machinery.md, section 20.
+Stored as core/v1. Field for field: docs/reference/kubernetes-api-machinery.md, section 20.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykueue.embedded.apiserver.status import Cause, invalid, required
-from pykueue.embedded.kinds.base import Column, Kind, Object
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, invalid, required
+from pykueue.embedded.kinds.base import Column, Kind
 from pykueue.embedded.kinds.core import field
 from pykueue.embedded.kinds.printing import since
 

@@ -1,7 +1,7 @@
 """Jobs: defaults, the selector a Job gets, and the row `kubectl get jobs` prints.
 
 What may not be created or changed is in `jobvalidation`, what a status may not say in `jobstatus`.
-Source: reference/cluster-workloads.md, 1.3, 1.14 to 1.16.
+Source: docs/reference/cluster-workloads.md, 1.3, 1.14 to 1.16.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykueue.embedded.apiserver.status import Cause
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause
 from pykueue.embedded.kinds.apps import default_template
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind, Object
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.jobstatus import status_causes
 from pykueue.embedded.kinds.jobvalidation import change_causes, job_causes
 from pykueue.embedded.kinds.podspec import mapped

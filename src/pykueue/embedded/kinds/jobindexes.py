@@ -1,7 +1,7 @@
 """Completion indexes as Job statuses write them: ascending, runs of three or more as `a-b`, such as
 `0-4,6,8,9`.
 
-Source: reference/cluster-workloads.md, 1.9.
+Source: docs/reference/cluster-workloads.md, 1.9.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a Job's status may not say, whoever writes it. Source: reference/cluster-workloads.md, 1.15.
+"""Validation of a Job's status. Source: docs/reference/cluster-workloads.md, 1.15.
 
 A rule applies when the fields it is about change, so that a status accepted once can always be written again.
 """
 
 from __future__ import annotations
 
-from pykueue.embedded.apiserver.status import Cause, duplicate, invalid, required
-from pykueue.embedded.kinds.base import Object
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, duplicate, invalid, required
 from pykueue.embedded.kinds.jobindexes import parse_indexes
 from pykueue.embedded.kinds.printing import seconds_of
 

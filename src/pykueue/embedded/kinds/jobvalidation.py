@@ -1,6 +1,6 @@
 """Which Jobs are refused, and which changes of one.
 
-Source: reference/cluster-workloads.md, 1.3, 1.9 to 1.14.
+Source: docs/reference/cluster-workloads.md, 1.3, 1.9 to 1.14.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pykueue.embedded.apiserver.metadata import label_value_fault, qualified_name_fault
-from pykueue.embedded.apiserver.selectors import selector_matches
-from pykueue.embedded.apiserver.status import (
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import (
     Cause,
     duplicate,
     immutable,
@@ -20,7 +19,8 @@ from pykueue.embedded.apiserver.status import (
     too_long,
     too_many,
 )
-from pykueue.embedded.kinds.base import Object
+from pykueue.embedded.apiserver.objects.metadata import label_value_fault, qualified_name_fault
+from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.kinds.jobindexes import parse_indexes
 from pykueue.embedded.kinds.podvalidation import validate_label_selector, validate_pod_spec
 

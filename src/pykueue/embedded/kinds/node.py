@@ -1,16 +1,17 @@
 """Nodes: defaults, validation, and the row `kubectl get nodes` prints.
 
-Source: reference/kubernetes-api-machinery.md, 21; the Kubernetes API reference of Node.
+Source: docs/reference/kubernetes-api-machinery.md, 21; the Kubernetes API reference of Node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError, parse
-from pykueue.embedded.apiserver.status import Cause, forbidden, invalid
-from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind, Object
+from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid
+from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.podspec import canonical_amounts, changed
 from pykueue.embedded.kinds.podvalidation import NOT_NEGATIVE, QUANTITY_RULE, validate_taints
 from pykueue.embedded.kinds.printing import age_cell
@@ -19,6 +20,19 @@ _ROLE = "node-role.kubernetes.io/"
 _OLD_ROLE = "kubernetes.io/role"
 _NO_NAME = "<none>"
 _UNKNOWN = "<unknown>"
+#: The fields of `status.nodeInfo` that a node always has.
+_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
 
 
 class Node(Kind):
@@ -30,6 +44,10 @@ class Node(Kind):
     namespaced = False
     has_generation = False
     keeps_status_at_create = True
+    zero_status: ClassVar[Object] = {
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+        "nodeInfo": dict.fromkeys(_INFO, ""),
+    }
     subresources = (STATUS,)
     columns = (
         Column("Name", format="name"),

@@ -1,12 +1,14 @@
-"""Built-in kinds of the smaller groups: scheduling, leases, storage, networks, RBAC, extensions."""
+"""Built-in kinds of the smaller groups: scheduling, leases, storage, networks, extensions."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
-from pykueue.embedded.apiserver.match_conditions import check_conditions
-from pykueue.embedded.apiserver.status import Cause, forbidden, immutable, invalid
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind, Object
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, immutable, invalid
+from pykueue.embedded.apiserver.webhooks.match_conditions import check_conditions, compile_ahead
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.printing import age_cell, selector_cell
 
 #: The highest priority a user's PriorityClass may have.
@@ -153,6 +155,7 @@ class Ingress(Kind):
     plural = "ingresses"
     short_names = ("ing",)
     subresources = (STATUS,)
+    zero_status: ClassVar[Object] = {"loadBalancer": {}}
     columns = (
         NAME_COLUMN,
         Column("Class"),
@@ -258,92 +261,6 @@ class ResourceClaimTemplate(Kind):
     plural = "resourceclaimtemplates"
 
 
-class Role(Kind):
-    """rbac.authorization.k8s.io/v1 Role."""
-
-    group = "rbac.authorization.k8s.io"
-    kind = "Role"
-    plural = "roles"
-    name_rule = "path"
-    has_generation = False
-    create_on_update = True
-    columns = (NAME_COLUMN, Column("Created At"))
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        return [obj["metadata"]["name"], obj["metadata"].get("creationTimestamp", "")]
-
-
-class ClusterRole(Role):
-    """rbac.authorization.k8s.io/v1 ClusterRole."""
-
-    kind = "ClusterRole"
-    plural = "clusterroles"
-    namespaced = False
-
-
-class RoleBinding(Kind):
-    """rbac.authorization.k8s.io/v1 RoleBinding."""
-
-    group = "rbac.authorization.k8s.io"
-    kind = "RoleBinding"
-    plural = "rolebindings"
-    name_rule = "path"
-    has_generation = False
-    create_on_update = True
-    columns = (
-        NAME_COLUMN,
-        Column("Role"),
-        AGE_COLUMN,
-        Column("Users", priority=1),
-        Column("Groups", priority=1),
-        Column("ServiceAccounts", priority=1),
-    )
-
-    def default(self, obj: Object) -> Object:
-        group = self.group
-        role = obj.get("roleRef") or {}
-        subjects = [
-            one if one.get("kind") == "ServiceAccount" or one.get("apiGroup") else {**one, "apiGroup": group}
-            for one in obj.get("subjects") or ()
-        ]
-        changed = dict(obj)
-        if role and not role.get("apiGroup"):
-            changed["roleRef"] = {**role, "apiGroup": group}
-        if subjects:
-            changed["subjects"] = subjects
-        return obj if changed == obj else changed
-
-    def validate_update(self, new: Object, old: Object) -> list[Cause]:
-        if new.get("roleRef") != old.get("roleRef"):
-            return [invalid("roleRef", new.get("roleRef"), "cannot change roleRef")]
-        return []
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        role = obj.get("roleRef") or {}
-        subjects: dict[str, list[str]] = {"User": [], "Group": [], "ServiceAccount": []}
-        for one in obj.get("subjects") or ():
-            name = one.get("name", "")
-            if one.get("kind") == "ServiceAccount":
-                name = f"{one.get('namespace', '')}/{name}"
-            subjects.setdefault(one.get("kind", ""), []).append(name)
-        return [
-            obj["metadata"]["name"],
-            f"{role.get('kind')}/{role.get('name')}",
-            age_cell(obj, now),
-            ", ".join(subjects["User"]),
-            ", ".join(subjects["Group"]),
-            ", ".join(subjects["ServiceAccount"]),
-        ]
-
-
-class ClusterRoleBinding(RoleBinding):
-    """rbac.authorization.k8s.io/v1 ClusterRoleBinding."""
-
-    kind = "ClusterRoleBinding"
-    plural = "clusterrolebindings"
-    namespaced = False
-
-
 class _WebhookConfiguration(Kind):
     group = "admissionregistration.k8s.io"
     namespaced = False
@@ -365,6 +282,10 @@ class _WebhookConfiguration(Kind):
             for one in hooks
         ]
         return obj if filled == hooks else {**obj, "webhooks": filled}
+
+    def compile_ahead(self, obj: Object) -> Iterator[object]:
+        for one in obj.get("webhooks") or ():
+            yield from compile_ahead(one.get("matchConditions") or ())
 
     def validate(self, obj: Object) -> list[Cause]:
         return [

@@ -1,6 +1,7 @@
 """Pods: defaults, which fields may change, graceful deletion, and the row `kubectl get pods` prints.
 
-Source: reference/cluster-workloads.md, 4.1, 4.2, 4.4 and 4.5; reference/kubernetes-api-machinery.md, 13, 21.
+Source: docs/reference/cluster-workloads.md, 4.1, 4.2, 4.4 and 4.5;
+docs/reference/kubernetes-api-machinery.md, 13, 21.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykueue.api.times import format_time
-from pykueue.embedded.apiserver.status import Cause, forbidden, invalid
-from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind, Object, Subresource
+from pykueue.api.meta import new_condition
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid
+from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind, Subresource
 from pykueue.embedded.kinds.podspec import (
     DEFAULT_GRACE_PERIOD,
     changed,
@@ -104,14 +106,15 @@ class Pod(Kind):
         status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
         if spec.get("schedulingGates"):
             status["conditions"] = [
-                {
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "reason": "SchedulingGated",
-                    "message": "Scheduling is blocked due to non-empty scheduling gates",
-                    "lastProbeTime": None,
-                    "lastTransitionTime": format_time(context.now),
-                }
+                new_condition(
+                    None,
+                    "PodScheduled",
+                    "False",
+                    "SchedulingGated",
+                    "Scheduling is blocked due to non-empty scheduling gates",
+                    context.now,
+                    lastProbeTime=None,
+                )
             ]
         return {**obj, "spec": spec, "status": status}
 

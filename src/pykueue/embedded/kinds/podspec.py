@@ -1,7 +1,7 @@
 """Pod specs, as pods and pod templates carry them: what the API server fills in, and what a pod asks for.
 
 Every function returns its argument when nothing changes, and copies along the changed path otherwise.
-Source: the Kubernetes API reference of Pod; reference/cluster-workloads.md, 4.1 and 4.7.
+Source: the Kubernetes API reference of Pod; docs/reference/cluster-workloads.md, 4.1 and 4.7.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError, parse
-
-Object = dict[str, Any]
 
 DEFAULT_SCHEDULER = "default-scheduler"
 #: Seconds between SIGTERM and SIGKILL where the pod does not say.
@@ -207,7 +206,7 @@ def pod_requests(
     """What a pod takes from its node: the larger of its start-up and its running life, plus overhead.
 
     Init containers run one after the other, each beside the sidecars started before it
-    (reference/cluster-workloads.md, 4.7). `of_container` may count something else than the requests.
+    (docs/reference/cluster-workloads.md, 4.7). `of_container` may count something else than the requests.
     """
     count = of_container or _requests
     running: Amounts = {}

@@ -2,7 +2,7 @@
 
 Each check gets the path of what it looks at (`spec` or `spec.template.spec` at the top) and returns the
 causes of refusal in Kubernetes' words. Source: the Kubernetes API reference of Pod;
-reference/cluster-workloads.md, 4.4 and 5.4 (C8).
+docs/reference/cluster-workloads.md, 4.4 and 5.4 (C8).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import Quantity, QuantityError, parse
-from pykueue.embedded.apiserver.status import (
+from pykueue.embedded.apiserver.objects.errors import (
     Cause,
     duplicate,
     invalid,
@@ -21,8 +22,6 @@ from pykueue.embedded.apiserver.status import (
     required,
 )
 from pykueue.embedded.kinds.podspec import is_sidecar
-
-Object = dict[str, Any]
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

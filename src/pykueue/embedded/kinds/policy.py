@@ -6,10 +6,11 @@ Source: the Kubernetes API reference of PodDisruptionBudget.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
-from pykueue.embedded.apiserver.status import Cause, invalid, not_supported
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind, Object
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, invalid, not_supported
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.podvalidation import validate_label_selector
 from pykueue.embedded.kinds.printing import age_cell
 
@@ -38,6 +39,12 @@ class PodDisruptionBudget(Kind):
     plural = "poddisruptionbudgets"
     short_names = ("pdb",)
     subresources = (STATUS,)
+    zero_status: ClassVar[Object] = {
+        "disruptionsAllowed": 0,
+        "currentHealthy": 0,
+        "desiredHealthy": 0,
+        "expectedPods": 0,
+    }
     columns = (
         NAME_COLUMN,
         Column("Min Available"),
@@ -49,10 +56,12 @@ class PodDisruptionBudget(Kind):
     def validate(self, obj: Object) -> list[Cause]:
         spec = obj.get("spec") or {}
         causes: list[Cause] = []
-        said = {key: spec[key] for key in ("minAvailable", "maxUnavailable") if spec.get(key) is not None}
-        if len(said) > 1:
+        specified = {
+            key: spec[key] for key in ("minAvailable", "maxUnavailable") if spec.get(key) is not None
+        }
+        if len(specified) > 1:
             causes.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
-        for key, value in said.items():
+        for key, value in specified.items():
             causes += _validate_amount(value, f"spec.{key}")
         policy = spec.get("unhealthyPodEvictionPolicy")
         if policy is not None and policy not in (ALWAYS_ALLOW, IF_HEALTHY_BUDGET):

@@ -1,6 +1,6 @@
 """Pieces of printed rows: ages, images, selectors, as kubectl users know them.
 
-Source: reference/kubernetes-api-machinery.md, section 21.
+Source: docs/reference/kubernetes-api-machinery.md, section 21.
 """
 
 from __future__ import annotations

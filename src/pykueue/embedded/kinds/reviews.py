@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pykueue.embedded.kinds.base import Kind, Object
+from pykueue.api.objects import Object
+from pykueue.embedded.kinds.base import Kind
 
 
 class _Review(Kind):

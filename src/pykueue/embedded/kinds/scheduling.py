@@ -1,14 +1,15 @@
 """The native groups of pods of scheduling.k8s.io: alpha, served only behind their feature gate.
 
-Source: reference/cluster-workloads.md 3.8.
+Source: docs/reference/cluster-workloads.md 3.8.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pykueue.embedded.apiserver.status import Cause, immutable, invalid, required
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind, Object
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause, immutable, invalid, required
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.printing import age_cell
 
 #: The feature gate behind which these kinds are served and heeded.
@@ -19,11 +20,11 @@ MAX_TEMPLATES = 8
 
 
 def _policy_causes(policy: Object, path: str) -> list[Cause]:
-    """Exactly one policy, and a gang of somebody."""
-    said = [name for name in ("basic", "gang") if policy.get(name) is not None]
-    if not said:
+    """Violations of: exactly one policy is set, and a gang has a minCount greater than 0."""
+    specified = [name for name in ("basic", "gang") if policy.get(name) is not None]
+    if not specified:
         return [required(path, "must specify one of: `basic`, `gang`")]
-    if len(said) > 1:
+    if len(specified) > 1:
         return [invalid(path, policy, "must specify exactly one of: `basic`, `gang`")]
     least = (policy.get("gang") or {}).get("minCount", 1)
     if least < 1:

@@ -16,7 +16,7 @@ class Addresses:
         self._taken: set[str] = set()
 
     def take(self) -> str:
-        """An address nobody has. Raises LookupError when there is none left."""
+        """A free address. Raises LookupError when there is none left."""
         for _ in range(self._size):
             # The first and the last address name the network and all of its hosts.
             self._last = self._last % (self._size - 2) + 1
@@ -28,9 +28,9 @@ class Addresses:
         raise LookupError("every address of the network is taken")
 
     def reserve(self, address: str) -> None:
-        """Somebody has this address already."""
+        """Mark the address as used."""
         self._taken.add(address)
 
     def release(self, address: str) -> None:
-        """Nobody has this address any more."""
+        """Mark the address as free."""
         self._taken.discard(address)

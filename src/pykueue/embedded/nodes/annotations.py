@@ -59,32 +59,32 @@ class Vocabulary(Generic[T]):
 
     def read(self, annotations: Mapping[str, str]) -> tuple[T, list[str]]:
         """What the annotations say, and what is wrong with those that were left out for it."""
-        said: dict[str, Any] = {}
+        specified: dict[str, Any] = {}
         wrong: list[str] = []
         for key, field in self._keys.items():
             text = annotations.get(key)
             if text is None:
                 continue
             try:
-                said[field] = self._values[field].read(text)
+                specified[field] = self._values[field].read(text)
             except BehaviourError as error:
                 wrong.append(f"annotation {key}: {error}")
-        return self._form(**said), wrong
+        return self._form(**specified), wrong
 
     def read_fields(self, texts: Mapping[str, str]) -> T:
         """As `read`, but by field name. Raises BehaviourError naming the field as a file spells it."""
-        said: dict[str, Any] = {}
+        specified: dict[str, Any] = {}
         for field, text in texts.items():
             try:
-                said[field] = self._values[field].read(text)
+                specified[field] = self._values[field].read(text)
             except BehaviourError as error:
                 first, *more = field.split("_")
                 raise BehaviourError(f"{first}{''.join(map(str.capitalize, more))}: {error}") from None
-        return self._form(**said)
+        return self._form(**specified)
 
-    def as_annotations(self, said: T) -> dict[str, str]:
+    def as_annotations(self, specified: T) -> dict[str, str]:
         """The annotations that say this."""
-        values = {key: getattr(said, field) for key, field in self._keys.items()}
+        values = {key: getattr(specified, field) for key, field in self._keys.items()}
         return {
             key: self._values[self._keys[key]].write(value)
             for key, value in values.items()

@@ -22,17 +22,16 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.embedded.nodes.annotations import SPAN, TRUTH, BehaviourError, Value, Vocabulary
 from pykueue.embedded.nodes.commands import FOREVER, Outcome, understand
 from pykueue.embedded.nodes.durations import Span
 
-Object = dict[str, Any]
-
 START_DELAY = Span(1.0, 2.0)
 STOP_DELAY = Span(0.1, 0.1)
-#: Of programs nobody says anything about, unless the pod is to be kept running.
+#: Of containers without a specified run time, unless the pod is to be kept running.
 RUN_TIME = Span(10.0, 10.0)
 _EXIT_CODES = re.compile(r"[0-9]{1,3}(,[0-9]{1,3})*")
 
@@ -111,12 +110,14 @@ class Program:
         self._own = own
         self._defaults = defaults
         self._seed = f"{seed}/{uid}"
-        said = own.over(defaults)
-        self.start_delay = self._draw("start", said.start_delay or START_DELAY)
+        specified = own.over(defaults)
+        self.start_delay = self._draw("start", specified.start_delay or START_DELAY)
         #: None when nothing was said, and probes may say something.
-        self.ready_delay = None if said.ready_delay is None else self._draw("ready", said.ready_delay)
-        self.ignores_sigterm = bool(said.ignores_sigterm)
-        self.waits_for = said.waits_for_siblings or 0
+        self.ready_delay = (
+            None if specified.ready_delay is None else self._draw("ready", specified.ready_delay)
+        )
+        self.ignores_sigterm = bool(specified.ignores_sigterm)
+        self.waits_for = specified.waits_for_siblings or 0
 
     def run(self, container: Object, restarts: int, *, keep_running: bool = False) -> Outcome:
         """How long a run of a regular container takes and how it ends; `restarts` runs came before.
@@ -137,8 +138,8 @@ class Program:
 
     def stop_delay(self, container: Object) -> float:
         """Seconds from SIGTERM to the exit of a container that obeys it."""
-        said = self._own.stop_delay or self._defaults.stop_delay or STOP_DELAY
-        return self._draw(f"stop/{container.get('name')}", said)
+        specified = self._own.stop_delay or self._defaults.stop_delay or STOP_DELAY
+        return self._draw(f"stop/{container.get('name')}", specified)
 
     def _exit_code(self, where: str, restarts: int, understood: Outcome | None) -> int:
         own, defaults = self._own, self._defaults

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Object = dict[str, Any]
+from pykueue.api.objects import Object
 
 FOREVER = float("inf")
 

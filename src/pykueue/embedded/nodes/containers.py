@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pykueue.api.objects import Object
 from pykueue.api.times import format_time, parse_time
 from pykueue.embedded.nodes.commands import FOREVER
 
-Object = dict[str, Any]
-
-#: Seconds before the second restart; doubles with each up to the largest (reference/cluster-workloads.md,
+#: Seconds before the second restart; doubles with each up to the largest
+#: (docs/reference/cluster-workloads.md,
 #: 4.1).
 BACKOFF_BASE = 10.0
 BACKOFF_CAP = 300.0
-#: A run of at least so many seconds starts the back-off anew.
+#: A run of at least so many seconds resets the back-off.
 BACKOFF_RESET = 600.0
 
 SIGKILL_EXIT = 137
@@ -102,6 +100,13 @@ class Container:
         self.ended = at
         self.exit_code = exit_code
         self.cause, self.note = cause, note
+
+    def shift(self, seconds: float) -> None:
+        """Move all times after a jump of the wall clock: what lasts some seconds still lasts them."""
+        self.started += seconds
+        self.ended += seconds
+        if self.restart_at is not None:
+            self.restart_at += seconds
 
     def back_off(self) -> float:
         """Plan the next run; returns when it begins. The first restart comes at once."""

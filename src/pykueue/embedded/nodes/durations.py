@@ -7,9 +7,8 @@ import random
 import re
 from typing import NamedTuple
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h|d)")
-_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+from pykueue.api import durations
+
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 _FOREVER = ("forever", "infinity")
 
@@ -30,9 +29,13 @@ def parse_duration(text: str) -> float:
         return math.inf
     if _NUMBER.fullmatch(text):
         return float(text)
-    if not _WHOLE.fullmatch(text):
+    try:
+        seconds = durations.parse_duration(text, days=True)
+    except ValueError:
+        seconds = -1.0
+    if seconds < 0 or text[:1] in ("+", "-"):
         raise ValueError(f"{text!r} is not a duration such as 10s, 500ms, 1m30s or forever")
-    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return seconds
 
 
 def parse_span(text: str) -> Span:

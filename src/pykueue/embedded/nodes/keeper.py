@@ -1,7 +1,7 @@
 """The part of a kubelet that speaks for its node, for all nodes of one kind: registering, Leases, failing.
 
-What runs the pods asks it how a node is, and is told when that changes. Nothing is kept that does not follow
-from the API: failures from annotations and seeds, notice of a reclaim from a taint.
+What runs the pods queries the state of a node here, and is notified when it changes. All state follows from
+the API: failures from annotations and seeds, notice of a reclaim from a taint.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import LEASES, NODES
 from pykueue.api.times import format_time, parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.addresses import Addresses
@@ -34,12 +36,11 @@ from pykueue.embedded.nodes.registration import (
     register,
     renew,
 )
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer, InformerFactory
-from pykueue.kube.resources import LEASES, NODES
 
 #: Where nodes have their addresses; each keeper of a cluster needs a network of its own.
 SIMULATED_NETWORK = "172.16.0.0/13"
@@ -48,7 +49,7 @@ WORKERS = 4
 #: Seconds before the node goes by which its pods are to have been told of as ended.
 _LAST_REPORT = 1.0
 _SHUTTING_DOWN = "node is shutting down"
-_BROKEN = "container runtime network not ready: the node is told to fail"
+_BROKEN = "container runtime network not ready: the node has a failure annotation"
 
 
 class NodeState(NamedTuple):
@@ -71,7 +72,7 @@ class NodeState(NamedTuple):
 class NodeKeeper:
     """Keeps the nodes for which `owned` says so; run by `run`.
 
-    `changed` is told the name of a node whose state has changed, or is known for the first time.
+    `changed` is called with the name of a node whose state has changed, or is known for the first time.
     `network` is where the nodes get addresses that have none, `lease_duration` is in seconds.
     """
 
@@ -98,7 +99,7 @@ class NodeKeeper:
         self._addresses = Addresses(network)
         self._states: dict[str, NodeState] = {}
         #: What the annotations of a node said when they were last read.
-        self._said: dict[str, tuple[Object, Outages]] = {}
+        self._outages: dict[str, tuple[Object, Outages]] = {}
         self._work: Controller[str] = Controller(
             "node agent", self._sync, clock=clock, workers=WORKERS, wait_for=(informers.synced,)
         )
@@ -119,7 +120,7 @@ class NodeKeeper:
         name = node["metadata"]["name"]
         if new is None:
             self._addresses.release(internal_address(node))
-            self._said.pop(name, None)
+            self._outages.pop(name, None)
             self._states.pop(name, None)
             return
         address = internal_address(new)
@@ -136,12 +137,12 @@ class NodeKeeper:
         if node is None or not self._owned(node):
             return None
         now = self._clock.time()
-        said = self._read(node)
-        found = health(node, said, now)
+        outages = self._read(node)
+        found = health(node, outages, now)
         if notice_given(node) is None and found.reclaim_at <= now:
-            node = await self._give_notice(node, said, now)
+            node = await self._give_notice(node, outages, now)
         notice = notice_given(node)
-        notes = NOTICE if said.reclaim_notice is None else said.reclaim_notice
+        notes = NOTICE if outages.reclaim_notice is None else outages.reclaim_notice
         goes_at = inf if notice is None else notice + notes
         if goes_at <= now:
             await self._go(node)
@@ -164,17 +165,17 @@ class NodeKeeper:
 
     def _read(self, node: Object) -> Outages:
         name, annotations = node["metadata"]["name"], node["metadata"].get("annotations") or {}
-        known = self._said.get(name)
+        known = self._outages.get(name)
         if known is not None and known[0] == annotations:
             return known[1]
-        said, wrong = read(annotations)
+        outages, wrong = read(annotations)
         for text in wrong:
             self._tell(node, WARNING, "InvalidSimulation", text)
-        self._said[name] = (annotations, said)
-        return said
+        self._outages[name] = (annotations, outages)
+        return outages
 
     def _last_heard(self, lease: Object | None, now: float) -> float:
-        """When a node that was ordered to fail did so: with its last word."""
+        """When a node that was ordered to fail did so: at its last Lease renewal."""
         spec = (lease or {}).get("spec") or {}
         if spec.get("leaseDurationSeconds") == LAST_LEASE_DURATION and spec.get("renewTime"):
             return parse_time(spec["renewTime"])
@@ -203,7 +204,7 @@ class NodeKeeper:
 
     # Being taken back
 
-    async def _give_notice(self, node: Object, said: Outages, now: float) -> Object:
+    async def _give_notice(self, node: Object, outages: Outages, now: float) -> Object:
         metadata, spec = node["metadata"], node.get("spec") or {}
         taint = {"key": RECLAIMED, "effect": "NoSchedule", "timeAdded": format_time(now)}
         patch = {
@@ -212,7 +213,7 @@ class NodeKeeper:
         }
         written = await self._client.patch(NODES, metadata["name"], None, patch)
         self._nodes.note(written)
-        notes = NOTICE if said.reclaim_notice is None else said.reclaim_notice
+        notes = NOTICE if outages.reclaim_notice is None else outages.reclaim_notice
         text = f"Node {metadata['name']} is taken back in {notes:g} s"
         self._tell(node, WARNING, "NodeReclaimed", text)
         return written

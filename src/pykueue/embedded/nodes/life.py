@@ -1,7 +1,7 @@
 """The life of one simulated pod, from its binding to its end.
 
 What happens is fixed by the pod's program and a few instants; `advance` carries it on to a given time.
-Source: reference/cluster-workloads.md, 4.1 and 4.5. Times are seconds since 1970.
+Source: docs/reference/cluster-workloads.md, 4.1 and 4.5. Times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 
+from pykueue.api.objects import Object
 from pykueue.embedded.nodes.behaviour import Program
 from pykueue.embedded.nodes.commands import FOREVER, understand
 from pykueue.embedded.nodes.containers import (
@@ -19,7 +20,7 @@ from pykueue.embedded.nodes.containers import (
     SIGTERM_EXIT,
     Container,
 )
-from pykueue.embedded.nodes.podstate import DEADLINE, Object, PodState, Stop
+from pykueue.embedded.nodes.podstate import DEADLINE, PodState, Stop
 
 #: When enough siblings ran at once, at or after a time; None while that is open.
 Gathered = Callable[[float], float | None]
@@ -86,6 +87,10 @@ class PodLife(PodState):
             container.restart_at = None
             if container.state == RUNNING:
                 container.end(at, CRASH_EXIT, "Unknown")
+
+    def shift(self, seconds: float) -> None:
+        super().shift(seconds)
+        self._resumed += seconds
 
     def _outcome(self, container: Container) -> tuple[float, int]:
         if container in self._sidecars:
@@ -203,10 +208,12 @@ class PodLife(PodState):
         if delay is None:
             delay = 0.0
             for probe in ("startupProbe", "readinessProbe"):
-                said = container.spec.get(probe)
-                if said:
-                    more = (said.get("successThreshold") or 1) - 1
-                    delay += (said.get("initialDelaySeconds") or 0) + more * (said.get("periodSeconds") or 10)
+                specified = container.spec.get(probe)
+                if specified:
+                    more = (specified.get("successThreshold") or 1) - 1
+                    delay += (specified.get("initialDelaySeconds") or 0) + more * (
+                        specified.get("periodSeconds") or 10
+                    )
         return container.started + delay
 
     def _is_ready(self, container: Container) -> bool:

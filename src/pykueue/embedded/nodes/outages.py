@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import random
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.api.times import parse_time
 from pykueue.embedded.nodes.annotations import (
     DOMAIN,
@@ -36,8 +37,6 @@ from pykueue.embedded.nodes.annotations import (
     Vocabulary,
 )
 from pykueue.embedded.nodes.durations import Span
-
-Object = dict[str, Any]
 
 UNREACHABLE, CRASH, NOT_READY = "unreachable", "crash", "not-ready"
 #: Taint of a node that is being taken back; when it was added is when notice was given.
@@ -64,7 +63,7 @@ class Health(NamedTuple):
 
     #: UNREACHABLE, CRASH, NOT_READY or "".
     failure: str
-    #: Since when; None for a failure that somebody ordered.
+    #: Since when; None for a failure that an annotation requests.
     since: float | None
     #: When the node is to be taken back; infinite if never.
     reclaim_at: float
@@ -81,7 +80,7 @@ def _way(text: str) -> str:
 def _mean(text: str) -> float:
     seconds: float = DURATION.read(text)
     if not seconds:
-        raise BehaviourError(f"{text!r} is not longer than no time at all")
+        raise BehaviourError(f"{text!r} must be greater than 0")
     return seconds
 
 
@@ -103,29 +102,29 @@ _VOCABULARY = Vocabulary(
 read, read_fields, as_annotations = _VOCABULARY.read, _VOCABULARY.read_fields, _VOCABULARY.as_annotations
 
 
-def health(node: Object, said: Outages, now: float) -> Health:
+def health(node: Object, outages: Outages, now: float) -> Health:
     """How the node is at a time after its creation."""
     metadata = node["metadata"]
     created = parse_time(metadata["creationTimestamp"])
     seed = f"{(metadata.get('annotations') or {}).get(SEED) or ''}/{metadata['uid']}"
     reclaim_at = inf
-    if said.reclaim:
+    if outages.reclaim:
         reclaim_at = now
-    elif said.reclaim_every is not None:
-        reclaim_at = created + _wait(random.Random(f"{seed}/reclaim"), said.reclaim_every)
-    if said.fail is not None:
-        return Health(said.fail, None, reclaim_at, inf)
-    if said.fail_every is None:
+    elif outages.reclaim_every is not None:
+        reclaim_at = created + _wait(random.Random(f"{seed}/reclaim"), outages.reclaim_every)
+    if outages.fail is not None:
+        return Health(outages.fail, None, reclaim_at, inf)
+    if outages.fail_every is None:
         return Health("", None, reclaim_at, inf)
     rng = random.Random(f"{seed}/failures")
     end = created
     while True:
-        start = end + _wait(rng, said.fail_every)
+        start = end + _wait(rng, outages.fail_every)
         if start > now:
             return Health("", None, reclaim_at, start)
-        end = start + (said.fail_for or FAIL_FOR).draw(rng)
+        end = start + (outages.fail_for or FAIL_FOR).draw(rng)
         if end > now:
-            return Health(said.fail_as or UNREACHABLE, start, reclaim_at, end)
+            return Health(outages.fail_as or UNREACHABLE, start, reclaim_at, end)
 
 
 def _wait(rng: random.Random, mean: float) -> float:

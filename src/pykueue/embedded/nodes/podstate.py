@@ -1,19 +1,20 @@
 """A pod on its node: what its containers are in, and how the node's agent tells it in the pod's status.
 
 What makes the containers start and end is not here: a simulation, or real processes. All of it can be taken
-up again from the status in the API. Source: reference/cluster-workloads.md, 4.1 and 4.5. Times are seconds
+up again from the status in the API. Source: docs/reference/cluster-workloads.md, 4.1 and 4.5. Times are
+seconds
 since 1970.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.meta import new_condition
+from pykueue.api.objects import Object
 from pykueue.api.times import format_time, parse_time
 from pykueue.embedded.kinds.podspec import DEFAULT_GRACE_PERIOD, is_sidecar
 from pykueue.embedded.nodes.containers import ENDED, NEW, Container
-
-Object = dict[str, Any]
 
 _OWN_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 
@@ -36,7 +37,7 @@ SHUTDOWN = Ending(
 
 
 class Stop:
-    """Everything is told to stop at `at`, and killed at `kill_at`."""
+    """All containers get SIGTERM at `at` and SIGKILL at `kill_at`."""
 
     __slots__ = ("at", "ending", "fraction", "kill_at", "reached")
 
@@ -71,6 +72,8 @@ class PodState:
         self.address = ""
         self.over = False
         self._stop: Stop | None = None
+        #: The deletionTimestamp that was observed last.
+        self._deletion: str | None = None
         self._init_failed = False
         self._now = 0.0
         self._restore(status)
@@ -99,8 +102,9 @@ class PodState:
         """Take in what others changed: above all whether the pod is to be deleted."""
         metadata = pod["metadata"]
         deletion = metadata.get("deletionTimestamp")
-        if deletion is None or self.over:
+        if deletion is None or deletion == self._deletion or self.over:
             return
+        self._deletion = deletion
         deadline = parse_time(deletion)
         stop = self._stop
         if stop is None:
@@ -119,6 +123,16 @@ class PodState:
             self._stop = Stop(at, min(at + self._grace, last_call), ending=SHUTDOWN)
         else:
             self._stop.kill_at = min(self._stop.kill_at, last_call)
+
+    def shift(self, seconds: float) -> None:
+        """Move all times after a jump of the wall clock: run times and grace periods keep their length."""
+        if self.acknowledged is not None:
+            self.acknowledged += seconds
+        if self._stop is not None:
+            self._stop.at += seconds
+            self._stop.kill_at += seconds
+        for container in self.containers:
+            container.shift(seconds)
 
     @property
     def _ending(self) -> Ending | None:
@@ -182,13 +196,7 @@ class PodState:
             new["reason"], new["message"], disruption = self._ending
             if disruption and not any(one.get("type") == "DisruptionTarget" for one in conditions):
                 conditions.append(
-                    {
-                        "type": "DisruptionTarget",
-                        "status": "True",
-                        "reason": disruption,
-                        "message": new["message"],
-                        "lastTransitionTime": format_time(self._now),
-                    }
+                    new_condition(None, "DisruptionTarget", "True", disruption, new["message"], self._now)
                 )
         if not trusted:
             kept = [
@@ -209,20 +217,13 @@ class PodState:
     def _conditions(self, pod: Object, phase: str) -> list[Object]:
         shown = list((pod.get("status") or {}).get("conditions") or ())
         since = {one.get("type"): one for one in shown}
-        stamp = format_time(self._now)
         conditions: list[Object] = []
 
         def add(kind: str, true: bool, reason: str = "", message: str = "") -> None:
             value = "True" if true else "False"
-            new: Object = {"type": kind, "status": value}
-            old = since.get(kind)
-            kept = old.get("lastTransitionTime") if old is not None and old.get("status") == value else None
-            new["lastTransitionTime"] = kept or stamp
-            if reason:
-                new["reason"] = reason
-            if message:
-                new["message"] = message
-            conditions.append(new)
+            conditions.append(
+                new_condition(since.get(kind), kind, value, reason or None, message or None, self._now)
+            )
 
         add("PodReadyToStartContainers", self.sandbox and not self.over)
         waiting = [one.name for one in self._init if one not in self._sidecars and not self._init_ready(one)]

@@ -24,15 +24,18 @@ nodes.
 from __future__ import annotations
 
 import asyncio
+import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError, parse
+from pykueue.api.resources import NODES
+from pykueue.api.yaml_values import YamlSyntaxError, read_documents
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.podspec import canonical_amounts
 from pykueue.embedded.kinds.podvalidation import validate_taints
@@ -42,9 +45,8 @@ from pykueue.embedded.nodes.behaviour import read_fields
 from pykueue.embedded.nodes.outages import as_annotations as outage_annotations
 from pykueue.embedded.nodes.outages import read_fields as read_outages
 from pykueue.embedded.nodes.registration import RUNTIME
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import NODES
 from pykueue.kube.transport import Transport
 
 POOL_LABEL = DOMAIN + "pool"
@@ -55,12 +57,14 @@ RUNTIMES = ("simulated", "process")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _MAX_COUNT = 100_000
+#: The most faults of a file that are reported at once.
+_MAX_FAULTS = 50
 #: Requests under way at the same time.
 _WRITERS = 16
 
 
 class PoolError(ValueError):
-    """A node pool file cannot be used. The text names the file, the field and what is accepted."""
+    """A node pool file cannot be used. The text has a line for each fault: file, field, what is accepted."""
 
 
 class _Strict(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -132,12 +136,12 @@ class NodePool(_Strict):
     def node(self, number: int) -> Object:
         """The Node object of a number."""
         name = f"{self.name}-{number}"
-        said = {
+        specified = {
             **behaviour_annotations(read_fields(_texts(self.simulation))),
             **outage_annotations(read_outages(_texts(self.life))),
         }
         if self.runtime == "process":
-            said[RUNTIME] = self.runtime
+            specified[RUNTIME] = self.runtime
         allocatable = dict(canonical_amounts(self.allocatable))
         spec: Object = {}
         if self.taints:
@@ -158,7 +162,7 @@ class NodePool(_Strict):
             "metadata": {
                 "name": name,
                 "labels": labels,
-                "annotations": {**said, **({SEED: self.seed} if self.seed else {}), **self.annotations},
+                "annotations": {**specified, **({SEED: self.seed} if self.seed else {}), **self.annotations},
             },
             "spec": spec,
             "status": {
@@ -237,32 +241,43 @@ def load_pools(path: str | Path) -> list[NodePool]:
 def parse_pools(text: str, source: str = "node pools") -> list[NodePool]:
     """The pools a text declares; `source` names it in errors."""
     try:
-        document = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f"line {mark.line + 1}: " if mark else ""
-        raise PoolError(f"{source}: {line}{error.problem or error.context}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        documents = list(read_documents(text))
+    except YamlSyntaxError as error:
         raise PoolError(f"{source}: {error}") from None
-    try:
-        file = msgspec.convert(document, _File)
-    except msgspec.ValidationError as error:
-        raise PoolError(f"{source}: {_misfit(document, str(error))}") from None
+    if len(documents) > 1:
+        raise PoolError(f"{source}: {len(documents)} documents; accepted: one")
+    document = copy.deepcopy(documents[0].value) if documents else None
+    faults: list[str] = []
+    file: _File | None = None
+    while file is None and len(faults) < _MAX_FAULTS:
+        try:
+            file = msgspec.convert(document, _File)
+        except msgspec.ValidationError as error:
+            text, repaired = _misfit(document, str(error), len(faults))
+            faults.append(text)
+            if not repaired:
+                break
     names: set[str] = set()
-    for position, pool in enumerate(file.pools):
-        wrong = _check(pool, f"pools[{position}]")
-        if not wrong and pool.name in names:
-            wrong = f"pools[{position}].name: {pool.name!r} is the name of another pool too"
-        if wrong:
-            raise PoolError(f"{source}: {wrong}")
+    for position, pool in enumerate(file.pools if file is not None else ()):
+        faults += _check(pool, f"pools[{position}]")
+        if pool.name in names:
+            faults.append(f"pools[{position}].name: {pool.name!r} is the name of another pool too")
         names.add(pool.name)
+    if faults or file is None:
+        raise PoolError("\n".join(f"{source}: {fault}" for fault in faults[:_MAX_FAULTS]))
     return [msgspec.structs.replace(pool, seed=str(file.seed)) for pool in file.pools]
 
 
-def _misfit(document: Any, error: str) -> str:
-    """msgspec's complaint as field, value and what is accepted."""
+def _misfit(document: Any, error: str, number: int) -> tuple[str, bool]:
+    """msgspec's complaint as field, value and what is accepted.
+
+    msgspec stops at the first fault. So the field at fault is taken out of the document, or replaced where it
+    is required, for the next attempt to find others; whether that was possible is the second value.
+    """
     what, _, where = error.partition(" - at ")
     path = where.strip("`").removeprefix("$").removeprefix(".")
+    #: From the document to the value at fault: each container with the key that leads on.
+    steps: list[tuple[Any, Any]] = []
     value = document
     for name, position in re.findall(r"([^.\[\]]+)(?!\])|\[(\d+|\.\.\.)\]", path):
         if position == "...":
@@ -271,56 +286,83 @@ def _misfit(document: Any, error: str) -> str:
             key = next(
                 key for key, one in value.items() if not isinstance(one, fits) or isinstance(one, bool)
             )
-            path, value = path.replace("[...]", f".{key}"), value[key]
+            path = path.replace("[...]", f".{key}")
         else:
-            value = value[int(position)] if position else value[name]
+            key = int(position) if position else name
+        steps.append((value, key))
+        value = value[key]
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
         section = next(section for pattern, section in _SECTIONS.items() if re.search(pattern, path))
         field = f"{path}.{unknown[1]}".lstrip(".")
-        return f"{field}: unknown field; accepted: {', '.join(section.__struct_encode_fields__)}"
+        del value[unknown[1]]
+        return f"{field}: unknown field; accepted: {', '.join(section.__struct_encode_fields__)}", True
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        value[missing[1]] = _stand_in(missing[1], number)
+        return f"{path or 'the document'}: {what}", True
+    text = f"{path or 'the document'}: {what}"
     if wrong := re.fullmatch(r"Expected `(.*)`, got `.*`", what):
         accepted = " or ".join(_WORDS.get(word, word) for word in wrong[1].split(" | ") if word != "null")
         shown = msgspec.json.encode(value, enc_hook=str).decode()
-        return f"{path or 'the document'}: {shown} is not accepted; accepted: {accepted}"
-    return f"{path or 'the document'}: {what}"
+        text = f"{path or 'the document'}: {shown} is not accepted; accepted: {accepted}"
+    return text, _take_out(steps, number)
 
 
-def _check(pool: NodePool, path: str) -> str:
-    """What is wrong with a pool, or nothing."""
+#: Required fields of the sections, each with what passes for it while other faults are looked for.
+_STAND_INS: dict[str, Any] = {"pools": [], "allocatable": {}, "label": "unnamed", "count": 1}
+
+
+def _stand_in(field: str, number: int) -> Any:
+    return f"unnamed-{number}" if field == "name" else copy.copy(_STAND_INS[field])
+
+
+def _take_out(steps: list[tuple[Any, Any]], number: int) -> bool:
+    """Take the value that the steps lead to out of its document; False where nothing would be left of it."""
+    if not steps:
+        return False
+    container, key = steps[-1]
+    if isinstance(key, int):
+        if steps[-2][1] != "pools":
+            return _take_out(steps[:-1], number)
+        # Later pools keep their positions.
+        container[key] = {field: _stand_in(field, number) for field in ("name", "allocatable")}
+    elif key == "name" or key in _STAND_INS:
+        container[key] = _stand_in(key, number)
+    else:
+        del container[key]
+    return True
+
+
+def _check(pool: NodePool, path: str) -> Iterator[str]:
+    """What is wrong with a pool."""
     if not _NAME.fullmatch(pool.name):
-        return f"{path}.name: {pool.name!r} is not lower case letters, digits, '-' and '.'"
+        yield f"{path}.name: {pool.name!r} is not lower case letters, digits, '-' and '.'"
     if not 0 <= pool.count <= _MAX_COUNT:
-        return f"{path}.count: {pool.count} is not from 0 to {_MAX_COUNT}"
+        yield f"{path}.count: {pool.count} is not from 0 to {_MAX_COUNT}"
     if pool.runtime not in RUNTIMES:
-        return f"{path}.runtime: {pool.runtime!r} is not accepted; accepted: {' or '.join(RUNTIMES)}"
+        yield f"{path}.runtime: {pool.runtime!r} is not accepted; accepted: {' or '.join(RUNTIMES)}"
     for field in ("allocatable", "capacity"):
         for name, amount in (getattr(pool, field) or {}).items():
             try:
-                negative = parse(amount).nanos < 0
+                if parse(amount).nanos < 0:
+                    yield f"{path}.{field}.{name}: {amount} is negative; accepted: 0 or more"
             except QuantityError as error:
-                return f"{path}.{field}.{name}: {error}"
-            if negative:
-                return f"{path}.{field}.{name}: {amount} is negative; accepted: 0 or more"
+                yield f"{path}.{field}.{name}: {error}"
     for cause in validate_taints(pool.taints, f"{path}.taints"):
-        return f"{cause.field}: {cause.message}"
+        yield f"{cause.field}: {cause.message}"
     for position, taint in enumerate(pool.taints):
-        unknown = sorted(set(taint) - {"key", "value", "effect"})
-        if unknown:
-            return (
-                f"{path}.taints[{position}].{unknown[0]}: unknown field; key, value and effect are accepted"
-            )
+        for unknown in sorted(set(taint) - {"key", "value", "effect"}):
+            yield f"{path}.taints[{position}].{unknown}: unknown field; key, value and effect are accepted"
     for position, level in enumerate(pool.topology):
         if level.count < 1:
-            return f"{path}.topology[{position}].count: {level.count} is not at least 1"
+            yield f"{path}.topology[{position}].count: {level.count} is not at least 1"
     try:
         read_fields(_texts(pool.simulation))
     except BehaviourError as error:
-        return f"{path}.simulation.{error}"
+        yield f"{path}.simulation.{error}"
     try:
         read_outages(_texts(pool.life))
     except BehaviourError as error:
-        return f"{path}.life.{error}"
-    return ""
+        yield f"{path}.life.{error}"
 
 
 async def ensure_nodes(
@@ -342,8 +384,8 @@ async def ensure_nodes(
             pool, number = waiting.pop()
             node, name = pool.node(number), f"{pool.name}-{number}"
             old = known.get(pool.name)
-            said = old.node(number) if old is not None and number < old.count else {}
-            await _ensure(client, node, existing.get(name), said)
+            specified = old.node(number) if old is not None and number < old.count else {}
+            await _ensure(client, node, existing.get(name), specified)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(_WRITERS):

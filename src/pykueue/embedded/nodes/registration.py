@@ -2,8 +2,8 @@
 
 Leases are renewed four times in the time they last, as on any cluster. Those of a cluster last 40 s; ours
 last a day, as 10 000 nodes would otherwise keep an idle machine busy with saying that nothing happened. What
-is lost by it is nothing: an agent that knows when its node fails shortens the Lease to the usual time, as
-its last word, and from there on everything runs as on a cluster.
+is lost by it is nothing: an agent that knows when its node fails shortens the Lease to the usual time in
+its last renewal, and from there on everything runs as on a cluster.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from pykueue.api.meta import set_condition
+from pykueue.api.objects import Object
+from pykueue.api.resources import LEASES, NODES
 from pykueue.api.times import format_micro_time, format_time, parse_time
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import LEASES, NODES
-
-Object = dict[str, Any]
 
 KUBELET_VERSION = "v1.32.5"
 #: Annotation of a Node: "process" when its containers are processes of this machine.
@@ -73,7 +73,7 @@ async def register(
 ) -> Object | None:
     """Bring the node's labels and status to what its kubelet says; the node as written, if it was.
 
-    `trouble` is why the node is not ready, if it is not. A condition that somebody else set (any reason but
+    `trouble` is why the node is not ready, if it is not. A condition that another client set (any reason but
     a kubelet's) stays as it is.
     """
     metadata, status = node["metadata"], node.get("status") or {}
@@ -95,7 +95,7 @@ async def register(
 
 def _status(node: Object, address: str, now: float, trouble: str) -> Object:
     status, name = node.get("status") or {}, node["metadata"]["name"]
-    new = {**status, "conditions": _conditions(status.get("conditions") or (), format_time(now), trouble)}
+    new = {**status, "conditions": _conditions(status.get("conditions") or (), now, trouble)}
     if not internal_address({"status": status}):
         given = [one for one in status.get("addresses") or () if one.get("type") != "InternalIP"]
         if not any(one.get("type") == "Hostname" for one in given):
@@ -109,32 +109,19 @@ def _status(node: Object, address: str, now: float, trouble: str) -> Object:
     return new
 
 
-def _conditions(shown: Any, stamp: str, trouble: str) -> list[Object]:
+def _conditions(shown: Any, now: float, trouble: str) -> list[Object]:
     ready = ("Ready", "False", _NOT_READY, trouble) if trouble else ("Ready", "True", *_READY)
-    wanted = {kind: ("False", reason, message) for kind, reason, message in _PRESSURES}
-    wanted[ready[0]] = ready[1:]
-    conditions: list[Object] = []
-    for one in shown:
-        said = wanted.pop(one.get("type"), None)
-        has = (one.get("status"), one.get("reason"), one.get("message"))
-        if said is None or said == has or one.get("reason") not in _OURS:
-            conditions.append(one)
-            continue
-        since = one.get("lastTransitionTime") if one.get("status") == said[0] else None
-        conditions.append(_condition(one["type"], said, stamp, since or stamp))
-    return conditions + [_condition(kind, said, stamp, stamp) for kind, said in wanted.items()]
-
-
-def _condition(kind: str, said: tuple[str, ...], stamp: str, since: str) -> Object:
-    value, reason, message = said
-    return {
-        "type": kind,
-        "status": value,
-        "reason": reason,
-        "message": message,
-        "lastHeartbeatTime": stamp,
-        "lastTransitionTime": since,
-    }
+    wanted = [*((kind, "False", reason, message) for kind, reason, message in _PRESSURES), ready]
+    known = {one.get("type"): one for one in shown}
+    conditions: list[Object] = list(shown)
+    for kind, status, reason, message in wanted:
+        old = known.get(kind)
+        has = old is not None and [old.get("status"), old.get("reason"), old.get("message")]
+        if old is None or (has != [status, reason, message] and old.get("reason") in _OURS):
+            conditions = set_condition(
+                conditions, kind, status, reason, message, now, lastHeartbeatTime=format_time(now)
+            )
+    return conditions
 
 
 def _node_info(node: Object) -> Object:
@@ -163,7 +150,8 @@ async def renew(client: Client, node: Object, lease: Object | None, now: float, 
     owner = {"apiVersion": "v1", "kind": "Node", "name": metadata["name"], "uid": metadata["uid"]}
     if lease is not None:
         spec = lease.get("spec") or {}
-        left = _renewed(spec) + duration / 4 - now
+        # A time of renewal in the future was written before the wall clock was set back.
+        left = min(_renewed(spec), now) + duration / 4 - now
         owned = lease["metadata"].get("ownerReferences") == [owner]
         if left > 0 and owned and spec.get("leaseDurationSeconds") == duration:
             return left

@@ -17,20 +17,23 @@ from typing import Any
 import msgspec
 import yaml
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import CONFIG_MAPS, NODES, PODS
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.annotations import DOMAIN
 from pykueue.embedded.nodes.outages import read
 from pykueue.embedded.nodes.pool import POOL_LABEL, NodePool, PoolError, ensure_nodes, parse_pools
 from pykueue.embedded.nodes.registration import LAST_LEASE_DURATION, is_ready, renew, runs_processes
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import InformerFactory
-from pykueue.kube.resources import CONFIG_MAPS, NODES, PODS
 from pykueue.kube.transport import Transport
 
 NAMESPACE, NAME, FIELD = "kube-system", "node-pools", "pools.yaml"
+#: The nodes of a new cluster for which none are declared.
+DEFAULT_POOLS = [NodePool(name="node", count=3, allocatable={"cpu": "16", "memory": "64Gi", "pods": "110"})]
 #: Taint of a node that is being removed.
 REMOVED = DOMAIN + "removed"
 #: Seconds between looks at the pods of a node that is being removed, and after a budget said no.
@@ -48,8 +51,8 @@ def declaration(pools: list[NodePool]) -> str:
     """The text of a node pool file that declares these pools."""
     shown = []
     for pool in pools:
-        said = msgspec.to_builtins(pool)
-        shown.append({key: value for key, value in said.items() if value != {} and key != "seed"})
+        specified = msgspec.to_builtins(pool)
+        shown.append({key: value for key, value in specified.items() if value != {} and key != "seed"})
     seed = next((pool.seed for pool in pools if pool.seed), "")
     document = {**({"seed": seed} if seed else {}), "pools": shown}
     return yaml.safe_dump(document, sort_keys=False)
@@ -74,6 +77,24 @@ async def declare(transport: Transport, clock: Clock, pools: list[NodePool]) -> 
     await client.patch(CONFIG_MAPS, NAME, NAMESPACE, {"data": data})
 
 
+async def declare_default(transport: Transport, clock: Clock) -> bool:
+    """Declare `DEFAULT_POOLS` in a cluster that has neither nodes nor a declaration; whether it had none.
+
+    Raises ApiError.
+    """
+    client = Client(transport, clock=clock)
+    if (await client.list(NODES)).items:
+        return False
+    try:
+        await client.get(CONFIG_MAPS, NAME, NAMESPACE)
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        await declare(transport, clock, DEFAULT_POOLS)
+        return True
+    return False
+
+
 def _read(text: str) -> list[NodePool]:
     """The pools of a declaration, none where it cannot be used."""
     try:
@@ -83,7 +104,7 @@ def _read(text: str) -> list[NodePool]:
 
 
 class NodePools:
-    """Keeps the declared nodes; run by `run`. `runtimes` are those that have somebody to run their pods."""
+    """Creates and deletes the nodes of declared pools; run by `run`. `runtimes`: those that can run pods."""
 
     def __init__(
         self, transport: Transport, clock: Clock, runtimes: Collection[str] = ("simulated",)
@@ -128,7 +149,7 @@ class NodePools:
         self._work.queue.add(_ALL)
 
     def _checked(self, pool: NodePool) -> NodePool:
-        """The pool. PoolError when nobody here would run its pods."""
+        """The pool. PoolError when its runtime is not available."""
         if pool.runtime not in self._runtimes:
             raise PoolError(
                 f"{FIELD}: pool {pool.name}: runtime {pool.runtime} must be in the file with which"
@@ -169,7 +190,7 @@ class NodePools:
     async def _sync(self, name: str) -> float | None:
         node: Object | None = self._nodes.get(None, name)
         if node is not None and self._is_nobodys(node):
-            # Its Lease may last long; without anybody to renew it, it is as good as over.
+            # Its Lease may last long, and is not renewed any more.
             await renew(self._client, node, None, self._clock.time(), LAST_LEASE_DURATION)
         if self._pools is None:
             return None

@@ -83,6 +83,14 @@ class Families:
         if not family:
             del self._families[owner]
 
+    def shift(self, seconds: float) -> None:
+        """Move all times after a jump of the wall clock."""
+        for family in self._families.values():
+            for interval in family.values():
+                interval.start += seconds
+                if interval.end is not None:
+                    interval.end += seconds
+
     def gathered(self, owner: str, start: float, wanted: int) -> float | None:
         """As `gathered`, among the pods of one owner."""
         return gathered(start, self._families.get(owner, {}).values(), wanted)

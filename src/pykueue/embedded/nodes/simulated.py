@@ -12,8 +12,10 @@ import logging
 import random
 from collections.abc import Callable
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import NODES, PODS
 from pykueue.api.times import parse_time
-from pykueue.clock import Clock
+from pykueue.clock import Clock, Jumps
 from pykueue.embedded.nodes.addresses import Addresses
 from pykueue.embedded.nodes.annotations import DOMAIN, SEED
 from pykueue.embedded.nodes.behaviour import Behaviour, Program, read
@@ -23,15 +25,14 @@ from pykueue.embedded.nodes.life import PodLife
 from pykueue.embedded.nodes.outages import CRASH
 from pykueue.embedded.nodes.registration import LEASE_DURATION, internal_address, is_ready, runs_processes
 from pykueue.embedded.nodes.siblings import Families
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
-from pykueue.kube.informer import InformerFactory, Key
-from pykueue.kube.resources import NODES, PODS
+from pykueue.kube.informer import InformerFactory
 from pykueue.kube.transport import Transport
 
-#: Annotation of a Node: "false" leaves it to somebody else.
+#: Annotation of a Node: "false" leaves it to another kubelet.
 SIMULATED = DOMAIN + "simulated"
 POD_NETWORK = "10.0.0.0/9"
 #: Writes that may be under way at the same time.
@@ -69,8 +70,10 @@ class SimulatedNodes:
         #: The pods that live, by uid.
         self._lives: dict[str, PodLife] = {}
         #: Which runs of which containers have been told of in events, by uid.
-        self._told: dict[str, set[tuple[str, int]]] = {}
+        self._reported: dict[str, set[tuple[str, int]]] = {}
         self._families = Families()
+        #: Of the wall clock, since `run`.
+        self._jumps: Jumps | None = None
         self._keys: dict[str, Key] = {}
         self._defaults: dict[str, Behaviour] = {}
         self._pod_addresses = Addresses(POD_NETWORK)
@@ -94,6 +97,7 @@ class SimulatedNodes:
 
     async def run(self) -> None:
         """Simulate until cancelled."""
+        self._jumps = Jumps(self._clock)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informers.run())
             group.create_task(self._keeper.run())
@@ -146,7 +150,7 @@ class SimulatedNodes:
     def _forget(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         life = self._lives.pop(uid, None)
-        self._told.pop(uid, None)
+        self._reported.pop(uid, None)
         self._keys.pop(uid, None)
         status = pod.get("status") or {}
         if life is not None:
@@ -155,7 +159,7 @@ class SimulatedNodes:
             self._pod_addresses.release(status.get("podIP") or "")
         owner = _owner(pod)
         if owner is not None:
-            self._families.forget(owner, uid, self._clock.time())
+            self._families.forget(owner, uid, self._now())
 
     # Nodes
 
@@ -169,6 +173,15 @@ class SimulatedNodes:
         return found
 
     # Pods
+
+    def _now(self) -> float:
+        """The wall-clock time; where it has jumped, the times of all pods that run have moved with it."""
+        seconds = 0.0 if self._jumps is None else self._jumps.seconds()
+        if seconds:
+            self._families.shift(seconds)
+            for life in self._lives.values():
+                life.shift(seconds)
+        return self._clock.time()
 
     async def _sync_pod(self, key: Key) -> float | None:
         pod: Object | None = self._pods.get(*key)
@@ -193,12 +206,13 @@ class SimulatedNodes:
                 self._pod_addresses.release(ended.address)
             await self._remove(pod)
             return None
+        now, since = self._now(), self._clock.monotonic()
         life = self._life(pod, node)
         if pod["metadata"].get("deletionTimestamp") is not None:
-            life.observe(pod, self._clock.time())
+            life.observe(pod, now)
         if state.notice is not None:
             life.shut_down(state.notice, state.last_call)
-        following = life.advance(self._clock.time() + _GRAIN, self._gathered(pod, life))
+        following = life.advance(now + _GRAIN, self._gathered(pod, life))
         pod = await self._write(pod, life, node, host)
         self._tell(pod, life)
         self._count_in(pod, life)
@@ -207,7 +221,7 @@ class SimulatedNodes:
             self._pod_addresses.release(life.address)
             await self._remove(pod)
             return None
-        return None if following is None else max(0.0, following - self._clock.time())
+        return None if following is None else max(0.0, following - now - (self._clock.monotonic() - since))
 
     def _life(self, pod: Object, node: Object) -> PodLife:
         uid = pod["metadata"]["uid"]
@@ -218,7 +232,7 @@ class SimulatedNodes:
             seed = (node["metadata"].get("annotations") or {}).get(SEED) or ""
             life = self._lives[uid] = PodLife(pod, Program(own, self._node_defaults(node), seed, uid))
             self._keys[uid] = _key(pod)
-            self._told[uid] = {(one.name, one.restarts) for one in life.containers if one.state != NEW}
+            self._reported[uid] = {(one.name, one.restarts) for one in life.containers if one.state != NEW}
         return life
 
     def _gathered(self, pod: Object, life: PodLife) -> Callable[[float], float | None]:
@@ -228,7 +242,7 @@ class SimulatedNodes:
         return lambda start: self._families.gathered(owner, start, wanted)
 
     async def _write(self, pod: Object, life: PodLife, node: Object, host: str) -> Object:
-        """Make the API show the pod as it is now; whether it is ready nobody tells of a node in trouble."""
+        """Write the pod's status as it is now; of a node that is not ready, pods stay as they are shown."""
         shown = pod.get("status") or {}
         if life.sandbox and not life.address:
             hosted = pod["spec"].get("hostNetwork")
@@ -292,19 +306,19 @@ class SimulatedNodes:
         """Events for what the pod's containers did since the last time."""
         if self._recorder is None:
             return
-        told = self._told.setdefault(life.uid, set())
+        reported = self._reported.setdefault(life.uid, set())
         for container in life.containers:
             if container.state == NEW or container.lost:
                 continue
             run = (container.name, container.restarts)
-            if run not in told:
-                told.add(run)
+            if run not in reported:
+                reported.add(run)
                 image = f'Container image "{container.image}" already present on machine'
                 self._recorder.event(pod, NORMAL, "Pulled", image)
                 self._recorder.event(pod, NORMAL, "Created", f"Created container: {container.name}")
                 self._recorder.event(pod, NORMAL, "Started", f"Started container {container.name}")
-            if container.backs_off and (container.name, -container.restarts - 1) not in told:
-                told.add((container.name, -container.restarts - 1))
+            if container.backs_off and (container.name, -container.restarts - 1) not in reported:
+                reported.add((container.name, -container.restarts - 1))
                 metadata = pod["metadata"]
                 where = f"{metadata['name']}_{metadata['namespace']}({life.uid})"
                 text = f"Back-off restarting failed container {container.name} in pod {where}"
@@ -313,8 +327,8 @@ class SimulatedNodes:
 
 def is_simulated(node: Object) -> bool:
     """Whether the node's pods are ours to run."""
-    said = (node["metadata"].get("annotations") or {}).get(SIMULATED)
-    return said != "false" and not runs_processes(node)
+    specified = (node["metadata"].get("annotations") or {}).get(SIMULATED)
+    return specified != "false" and not runs_processes(node)
 
 
 def _key(pod: Object) -> Key:

@@ -1,1 +1,1 @@
-"""The kinds by which pods ask to be placed as a group, installed like anybody's custom resources."""
+"""The kinds by which pods ask to be placed as a group, installed as custom resources."""

@@ -1,6 +1,6 @@
 """Admission of native PodGroups: the template they refer to must exist.
 
-Source: reference/cluster-workloads.md 3.8.
+Source: docs/reference/cluster-workloads.md 3.8.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from pykueue.embedded.apiserver.admission import Webhook
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.webhooks.admission import Webhook
 from pykueue.embedded.podgroups.definitions import NATIVE_POD_GROUPS, NATIVE_WORKLOADS
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-
-Object = dict[str, Any]
 
 
 class _AsksServer(Protocol):

@@ -1,16 +1,14 @@
 """The CustomResourceDefinitions of Volcano's PodGroup and Queue and of coscheduling's PodGroup.
 
-Fields and columns: reference/cluster-workloads.md 3.2, 3.3 and 3.6.
+Fields and columns: docs/reference/cluster-workloads.md 3.2, 3.3 and 3.6.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
-from pykueue.kube.resources import Resource
-
-Object = dict[str, Any]
+from pykueue.api.objects import Object
+from pykueue.api.resources import Resource
 
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", True)
 VOLCANO_QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", False)

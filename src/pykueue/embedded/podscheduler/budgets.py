@@ -1,18 +1,17 @@
 """Disruption budgets, as far as preemption asks about them: whose pods it had better leave alone.
 
-Rules: reference/cluster-workloads.md 4.7, "Preemption"; a budget is a wish there, not a limit.
+Rules: docs/reference/cluster-workloads.md 4.7, "Preemption"; a budget is a wish there, not a limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.api.selectors import Selector
 from pykueue.embedded.podscheduler.podinfo import PodInfo
 from pykueue.embedded.podscheduler.terms import label_selector
-
-Object = dict[str, Any]
 
 
 class _Budget(NamedTuple):

@@ -1,6 +1,6 @@
 """The nodes and what runs on them, kept up to date pod by pod.
 
-A log of changed nodes lets whoever remembers something about every node look again at just those.
+A log of changed nodes lets caches with an entry for every node refresh only the changed ones.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError
 from pykueue.embedded.kinds.podspec import Amounts, amounts_of
 from pykueue.embedded.podscheduler.budgets import Budgets
 from pykueue.embedded.podscheduler.podinfo import PodInfo, Port
 from pykueue.embedded.podscheduler.terms import PodTerm, Relations, Taint, taints
 
-Object = dict[str, Any]
 Labels = Mapping[str, str]
 
 #: Pods of a term per node.
@@ -157,7 +157,7 @@ class Cluster:
     # Pods
 
     def add_pod(self, pod: PodInfo) -> bool:
-        """A pod takes its place on `pod.node`; whether it brings an anti-affinity nobody had before."""
+        """Add a pod to `pod.node`; returns whether it has an anti-affinity term that no other pod has."""
         self.pods[pod.uid] = pod
         self.priorities[pod.priority] += 1
         info = self._info(pod.node)
@@ -246,7 +246,7 @@ class Cluster:
             self.namespaces.pop(name, None)
         else:
             self.namespaces[name] = labels
-        # Which pods the terms mean may have changed: count anew when asked.
+        # The pods that terms match may have changed: count again on the next query.
         self._counts.clear()
         self._counts_by_label.clear()
 

@@ -1,6 +1,6 @@
 """What a node has to say to a pod by itself: why it cannot take it, or how well it suits.
 
-Rules, texts and weights: reference/cluster-workloads.md, 4.7.
+Rules, texts and weights: docs/reference/cluster-workloads.md, 4.7.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _evenness(left: float, right: float) -> int:
     return int((1 - abs(min(left, 1.0) - min(right, 1.0)) / 2) * MAX_SCORE)
 
 
-def wishes(cluster: Cluster, shape: Shape, nodes: list[NodeInfo]) -> list[int] | None:
+def preference_scores(cluster: Cluster, shape: Shape, nodes: list[NodeInfo]) -> list[int] | None:
     """Weighted scores for soft taints and preferred labels; None when no node differs from another."""
     total: list[int] | None = None
     if cluster.soft_tainted:
@@ -106,9 +106,11 @@ def wishes(cluster: Cluster, shape: Shape, nodes: list[NodeInfo]) -> list[int] |
         ]
         best = max(weights, default=0)
         if best:
-            wished = [AFFINITY_WEIGHT * (MAX_SCORE * weight // best) for weight in weights]
+            preferred = [AFFINITY_WEIGHT * (MAX_SCORE * weight // best) for weight in weights]
             total = (
-                wished if total is None else [one + other for one, other in zip(total, wished, strict=True)]
+                preferred
+                if total is None
+                else [one + other for one, other in zip(total, preferred, strict=True)]
             )
     return total
 

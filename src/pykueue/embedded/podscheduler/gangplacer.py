@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pykueue.embedded.podscheduler.cluster import Cluster
 from pykueue.embedded.podscheduler.gangs import Gang
-from pykueue.embedded.podscheduler.placer import Likeness, Placed, Placer, Unplaced, placed_at
+from pykueue.embedded.podscheduler.placer import EquivalenceClass, Placed, Placer, Unplaced, placed_at
 from pykueue.embedded.podscheduler.podinfo import PodInfo
 from pykueue.embedded.podscheduler.terms import Spread
 
@@ -21,7 +21,7 @@ class GangPlaced(NamedTuple):
     """These members have places, and are on the books with them."""
 
     pods: list[PodInfo]
-    #: Whether one of them brings an anti-affinity nobody had before.
+    #: Whether one of them has an anti-affinity term that no other pod has.
     new_term: bool
 
 
@@ -36,10 +36,10 @@ class Move(NamedTuple):
 class GangUnplaced(NamedTuple):
     """Not enough members fit now. With `moves`, they will when all victims are gone."""
 
-    #: What each member is told, and what the group is.
+    #: The message for each member, and the one for the group.
     message: str
     verdict: str
-    alike: Likeness
+    equivalence: EquivalenceClass
     moves: list[Move]
 
 
@@ -64,8 +64,10 @@ class GangPlacer:
         refused = objection(gang, members[:lacking])
         if refused:
             # What the group lacks is no place for any one member: let it be woken by whatever is set free.
-            likeness = Likeness(members[0].shape, gang.key, gang.priority, preempts=False, repelled_by=())
-            return GangUnplaced(refused, refused, likeness, [])
+            equivalence = EquivalenceClass(
+                members[0].shape, gang.key, gang.priority, preempts=False, repelled_by=()
+            )
+            return GangUnplaced(refused, refused, equivalence, [])
         placed, new_term, failure = self._try(gang, members, promised)
         if failure is None or _enough(gang, placed):
             return GangPlaced(placed, new_term)
@@ -78,7 +80,7 @@ class GangPlacer:
         return GangUnplaced(
             f"{failure.message} Pod group {gang.tie} is placed as a whole or not at all{some}.",
             f"only {len(placed)} of {lacking} fit: {failure.message}",
-            failure.alike._replace(lacking=lacking, composition=gang.composition()),
+            failure.equivalence._replace(lacking=lacking, composition=gang.composition()),
             moves,
         )
 
@@ -113,7 +115,7 @@ class GangPlacer:
     def _make_room(self, gang: Gang, members: list[PodInfo], promised: Mapping[str, str]) -> list[Move]:
         """Who has to leave so that the minimum is met; nothing when that cannot be brought about.
 
-        Nobody is pushed aside for a group that does not become whole by it (3.8). What was decided before
+        No pod is preempted for a group that would still not fit as a whole (3.8). What was decided before
         and is still going on counts as done.
         """
         cluster = self._cluster

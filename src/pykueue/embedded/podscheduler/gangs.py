@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.embedded.kinds.podspec import Amounts
 from pykueue.embedded.podscheduler.podinfo import PodInfo, is_terminal
-
-Object = dict[str, Any]
 
 #: What a member does, as far as its group is concerned.
 HELD, WAITING, PLACED, RUNNING, LEAVING, SUCCEEDED, FAILED = (
@@ -127,7 +126,7 @@ class Gang:
 
     @property
     def tie(self) -> str:
-        """Decides between groups of the same second (reference/cluster-workloads.md 3.6)."""
+        """Decides between groups of the same second (docs/reference/cluster-workloads.md 3.6)."""
         return f"{self.key.namespace}/{self.key.name}"
 
     # Counting

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pykueue.embedded.podscheduler import preemption
 from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
-from pykueue.embedded.podscheduler.filters import Refusal, refusal, score, wishes
+from pykueue.embedded.podscheduler.filters import Refusal, preference_scores, refusal, score
 from pykueue.embedded.podscheduler.podinfo import PodInfo, Shape
 from pykueue.embedded.podscheduler.relations import RelationCheck, company_scores, repelling, spread_scores
 from pykueue.embedded.podscheduler.terms import PodTerm, Spread
@@ -37,7 +37,7 @@ class Placed(NamedTuple):
     node: str
 
 
-class Likeness(NamedTuple):
+class EquivalenceClass(NamedTuple):
     """Pods of which this is equal meet with the same refusals: what helps one may help all."""
 
     shape: Shape
@@ -55,7 +55,7 @@ class Unplaced(NamedTuple):
     """No node takes the pod now. With `nominated`, one will when the victims are gone."""
 
     message: str
-    alike: Likeness
+    equivalence: EquivalenceClass
     nominated: str = ""
     victims: tuple[PodInfo, ...] = ()
 
@@ -86,7 +86,7 @@ class _View:
 
 
 def sample_size(nodes: int) -> int:
-    """How many nodes that fit are enough to choose from (reference/cluster-workloads.md, 4.7)."""
+    """How many nodes that fit are enough to choose from (docs/reference/cluster-workloads.md, 4.7)."""
     if nodes <= MIN_SAMPLE:
         return nodes
     return max(MIN_SAMPLE, nodes * max(5, 50 - nodes // 125) // 100)
@@ -146,9 +146,9 @@ class Placer:
         """
         cluster = self._cluster
         repelled_by = repelling(cluster, pod) if cluster.repelling else ()
-        alike = Likeness(pod.shape, pod.related, pod.priority, pod.preempts, repelled_by)
+        equivalence = EquivalenceClass(pod.shape, pod.related, pod.priority, pod.preempts, repelled_by)
         if not cluster.nodes:
-            return Unplaced(NO_NODES, alike)
+            return Unplaced(NO_NODES, equivalence)
         check = self._relation_check(pod, repelled_by)
         if promised is None:
             promised = self._promised.get(pod.uid, "")
@@ -163,12 +163,12 @@ class Placer:
         refusals = self._refusals(pod, view, check)
         message = fit_message(refusals)
         if not preempt:
-            return Unplaced(message, alike)
+            return Unplaced(message, equivalence)
         outcome = self._preempt(pod, refusals, promised)
         if isinstance(outcome, str):
             awaited = promised if outcome is _AWAITS_VICTIMS else ""
-            return Unplaced(f"{message} preemption: {outcome}", alike, awaited)
-        return Unplaced(message, alike, outcome.node, outcome.victims)
+            return Unplaced(f"{message} preemption: {outcome}", equivalence, awaited)
+        return Unplaced(message, equivalence, outcome.node, outcome.victims)
 
     def could_help(self, pod: PodInfo, node: NodeInfo) -> bool:
         """Whether a node that changed may now take the pod, other pods' demands aside."""
@@ -221,8 +221,8 @@ class Placer:
     def _refusals(self, pod: PodInfo, view: _View, check: RelationCheck | None) -> list[Refusal]:
         """Every node's reason, after a search that found none that fits."""
         found = [
-            self._refusal(pod, node, check) if said is None else said
-            for node, said in zip(self._cluster.nodes, view.refusals, strict=True)
+            self._refusal(pod, node, check) if known is None else known
+            for node, known in zip(self._cluster.nodes, view.refusals, strict=True)
         ]
         return [one for one in found if one is not None]
 
@@ -267,7 +267,7 @@ class Placer:
         own = pod.relations.soft_spread
         by_default = not own and not pod.relations.hard_spread
         for extra in (
-            wishes(cluster, pod.shape, candidates),
+            preference_scores(cluster, pod.shape, candidates),
             company_scores(cluster, pod, candidates)
             if pod.relations.preferred or cluster.attracting
             else None,

@@ -11,7 +11,9 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError
+from pykueue.api.resources import JOBS, PRIORITY_CLASSES, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.scheduling import PROTECTION
 from pykueue.embedded.podgroups.definitions import VOLCANO_QUEUES
@@ -26,10 +28,7 @@ from pykueue.embedded.podscheduler.reports import Reports
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import InformerFactory
-from pykueue.kube.resources import JOBS, PRIORITY_CLASSES, Resource
 from pykueue.kube.workqueue import WorkQueue
-
-Object = dict[str, Any]
 
 #: Seconds between a change and the look at the group it causes: the period of Volcano's sessions (3.4).
 SESSION = 1.0
@@ -208,7 +207,7 @@ class PodGroups:
         self._work.add_after(key, SESSION)
 
     async def _unprotect(self, gang: Gang, mode: GangMode) -> None:
-        """Let a PodGroup that is being deleted go when nobody uses it any more."""
+        """Remove the finalizer of a PodGroup that is being deleted and has no pods any more."""
         metadata = gang.object["metadata"] if gang.object is not None else {}
         finalizers = metadata.get("finalizers") or []
         if metadata.get("deletionTimestamp") is None or PROTECTION not in finalizers or gang.in_use:

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError
 from pykueue.embedded.kinds.podspec import Amounts, amounts_of, pod_requests
 from pykueue.embedded.podscheduler.terms import (
@@ -22,8 +23,6 @@ from pykueue.embedded.podscheduler.terms import (
     relations,
     tolerations,
 )
-
-Object = dict[str, Any]
 
 #: What a container without requests counts as when nodes are scored (4.7): thousandths of a core, bytes.
 UNSAID_CPU = 100

@@ -1,6 +1,6 @@
 """Making room: which less important pods must go so that a pod fits.
 
-Rules: reference/cluster-workloads.md, 4.7, "Preemption".
+Rules: docs/reference/cluster-workloads.md, 4.7, "Preemption".
 """
 
 from __future__ import annotations

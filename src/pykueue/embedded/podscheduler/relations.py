@@ -1,6 +1,6 @@
 """What the pods already placed mean for a pod: affinity, anti-affinity, spreading.
 
-Rules and formulas: reference/cluster-workloads.md, 4.7, and the Kubernetes documentation of inter-pod
+Rules and formulas: docs/reference/cluster-workloads.md, 4.7, and the Kubernetes documentation of inter-pod
 affinity and of topology spread constraints.
 """
 
@@ -47,27 +47,28 @@ class RelationCheck:
     """The demands between one pod and all others, as they are now."""
 
     def __init__(self, cluster: Cluster, pod: PodInfo, repelled_by: Iterable[PodTerm]) -> None:
-        said = pod.relations
+        relations = pod.relations
         self._repelled = [
             (term.topology_key, set(cluster.domains(cluster.repelling[term], term.topology_key)))
             for term in repelled_by
         ]
         self._avoided = [
             (term.topology_key, set(cluster.domains(cluster.counts(term), term.topology_key)))
-            for term in said.anti_affinity
+            for term in relations.anti_affinity
         ]
         self._sought: list[tuple[str, set[str] | None]] = []
-        if said.affinity:
-            counts = cluster.counts(*said.affinity)
-            domains = [set(cluster.domains(counts, term.topology_key)) for term in said.affinity]
-            if not any(domains) and cluster.selected(said.affinity, pod):
+        if relations.affinity:
+            counts = cluster.counts(*relations.affinity)
+            domains = [set(cluster.domains(counts, term.topology_key)) for term in relations.affinity]
+            if not any(domains) and cluster.selected(relations.affinity, pod):
                 # The first of a group that wants to be together may start it anywhere.
-                self._sought = [(term.topology_key, None) for term in said.affinity]
+                self._sought = [(term.topology_key, None) for term in relations.affinity]
             else:
                 self._sought = [
-                    (term.topology_key, found) for term, found in zip(said.affinity, domains, strict=True)
+                    (term.topology_key, found)
+                    for term, found in zip(relations.affinity, domains, strict=True)
                 ]
-        self._skews = [self._skew(cluster, pod, one) for one in said.hard_spread]
+        self._skews = [self._skew(cluster, pod, one) for one in relations.hard_spread]
 
     @staticmethod
     def _skew(cluster: Cluster, pod: PodInfo, spread: Spread) -> _Skew:
@@ -105,7 +106,7 @@ class RelationCheck:
 
 
 def _eligible(pod: PodInfo, node: NodeInfo, spread: Spread, keys: Iterable[str]) -> bool:
-    """Whether a node's domain takes part in the count of a spread constraint."""
+    """Whether a node's domain is counted in a spread constraint."""
     if any(key not in node.labels for key in keys):
         return False
     shape = pod.shape
@@ -121,7 +122,7 @@ def _eligible(pod: PodInfo, node: NodeInfo, spread: Spread, keys: Iterable[str])
 
 
 def _all_eligible(pod: PodInfo, spread: Spread, keys: Sequence[str]) -> bool:
-    """Whether every node with the constraint's label takes part, whatever else it is like."""
+    """Whether every node with the constraint's label is counted, whatever its taints and other labels."""
     return (
         not spread.honor_taints
         and not (spread.honor_affinity and pod.shape.choice is not None)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pykueue.api.times import format_time
+from pykueue.api.meta import new_condition
+from pykueue.api.objects import Object, condition_of
+from pykueue.api.resources import PODS
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.podspec import DEFAULT_SCHEDULER
 from pykueue.embedded.podscheduler.podinfo import PodInfo
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
-from pykueue.kube.resources import PODS
 from pykueue.kube.transport import STRATEGIC_PATCH
 from pykueue.kube.workqueue import WorkQueue
-
-Object = dict[str, Any]
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ class Reports:
             return
         pod = found.pod
         status = pod.manifest.get("status") or {}
-        condition = new_condition(
+        condition = changed_condition(
             status, "PodScheduled", "False", "Unschedulable", found.message, self._clock.time()
         )
         if found.every_time or condition is not None:
@@ -101,8 +100,9 @@ class Reports:
         name = preemptor.manifest["spec"].get("schedulerName") or DEFAULT_SCHEDULER
         message = f"{name}: preempting to accommodate a higher priority pod"
         now = self._clock.time()
-        status = victim.manifest.get("status") or {}
-        condition = new_condition(status, "DisruptionTarget", "True", "PreemptionByScheduler", message, now)
+        condition = changed_condition(
+            victim.manifest.get("status"), "DisruptionTarget", "True", "PreemptionByScheduler", message, now
+        )
         try:
             if condition is not None:
                 await self._patch_status(victim, {"conditions": [condition]})
@@ -127,22 +127,15 @@ class Reports:
         return self.recorders.get(name) or next(iter(self.recorders.values()))
 
 
-def new_condition(
-    status: Object, type_: str, value: str, reason: str, message: str, now: float
+def changed_condition(
+    status: Object | None, type_: str, value: str, reason: str, message: str, now: float
 ) -> Object | None:
     """The condition to write; None when the pod has it already."""
-    since = format_time(now)
-    for one in status.get("conditions") or ():
-        if one.get("type") == type_:
-            if (one.get("status"), one.get("reason"), one.get("message")) == (value, reason, message):
-                return None
-            if one.get("status") == value:
-                since = one.get("lastTransitionTime") or since
-    return {
-        "type": type_,
-        "status": value,
-        "reason": reason,
-        "message": message,
-        "lastProbeTime": None,
-        "lastTransitionTime": since,
-    }
+    old = condition_of(status, type_)
+    if old is not None and (old.get("status"), old.get("reason"), old.get("message")) == (
+        value,
+        reason,
+        message,
+    ):
+        return None
+    return new_condition(old, type_, value, reason, message, now, lastProbeTime=None)

@@ -14,6 +14,8 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pykueue.api.selectors import Requirement, Selector
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
@@ -22,7 +24,7 @@ from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
 from pykueue.embedded.podscheduler.gangplacer import GangPlaced, GangPlacer
 from pykueue.embedded.podscheduler.gangs import HELD, PLACED, WAITING, Gang, Gangs, Terms, state_of
 from pykueue.embedded.podscheduler.modes import SCHEDULERS
-from pykueue.embedded.podscheduler.placer import Likeness, Placed, Placer, Unplaced, placed_at
+from pykueue.embedded.podscheduler.placer import EquivalenceClass, Placed, Placer, Unplaced, placed_at
 from pykueue.embedded.podscheduler.podgroups import Membership, PodGroups
 from pykueue.embedded.podscheduler.podinfo import (
     PodInfo,
@@ -36,11 +38,10 @@ from pykueue.embedded.podscheduler.queue import Queue
 from pykueue.embedded.podscheduler.reports import Reports
 from pykueue.embedded.podscheduler.services import Services
 from pykueue.embedded.podscheduler.terms import Spread, default_spread
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL
 from pykueue.kube.informer import InformerFactory
-from pykueue.kube.resources import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pykueue.kube.transport import Transport
 from pykueue.kube.workqueue import WorkQueue
 
@@ -77,7 +78,7 @@ class PodScheduler:
         self._placer = Placer(self._cluster, rng)
         self._gang_placer = GangPlacer(self._cluster, self._placer, self._default_spread)
         self._gangs = Gangs()
-        self._queue: Queue[PodInfo | Gang, Likeness] = Queue()
+        self._queue: Queue[PodInfo | Gang, EquivalenceClass] = Queue()
         self._reader = PodReader()
         self._services = Services()
         #: Nodes that may have become able to take more since the queue was last asked.
@@ -248,7 +249,7 @@ class PodScheduler:
 
     def _add(self, pod: PodInfo) -> None:
         if self._cluster.add_pod(pod):
-            # An anti-affinity nobody had before divides the waiting pods anew.
+            # A new anti-affinity term changes the equivalence classes of the pending pods.
             self._queue.wake_all(self._now())
         self._arrivals = True
 
@@ -347,7 +348,7 @@ class PodScheduler:
         self._holding.pop(gang.uid, None)
 
     def _end_holds(self) -> None:
-        """Let go of the nodes of groups that waited too long for them."""
+        """Release the nodes of groups that waited too long for them."""
         now = self._now()
         for gang in [one for one in self._holding.values() if not one.promised or one.deadline <= now]:
             kept = bool(gang.promised)
@@ -415,10 +416,10 @@ class PodScheduler:
 
     def _helped(self, pod: PodInfo, nodes: list[NodeInfo], arrivals: bool, departures: bool) -> bool:
         """Whether what happened may have opened a node to the pod."""
-        said = pod.relations
+        relations = pod.relations
         return (
-            (arrivals and said.helped_by_arrivals)
-            or (departures and said.helped_by_departures)
+            (arrivals and relations.helped_by_arrivals)
+            or (departures and relations.helped_by_departures)
             or any(self._placer.could_help(pod, node) for node in nodes)
         )
 
@@ -439,7 +440,7 @@ class PodScheduler:
             self._add(assumed)
             self._assume(assumed, gang)
             return
-        self._queue.failed(pod.uid, outcome.alike, now)
+        self._queue.failed(pod.uid, outcome.equivalence, now)
         if outcome.nominated:
             self._placer.nominate(pod, outcome.nominated)
         elif given_up := self._placer.forget(pod.uid):
@@ -451,7 +452,7 @@ class PodScheduler:
         message = self._groups.mode(gang).objection(gang, (pod,))
         if not message:
             return None
-        return Unplaced(message, Likeness(pod.shape, gang.key, pod.priority, pod.preempts, ()))
+        return Unplaced(message, EquivalenceClass(pod.shape, gang.key, pod.priority, pod.preempts, ()))
 
     def _assume(self, pod: PodInfo, gang: Gang | None) -> None:
         """The pod is on the books at its node: have it bound."""
@@ -485,7 +486,7 @@ class PodScheduler:
                 self._queue.wake_all(now)
             self._seat(gang)
             return
-        self._queue.failed(gang.uid, outcome.alike, now)
+        self._queue.failed(gang.uid, outcome.equivalence, now)
         gang.verdict = outcome.verdict
         gang.promised = {move.pod.uid: move.node for move in outcome.moves}
         self._improved.update(kept.difference(gang.promised.values()))
@@ -501,7 +502,7 @@ class PodScheduler:
         self._groups.touch(gang)
 
     def _default_spread(self, pod: PodInfo) -> tuple[Spread, ...]:
-        """Pods of services are spread a little although nobody asked."""
+        """The default topology spread constraints of pods that belong to a Service."""
         wanted = self._services.labels_of(pod.namespace, pod.labels)
         if not wanted:
             return ()
@@ -540,7 +541,7 @@ class PodScheduler:
     async def _is_bound(self, pod: PodInfo) -> bool:
         """After a binding that seems to have failed: whether it was carried out nevertheless.
 
-        Until that is known the pod keeps its place on the books, or somebody else would be given it too.
+        Until that is known the pod stays assumed, or the place would be given to another pod as well.
         """
         try:
             stored = await self._client.get(PODS, pod.name, pod.namespace)

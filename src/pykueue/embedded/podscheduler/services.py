@@ -8,7 +8,7 @@ Labels = Mapping[str, str]
 
 
 class Services:
-    """The selectors of the Services, by namespace and name; those without one choose nobody."""
+    """The selectors of the Services, by namespace and name; those without one select no pods."""
 
     def __init__(self) -> None:
         self._selectors: dict[tuple[str, str], Labels] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.api.selectors import Requirement, Selector
 
-Object = Mapping[str, Any]
 Labels = Mapping[str, str]
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -231,7 +231,8 @@ def _spread(constraint: Object, namespace: str, labels: Labels) -> Spread:
 
 
 def default_spread(selector: Selector, namespace: str) -> tuple[Spread, ...]:
-    """How the pods of one service are spread when they do not say (reference/cluster-workloads.md, 4.7)."""
+    """How the pods of one service are spread when they do not say (docs/reference/cluster-workloads.md,
+    4.7)."""
     return tuple(
         Spread(PodTerm(key, selector, frozenset((namespace,)), None), skew, 1, True, False)
         for key, skew in ((HOSTNAME, 3), (ZONE, 5))

@@ -1,23 +1,30 @@
 """The store itself: tables of records under one revision counter, their recent history, their subscribers.
 
 A write changes the table at once, so that the next writer sees it; it is *settled* when it is as durable as
-the store makes it, and only then published to subscribers and answered to the client. `MemoryStore` settles
-at once. Readers that must not see what could still be lost wait with `settled(revision)` before they answer.
+the store makes it, and only then seen by readers, passed to listeners, published to subscribers and answered
+to the client. A write that cannot be made durable is lost: it is undone together with all later ones, so a
+write may build on unsettled writes, and nothing else may. `MemoryStore` settles at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from pykueue.embedded.store.records import Batch, Event, Key, Object, Record, Shelf
+from pykueue.api.objects import Key, Object
+from pykueue.embedded.store.records import Batch, Event, Record, Shelf
 
 #: Events each table remembers for watchers that resume.
 HISTORY = 10_240
 
+log = logging.getLogger(__name__)
+
 Subscriber = Callable[[Batch], None]
+#: Called with the record after a settled write (None once removed) and the one before it (None when new).
+Listener = Callable[[Record | None, Record | None], None]
 
 
 class StoreError(Exception):
@@ -33,27 +40,50 @@ class HistoryGoneError(Exception):
 
 
 class Table:
-    """All objects of one resource."""
+    """All objects of one resource: as the next writer sees them, and as they are settled."""
 
     def __init__(self, name: str, floor: int, history: int = HISTORY) -> None:
         self.name = name
         self._namespaces: dict[str, dict[str, Record]] = {}
         self._order: dict[str, list[str]] = {}
         self._history: deque[Event] = deque(maxlen=history)
-        self._floor = floor
         self._subscribers: dict[int, Subscriber] = {}
         self._next_subscriber = 0
+        self._listeners: list[Listener] = []
+        #: The settled record (None: there is none) of every key with writes that are not settled yet.
+        self._settled: dict[Key, Record | None] = {}
         #: Number of objects.
         self.count = 0
-        #: The revision of the last change: lets caches see that they are stale.
+        self.begin(floor)
+
+    def begin(self, floor: int) -> None:
+        """Have no history up to a revision."""
+        self._floor = floor
+        #: The revision of the last settled change: lets caches see that they are stale.
         self.revision = floor
 
     def get(self, key: Key) -> Record | None:
+        """The record as the next writer sees it: it may not be settled yet."""
         namespace = self._namespaces.get(key[0])
         return namespace.get(key[1]) if namespace is not None else None
 
+    def get_settled(self, key: Key) -> Record | None:
+        """The settled record."""
+        return self._settled[key] if key in self._settled else self.get(key)
+
+    def settled_records(self, namespace: str | None = None) -> list[Record]:
+        """All settled records by namespace and name; of one namespace if given."""
+        records, settled = self.records(namespace), self._settled
+        if not settled:
+            return records
+        found = [one for one in records if one.key not in settled]
+        for key, record in settled.items():
+            if record is not None and namespace in (None, key[0]):
+                found.append(record)
+        return sorted(found, key=lambda one: one.key)
+
     def records(self, namespace: str | None = None) -> list[Record]:
-        """All records by namespace and name; of one namespace if given."""
+        """All records by namespace and name, of one namespace if given, as the next writer sees them."""
         if namespace is not None:
             return self._sorted(namespace)
         if len(self._namespaces) == 1:
@@ -92,6 +122,38 @@ class Table:
             del self._namespaces[key[0]]
         self.count -= 1
 
+    def unsettle(self, event: Event) -> None:
+        """Keep what is settled while a write is not."""
+        self._settled.setdefault(event.record.key, event.previous)
+
+    def settle(self, event: Event) -> None:
+        """Show a write to readers and pass it to the listeners. Writes of a table settle in order."""
+        key = event.record.key
+        after = None if event.type == "DELETED" else event.record
+        if self._settled and self.get(key) is not after:
+            self._settled[key] = after
+        else:
+            self._settled.pop(key, None)
+        self.revision = event.revision
+        for listener in self._listeners:
+            try:
+                listener(after, event.previous)
+            except Exception:  # the write is settled whatever follows from it
+                log.exception("%s %s could not be followed", self.name, "/".join(key))
+
+    def undo(self) -> None:
+        """Take back all writes that are not settled."""
+        for key, record in self._settled.items():
+            if record is not None:
+                self.set(record)
+            elif self.get(key) is not None:
+                self.discard(key)
+        self._settled.clear()
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with every settled write, in order, before anything later is settled."""
+        self._listeners.append(listener)
+
     def publish(self, events: list[Event]) -> None:
         """Remember settled events and hand them to the subscribers."""
         history = self._history
@@ -107,6 +169,12 @@ class Table:
             for subscriber in list(self._subscribers.values()):
                 subscriber(batch)
 
+    def forget(self, revision: int) -> None:
+        """Forget events up to a revision, and with them the states they hold."""
+        history = self._history
+        while history and history[0].record.revision <= revision:
+            self._floor = history.popleft().record.revision
+
     def since(self, revision: int) -> list[Event]:
         """Published events after a revision. Raises HistoryGoneError when some are forgotten."""
         if revision < self._floor:
@@ -119,7 +187,7 @@ class Table:
 
     @property
     def watchers(self) -> int:
-        """How many are told of changes."""
+        """The number of open subscriptions to changes."""
         return len(self._subscribers)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
@@ -142,27 +210,42 @@ class MemoryStore:
         self._history_size = history
         self._pending: list[tuple[Table, Event]] = []
         self._shelf: Shelf | None = None
+        self._on_lost: list[Callable[[], None]] = []
+        self._on_published: list[Callable[[], None]] = []
+        self.begin(1)
+
+    def begin(self, revision: int) -> None:
+        """Start from a revision, with no history before it."""
         #: The last revision given out. Never goes back.
-        self.revision = 1
-        #: The last revision that is settled and published.
-        self.settled_revision = 1
+        self.revision = revision
+        #: The last revision that is settled: what readers see.
+        self.settled_revision = revision
+        #: The last revision that subscribers have.
+        self.published_revision = revision
+        for table in self._tables.values():
+            table.begin(revision)
 
     async def open(self) -> None:
         """Make ready for use. Raises StoreError with what is wrong and what to do."""
 
     async def close(self) -> None:
-        """Settle what is pending and let go of everything."""
+        """Settle what is pending and release all resources."""
         self._publish()
 
     def table(self, name: str) -> Table:
         """The table of a resource, made when first asked for."""
         table = self._tables.get(name)
         if table is None:
-            table = self._tables[name] = Table(name, self.settled_revision, self._history_size)
+            table = self._tables[name] = Table(name, self.published_revision, self._history_size)
         return table
 
     def tables(self) -> Iterable[Table]:
         return self._tables.values()
+
+    def forget(self, revision: int) -> None:
+        """Forget what happened up to a revision: watches cannot resume from before it."""
+        for table in self._tables.values():
+            table.forget(revision)
 
     def put(self, table: Table, key: Key, obj: Object) -> Record:
         """Store an object under the next revision.
@@ -193,13 +276,28 @@ class MemoryStore:
         return Record(key, self.revision, obj)
 
     def _changed(self, table: Table, event: Event) -> None:
-        table.revision = self.revision
         if not self._pending:
             asyncio.get_running_loop().call_soon(self._publish)
         self._pending.append((table, event))
+        self._settle(table, event)
+
+    def _settle(self, table: Table, event: Event) -> None:
+        self.settled_revision = event.revision
+        table.settle(event)
 
     async def settled(self, revision: int) -> None:
         """Wait until a revision can no longer be lost. Raises StoreError when it was lost."""
+
+    async def settle(self) -> None:
+        """Wait until everything written so far is settled. Raises StoreError when some of it was lost."""
+
+    def on_published(self, callback: Callable[[], None]) -> None:
+        """Call back whenever changes are published."""
+        self._on_published.append(callback)
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Call back after writes were lost and undone."""
+        self._on_lost.append(callback)
 
     async def prove(self) -> None:
         """Make sure that writes can be made durable now. Raises StoreError with what stands against it."""
@@ -211,7 +309,9 @@ class MemoryStore:
     def _deliver(self, changes: list[tuple[Table, Event]]) -> None:
         if not changes:
             return
-        self.settled_revision = changes[-1][1].record.revision
+        self.published_revision = changes[-1][1].revision
+        for published in self._on_published:
+            published()
         if len(changes) == 1:
             table, event = changes[0]
             table.publish([event])

@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-Object = dict[str, Any]
-#: Namespace (empty for cluster-scoped kinds) and name.
-Key = tuple[str, str]
+from pykueue.api.objects import Key, Object
 
 
 def encode(obj: Object) -> bytes:

@@ -1,7 +1,7 @@
 """An authority and the serving certificate it signed, and what of them is renewed when.
 
-A renewed authority is announced before it signs anything: for `OVERLAP` clients are told to trust both it and
-the one before, so that wherever they are in learning of it, the certificate they meet is one they trust. Then
+A renewed authority is announced before it signs anything: for `OVERLAP` clients are given both it and
+the one before as trusted, so that the serving certificate is one they trust before and after the change. Then
 it signs a new serving certificate, and an overlap later the old authority is forgotten.
 """
 

@@ -1,9 +1,10 @@
 """Certificates that the replicas make themselves, agree on through one Secret, and tell the API server of.
 
-Every replica does the same: read the Secret, renew what is due, serve with what it holds, and see to it that
-whoever calls the manager trusts it. Writes carry the version they were decided on, so of two replicas that
-want to renew at once one does and the other takes over what it finds. The Secret is looked at by name and
-nothing is listed or watched: that needs the fewest permissions. Source: reference/kueue-api.md 10.2.
+Every replica does the same: read the Secret, renew what is due, serve with what it holds, and write its
+authority where the clients of the manager read which one to trust. Writes carry the version they were
+decided on, so of two replicas that want to renew at once one does and the other takes over what it finds. The
+Secret is read by name and nothing is listed or watched: that needs the fewest permissions. Source:
+docs/reference/kueue-api.md 10.2.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api.crds import crds
-from pykueue.clock import Clock
-from pykueue.kube.client import Client, Object
-from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import (
+from pykueue.api.objects import Object
+from pykueue.api.resources import (
     API_SERVICES,
     CRDS,
     MUTATING_WEBHOOKS,
@@ -26,6 +25,9 @@ from pykueue.kube.resources import (
     VALIDATING_WEBHOOKS,
     Resource,
 )
+from pykueue.clock import Clock
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import InstallNames
 
 from . import authority
@@ -35,7 +37,7 @@ from .authority import Material
 PERIOD = 60.0
 #: Seconds until the first further look after one that did not find or reach everything; doubles up to PERIOD.
 RETRY = 2.0
-#: How often a write that met another's is decided on anew before it is left to the next look.
+#: Attempts to write after conflicts, before the next periodic check takes over.
 ATTEMPTS = 5
 
 log = logging.getLogger(__name__)
@@ -45,16 +47,16 @@ Use = Callable[[bytes, bytes], None]
 
 
 class ManagedCertificates:
-    """Keeps a Secret, and whoever must trust what is in it, up to date."""
+    """Keeps a Secret, and the objects that name the authority to trust, up to date."""
 
     def __init__(self, client: Client, clock: Clock, names: InstallNames, use: Use) -> None:
         self._client = client
         self._clock = clock
         self._names = names
         self._use = use
-        #: What is served with; outlives the Secret, should somebody delete it.
+        #: What is served with; outlives the Secret, should it be deleted.
         self._material: Material | None = None
-        #: The authorities that everybody who must trust them was last told of.
+        #: The authorities last written to the objects of the clients that must trust them.
         self._announced = b""
         self._absent: set[str] = set()
 
@@ -79,7 +81,7 @@ class ManagedCertificates:
             stored = await self._stored()
             found = None if stored is None else _read(stored)
             if found is None and stored is not None and stored.get("data"):
-                log.warning("secret %s does not hold what it should; it is written anew", self._where)
+                log.warning("Secret %s is invalid and is regenerated", self._where)
             now = self._clock.now()
             wanted = found or self._material or authority.made(self._names.dns_names, now)
             announced = bool(self._announced) and self._announced == wanted.bundle
@@ -97,7 +99,7 @@ class ManagedCertificates:
         return await self._client.find(SECRETS, self._names.webhook_secret, self._names.namespace)
 
     async def _write(self, stored: Object | None, material: Material) -> bool:
-        """Put it into the Secret; False where somebody else wrote meanwhile."""
+        """Put it into the Secret; False where another client wrote meanwhile."""
         data = {key: base64.b64encode(value).decode() for key, value in material.data().items()}
         try:
             if stored is None:
@@ -124,7 +126,7 @@ class ManagedCertificates:
             self._use(material.certificate_pem, material.key_pem)
         self._material = material
 
-    # Whoever must trust it
+    # Clients that must trust it
 
     async def _announce(self) -> bool:
         """Tell everybody of the authorities; whether all were there."""

@@ -1,4 +1,4 @@
-"""A certificate that somebody else looks after: two files in a directory, read again when they change."""
+"""A certificate mounted from outside: two files in a directory, read again when they change."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The configuration file: `config.kueue.x-k8s.io` v1beta2 and v1beta1 (reference/kueue-api.md 3)."""
+"""The configuration file: `config.kueue.x-k8s.io` v1beta2 and v1beta1 (docs/reference/kueue-api.md 3)."""
 
-from .duration import format_duration, parse_duration
+from pykueue.api.durations import format_duration, parse_duration
+
 from .gates import FeatureGates
 from .loading import ConfigurationError, load, parse, render
 from .tls import TLS_CIPHERS, TLS_CURVES

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
-from .duration import format_duration, parse_duration
+from pykueue.api.durations import format_duration, parse_duration
 
 S = TypeVar("S")
 

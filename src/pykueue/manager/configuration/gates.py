@@ -1,4 +1,4 @@
-"""Feature gates: Kueue's names, stages and defaults (reference/kueue-api.md 4).
+"""Feature gates: Kueue's names, stages and defaults (docs/reference/kueue-api.md 4).
 
 A gate that this version does not know is an error, never ignored: a misspelt name must not silently leave a
 behaviour as it was.
@@ -7,7 +7,8 @@ behaviour as it was.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+
+from pykueue.api.similar import did_you_mean
 
 
 def _names(text: str) -> list[str]:
@@ -56,7 +57,7 @@ DEFAULTS: dict[str, bool] = {
 LOCKED = frozenset({"ManagedJobsNamespaceSelectorAlwaysRespected", "TLSOptions"})
 
 _TAS = "TopologyAwareScheduling"
-#: Gate -> gates that must be on with it (reference/kueue-api.md 4.3).
+#: Gate -> gates that must be on with it (docs/reference/kueue-api.md 4.3).
 DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "TASFailedNodeReplacement": (_TAS,),
     "TASBalancedPlacement": (_TAS,),
@@ -76,7 +77,8 @@ DEPENDENCIES: dict[str, tuple[str, ...]] = {
     "KueueDRAIntegrationConsumableCapacity": ("KueueDRAIntegration",),
     "FlavorFungibilityPreserveScanProgress": ("FlavorFungibility",),
 }
-_GROUPS = {"AllAlpha": _OFF_ALPHA, "AllBeta": [*(g for g in _ON if g not in LOCKED), *_OFF_BETA]}
+#: Gates that stand for all of a stage, and those they stand for.
+GROUPS = {"AllAlpha": _OFF_ALPHA, "AllBeta": [*(g for g in _ON if g not in LOCKED), *_OFF_BETA]}
 
 
 class FeatureGates(Mapping[str, bool]):
@@ -85,7 +87,7 @@ class FeatureGates(Mapping[str, bool]):
     def __init__(self, chosen: Mapping[str, bool] | None = None) -> None:
         self._values = dict(DEFAULTS)
         chosen = chosen or {}
-        for group, names in _GROUPS.items():
+        for group, names in GROUPS.items():
             if group in chosen:
                 self._values.update(dict.fromkeys(names, chosen[group]))
         self._values.update({name: value for name, value in chosen.items() if name in DEFAULTS})
@@ -104,7 +106,7 @@ def problems(chosen: Mapping[str, bool]) -> list[tuple[str, str]]:
     """What is wrong with a choice of gates, as pairs of a gate's name and a message."""
     found: list[tuple[str, str]] = []
     for name, value in chosen.items():
-        if name not in DEFAULTS and name not in _GROUPS:
+        if name not in DEFAULTS and name not in GROUPS:
             found.append((name, "unknown feature gate" + _similar(name)))
         elif name in LOCKED and value != DEFAULTS[name]:
             found.append((name, f"is locked to {str(DEFAULTS[name]).lower()}"))
@@ -119,11 +121,8 @@ def problems(chosen: Mapping[str, bool]) -> list[tuple[str, str]]:
 
 def _similar(name: str) -> str:
     """What may have been meant: gates of a like name, else all there are."""
-    folded = {known.casefold(): known for known in (*DEFAULTS, *_GROUPS)}
-    close = get_close_matches(name.casefold(), folded, n=3, cutoff=0.75)
-    if close:
-        return f"; did you mean {' or '.join(folded[found] for found in close)}?"
-    return f"; accepted: {', '.join(sorted((*DEFAULTS, *_GROUPS)))}"
+    known = (*DEFAULTS, *GROUPS)
+    return did_you_mean(name, known, cutoff=0.75) or f"; accepted: {', '.join(sorted(known))}"
 
 
 def parse_flag(text: str) -> dict[str, bool]:

@@ -46,12 +46,16 @@ def load(
     if file is None:
         text = f"apiVersion: {CURRENT}\nkind: Configuration\n"
         return parse(text, "defaults", feature_gates, frameworks, namespace)
+    return parse(read_text(file), str(file), feature_gates, frameworks, namespace)
+
+
+def read_text(file: Path | str) -> str:
+    """The text of a file. Raises ConfigurationError if it is not UTF-8, OSError if it cannot be read."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         problem = Problem("", f"not UTF-8 text: byte {error.start} is {error.reason}")
         raise ConfigurationError(str(file), [problem]) from None
-    return parse(text, str(file), feature_gates, frameworks, namespace)
 
 
 def parse(
@@ -152,7 +156,8 @@ _NEW_LIST_FIELDS = (
 
 
 def _from_v1beta1(document: dict[str, Any], problems: list[Problem]) -> dict[str, Any]:
-    """The same configuration in the current version (reference/kueue-api.md 3, "v1beta1 differences")."""
+    """The same configuration in the current version (docs/reference/kueue-api.md 3, "v1beta1
+    differences")."""
     document = dict(document)
     for path in _NEW_FIELDS:
         if _present(document, path):

@@ -10,13 +10,14 @@ from typing import Any
 
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.meta import LabelSelector, Selector, SelectorError
+from pykueue.api.validation.syntax import dns_label, service_name, subdomain
 
 from . import gates
 from .decode import Problem, shown
 from .tls import TLS_CIPHERS, TLS_CURVES
 from .types import Configuration, FairSharing, LeaderElection, Metrics, Tls
 
-#: Job kinds that can be named in integrations.frameworks (reference/kueue-integrations.md 9.1).
+#: Job kinds that can be named in integrations.frameworks (docs/reference/kueue-integrations.md 9.1).
 FRAMEWORKS = (
     "batch/job",
     "jobset.x-k8s.io/jobset",
@@ -43,7 +44,7 @@ SHARING_STRATEGIES = (
     ("LessThanInitialShare",),
     ("LessThanOrEqualToFinalShare", "LessThanInitialShare"),
 )
-#: Most custom metric labels of one source kind (reference/kueue-api.md 3).
+#: Most custom metric labels of one source kind (docs/reference/kueue-api.md 3).
 _CUSTOM_LABEL_LIMITS = {"Workload": 2, "ClusterQueue": 6, "LocalQueue": 6, "Cohort": 6}
 
 
@@ -51,6 +52,7 @@ def broken_rules(configuration: Configuration) -> Iterable[Problem]:
     """Every rule that a configuration breaks."""
     for name, message in gates.problems(configuration.feature_gates):
         yield Problem(f"featureGates.{name}", message)
+    yield from _name_rules(configuration)
     yield from _address_rules(configuration)
     yield from _election_rules(configuration.leader_election)
     yield from _integration_rules(configuration)
@@ -69,6 +71,21 @@ def broken_rules(configuration: Configuration) -> Iterable[Problem]:
             )
     if configuration.tls:
         yield from _tls_rules(configuration.tls)
+
+
+def _name_rules(configuration: Configuration) -> Iterable[Problem]:
+    """Names of objects that the manager creates or reads, by the rules of their kinds."""
+    management, election = configuration.internal_cert_management, configuration.leader_election
+    for path, name, rule in (
+        ("namespace", configuration.namespace, dns_label),
+        ("internalCertManagement.webhookServiceName", management.webhook_service_name, service_name),
+        ("internalCertManagement.webhookSecretName", management.webhook_secret_name, subdomain),
+        ("leaderElection.resourceName", election.resource_name, subdomain),
+        ("leaderElection.resourceNamespace", election.resource_namespace or "default", dns_label),
+    ):
+        problem = rule(name)
+        if problem:
+            yield Problem(path, f"{shown(name)} is not accepted: {problem}")
 
 
 def _address_rules(configuration: Configuration) -> Iterable[Problem]:

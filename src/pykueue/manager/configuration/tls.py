@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Suites by their registered names. Those of TLS 1.3 are accepted and change nothing: nobody chooses them.
+#: Suites by their registered names. Those of TLS 1.3 are accepted and have no effect: they cannot be chosen.
 #: Suites that the library no longer offers (RC4, 3DES) are not accepted.
 TLS_CIPHERS: dict[str, str] = {
     "TLS_AES_128_GCM_SHA256": "",

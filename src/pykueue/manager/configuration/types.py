@@ -1,7 +1,7 @@
 """The configuration file's sections as values, in the current version of the file (v1beta2).
 
 Every field is spelt as in the file with underscores instead of capitals; its default is the file's default.
-Durations are seconds. What each field means: reference/kueue-api.md 3.
+Durations are seconds. What each field means: docs/reference/kueue-api.md 3.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class InternalCertManagement:
 @dataclass(frozen=True)
 class RequeuingStrategy:
     timestamp: Literal["Eviction", "Creation"] = "Eviction"
-    #: None: tried again for ever.
+    #: None: retried forever.
     backoff_limit_count: Annotated[int | None, Bounds(0, None)] = None
     backoff_base_seconds: Annotated[int, Bounds(0, None)] = 60
     backoff_max_seconds: Annotated[int, Bounds(0, None)] = 3600
@@ -214,7 +214,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class WorkloadRetention:
-    #: Seconds; None: kept for ever.
+    #: Seconds; None: kept forever.
     after_finished: Annotated[float | None, Duration(minimum=0.0)] = None
     after_deactivated_by_kueue: Annotated[float | None, Duration(minimum=0.0)] = None
 

@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from typing import cast
 
 from pykueue.api.crds import crds_with_webhook
-from pykueue.jobs.objects import Object
+from pykueue.api.objects import Object
+from pykueue.jobs.kinds import BUILT_IN
 from pykueue.manager.install_names import CONVERT_PATH, SERVICE_PORT
-from pykueue.manager.manager import registry
 from pykueue.manager.webhooks import Lookups, Registration, webhooks
 
 from .base import labelled
 from .options import Options
+
+#: Seconds that the API server waits for an answer about an object that may pass without one.
+PATIENCE = 3
 
 
 def definitions(options: Options) -> Iterable[Object]:
@@ -25,7 +28,8 @@ def webhook_configurations(options: Options) -> Iterable[Object]:
     """The configurations, without certificate authority: it is put there once there is one."""
     names = options.names
     # Nothing is reviewed here, so nothing is looked up.
-    found = webhooks(options.configuration, cast(Lookups, None), registry(options.configuration))
+    kinds = BUILT_IN.enabled(options.configuration.integrations.frameworks)
+    found = webhooks(options.configuration, cast(Lookups, None), kinds)
     for kind, name, mutating in (
         ("MutatingWebhookConfiguration", names.mutating_configuration, True),
         ("ValidatingWebhookConfiguration", names.validating_configuration, False),
@@ -36,9 +40,34 @@ def webhook_configurations(options: Options) -> Iterable[Object]:
                 "apiVersion": "admissionregistration.k8s.io/v1",
                 "kind": kind,
                 "metadata": {"name": name},
-                "webhooks": [_webhook(options, one) for one in found if one.mutating == mutating],
+                "webhooks": [
+                    webhook
+                    for one in found
+                    if one.mutating == mutating
+                    for webhook in _webhooks(options, one)
+                ],
             },
         )
+
+
+def _webhooks(options: Options, registration: Registration) -> Iterable[Object]:
+    """One entry; two where some objects may pass while no replica answers."""
+    webhook = _webhook(options, registration)
+    if registration.required is None:
+        yield webhook
+        return
+    conditions = webhook.get("matchConditions", [])
+    required = {"name": "names-queue", "expression": registration.required}
+    yield {**webhook, "matchConditions": [*conditions, required]}
+    name, _, domain = registration.name.partition(".")
+    others = {"name": "names-no-queue", "expression": f"!({registration.required})"}
+    yield {
+        **webhook,
+        "name": f"{name}-without-queue.{domain}",
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": PATIENCE,
+        "matchConditions": [*conditions, others],
+    }
 
 
 def _webhook(options: Options, registration: Registration) -> Object:

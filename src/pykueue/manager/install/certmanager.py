@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from pykueue.jobs.objects import Object
+from pykueue.api.objects import Object
 from pykueue.manager.certificates.authority import (
     AUTHORITY_NAME,
     AUTHORITY_RENEWAL,

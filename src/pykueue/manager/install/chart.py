@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from pykueue.jobs.objects import Object
+from pykueue.api.objects import Object
+from pykueue.jobs.kinds import BUILT_IN
 from pykueue.manager.configuration import parse
 from pykueue.manager.configuration.types import (
     Health,
@@ -27,7 +28,6 @@ from pykueue.manager.configuration.types import (
     VisibilityServer,
     Webhook,
 )
-from pykueue.manager.manager import QUEUED
 
 from .objects import manifests
 from .options import IMAGE, REPLICAS, Options, shipped_configuration
@@ -87,7 +87,7 @@ _TEXTS: dict[str, str] = {
 
 # Renderings: the usual one, and one for each option changed.
 _USUAL, _CERT_MANAGER, _ONE, _CLOSED = "usual", "cert-manager", "one replica", "no network policy"
-_UNSEEN, _UNSCRAPED = "no visibility", "no service monitor"
+_UNSEEN, _UNSCRAPED, _NO_PODS = "no visibility", "no service monitor", "no pod viewer"
 
 #: What is missing with that option -> the condition under which it is there.
 _MISSING: dict[str, str] = {
@@ -96,6 +96,7 @@ _MISSING: dict[str, str] = {
     _CLOSED: ".Values.networkPolicy.enabled",
     _UNSEEN: _config("featureGates.VisibilityOnDemand", "true"),
     _UNSCRAPED: ".Values.metrics.serviceMonitor.enabled",
+    _NO_PODS: ".Values.podViewer.enabled",
 }
 
 
@@ -109,7 +110,9 @@ def _marked() -> Options:
         health=Health(":64004", readiness_endpoint_name="mark-readyz", liveness_endpoint_name="mark-livez"),
         leader_election=LeaderElection(resource_name="mark-lease", resource_namespace=_LEASE_NAMESPACE),
     )
-    return Options(configuration, "mark-config", "mark-image", _REPLICAS, service_monitor=True)
+    return Options(
+        configuration, "mark-config", "mark-image", _REPLICAS, service_monitor=True, pod_viewer=True
+    )
 
 
 def _renderings() -> dict[str, list[Object]]:
@@ -128,9 +131,10 @@ def _renderings() -> dict[str, list[Object]]:
         _ONE: replace(usual, replicas=1),
         _CLOSED: replace(usual, network_policy=False),
         _UNSCRAPED: replace(usual, service_monitor=False),
+        _NO_PODS: replace(usual, pod_viewer=False),
         _UNSEEN: with_configuration(feature_gates={"VisibilityOnDemand": False}),
     }
-    for name in QUEUED:
+    for name in BUILT_IN.frameworks:
         chosen[name] = with_configuration(
             integrations=replace(configuration.integrations, frameworks=(name,))
         )
@@ -240,6 +244,10 @@ certManager:
 networkPolicy:
   enabled: true
 
+# Those who have the role of users or administrators of queues may read pods, their logs and events.
+podViewer:
+  enabled: false
+
 metrics:
   # A ServiceMonitor for the Prometheus operator.
   serviceMonitor:
@@ -302,8 +310,8 @@ def _condition(tags: Tags, within: Tags) -> str:
     if _USUAL not in tags:  # the one option that adds
         return ".Values.certManager.enabled" if _USUAL in within else ""
     conditions = [condition for tag, condition in _MISSING.items() if tag in within - tags]
-    queued = [name for name in QUEUED if name in tags]
-    if any(name in within - tags for name in QUEUED):
+    queued = [name for name in BUILT_IN.frameworks if name in tags]
+    if any(name in within - tags for name in BUILT_IN.frameworks):
         has = [f'(has "{name}" (include "pykueue.frameworks" . | fromJsonArray))' for name in queued]
         conditions.append(f"or {' '.join(has)}" if len(has) > 1 else has[0])
     if len(conditions) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykueue.jobs.objects import Object
+from pykueue.api.objects import Object
 from pykueue.manager.install_names import (
     CA_CERTIFICATE,
     METRICS_PATH,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykueue.jobs.objects import Object
+from pykueue.api.objects import Object
 
 from .admission import definitions, webhook_configurations
 from .base import labelled

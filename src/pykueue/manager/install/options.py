@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -10,11 +11,12 @@ from typing import Any
 
 import yaml
 
+from pykueue.api.validation.syntax import dns_label
 from pykueue.api.yaml import load_documents
+from pykueue.jobs.kinds import BUILT_IN
 from pykueue.manager.configuration import Configuration, parse
-from pykueue.manager.configuration.loading import CURRENT
+from pykueue.manager.configuration.loading import CURRENT, read_text
 from pykueue.manager.install_names import InstallNames
-from pykueue.manager.manager import QUEUED
 
 #: The image that the Containerfile builds, as a tag without a registry.
 IMAGE = f"pykueue:{version('pykueue')}"
@@ -22,9 +24,23 @@ IMAGE = f"pykueue:{version('pykueue')}"
 #: Two, so that queues go on while one is replaced; only one decides at a time.
 REPLICAS = 2
 
+#: The most replicas a Deployment can have.
+MAX_REPLICAS = 2**31 - 1
+
+_COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])"
+#: An image reference, by the grammar of the OCI distribution project (`reference/reference.go`).
+_IMAGE = re.compile(
+    rf"(?:{_HOST}(?::[0-9]+)?/)?(?P<path>{_COMPONENT}(?:/{_COMPONENT})*)"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+    r"(?:@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?",
+    re.ASCII,
+)
+_MAX_IMAGE_PATH = 255
+
 
 class OptionsError(ValueError):
-    """Two choices contradict each other; the message names both."""
+    """An option is not accepted, or contradicts another one; the message names them."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,8 @@ class Options:
     network_policy: bool = True
     #: A ServiceMonitor for the Prometheus operator.
     service_monitor: bool = False
+    #: Those who use queues may read pods, their logs and events where they have the role.
+    pod_viewer: bool = False
 
     @property
     def names(self) -> InstallNames:
@@ -56,13 +74,25 @@ def options(
     cert_manager: bool = False,
     network_policy: bool = True,
     service_monitor: bool = False,
+    pod_viewer: bool = False,
 ) -> Options:
     """The choices, checked. The file is kept as it is where nothing in it has to change.
 
     Raises OptionsError, ConfigurationError and OSError.
     """
+    problem = dns_label(namespace) if namespace is not None else None
+    if problem:
+        raise OptionsError(f"--namespace: {namespace!r} is not accepted: {problem}")
+    image_path = _IMAGE.fullmatch(image)
+    if image_path is None or len(image_path["path"]) > _MAX_IMAGE_PATH:
+        raise OptionsError(
+            f"--image: {image!r} is not accepted: must be an image reference, for example {IMAGE} or "
+            f"registry.example.com/team/{IMAGE}"
+        )
+    if not 1 <= replicas <= MAX_REPLICAS:
+        raise OptionsError(f"--replicas: {replicas} is not accepted: must be between 1 and {MAX_REPLICAS}")
     source = "the shipped configuration" if config is None else str(config)
-    text = shipped_configuration() if config is None else config.read_text(encoding="utf-8")
+    text = shipped_configuration() if config is None else read_text(config)
     configuration = parse(text, source)
     changes: dict[str, Any] = {}
     if namespace is not None and namespace != configuration.namespace:
@@ -78,7 +108,9 @@ def options(
     if changes:
         text = _changed(text, changes)
         configuration = parse(text, source)
-    return Options(configuration, text, image, replicas, cert_manager, network_policy, service_monitor)
+    return Options(
+        configuration, text, image, replicas, cert_manager, network_policy, service_monitor, pod_viewer
+    )
 
 
 def shipped_configuration() -> str:
@@ -86,7 +118,7 @@ def shipped_configuration() -> str:
     document = {
         "apiVersion": CURRENT,
         "kind": "Configuration",
-        "integrations": {"frameworks": list(QUEUED)},
+        "integrations": {"frameworks": list(BUILT_IN.frameworks)},
     }
     return yaml.safe_dump(document, sort_keys=False)
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pykueue.jobs.objects import Object
+from pykueue.api.objects import Object
 from pykueue.manager.install_names import (
     CONFIG_KEY,
     CONFIG_PATH,
@@ -19,7 +19,7 @@ from pykueue.manager.install_names import (
 from .base import labelled, selector
 from .options import Options
 
-#: Seconds in which a replica that is told to end gives up its lease and closes its connections.
+#: Seconds in which a terminating replica gives up its lease and closes its connections.
 GRACE = 10
 
 
@@ -57,7 +57,7 @@ def configured(options: Options) -> Iterable[Object]:
         },
     )
     if not options.cert_manager:
-        # Neither content nor type is declared, so that applying anew leaves what the manager put there, and
+        # Neither content nor type is declared, so that applying again leaves what the manager put there, and
         # takes over what cert-manager left there, which is of another type.
         yield labelled(
             options,

@@ -1,17 +1,19 @@
 """Who may do what: the manager's own rights, and roles for those who administer and use queues.
 
 The manager's rights are a table of what its controllers really ask; the tests on a real API server run it
-with nothing else. Roles for people: reference/kueue-api.md 10.3.
+with nothing else. Roles for people: docs/reference/kueue-api.md 10.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pykueue.api.crds import crds
-from pykueue.jobs.objects import Object
-from pykueue.kube.resources import KUEUE_GROUP
+from pykueue.api.jobkinds import JobKind
+from pykueue.api.objects import Object
+from pykueue.api.resources import KUEUE_GROUP
+from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.manager.install_names import METRICS_PATH, VISIBILITY_GROUP
 
 from .base import labelled
@@ -46,7 +48,7 @@ class Rule(NamedTuple):
 
 #: Read into its caches, and written by none of its controllers.
 _READ_ONLY = (
-    Rule("", ("limitranges", "namespaces"), READ),
+    Rule("", ("limitranges", "namespaces", "pods"), READ),
     Rule("node.k8s.io", ("runtimeclasses",), READ),
     Rule("scheduling.k8s.io", ("priorityclasses",), READ),
     Rule(KUEUE_GROUP, ("cohorts", "localqueues", "workloadpriorityclasses"), READ),
@@ -69,40 +71,41 @@ _KEPT = (
     Rule("", ("events",), ("create", "patch")),
 )
 
-#: What it takes to queue pods, whoever makes them.
-_OF_PODS = (
-    Rule("", ("pods",), (*READ, "patch", "delete")),
-    Rule("", ("pods/status",), ("patch",)),
-    Rule("", ("pods/finalizers",), ("update",)),
-)
-#: What each job integration, by its name in `integrations.frameworks`, asks beyond that: to see jobs, start
-#: and stop them, to delete what was deactivated for good, and `finalizers` because Workloads name jobs as
-#: owners that wait for their deletion (asked where OwnerReferencesPermissionEnforcement is on).
-_OF_JOBS: Mapping[str, tuple[Rule, ...]] = {
-    "batch/job": (
-        Rule("batch", ("jobs",), (*READ, "patch", "delete")),
-        Rule("batch", ("jobs/status",), ("patch",)),
-        Rule("batch", ("jobs/finalizers",), ("update",)),
-    ),
-    "jobset.x-k8s.io/jobset": (
-        Rule("jobset.x-k8s.io", ("jobsets",), (*READ, "patch", "delete")),
-        Rule("jobset.x-k8s.io", ("jobsets/finalizers",), ("update",)),
-    ),
-    "pod": _OF_PODS,
-    "deployment": _OF_PODS,
-    "statefulset": (
-        *_OF_PODS,
-        Rule("apps", ("statefulsets",), READ),
-        Rule("apps", ("statefulsets/finalizers",), ("update",)),
-    ),
-}
+
+def _job_rules(kind: JobKind) -> Iterable[Rule]:
+    """To see jobs of a kind, start and stop them, and delete what was deactivated for good."""
+    group, plural = kind.resource.group, kind.resource.plural
+    yield Rule(group, (plural,), (*READ, "patch", "delete"))
+    if kind.writes_status:
+        yield Rule(group, (f"{plural}/status",), ("patch",))
+    yield _owner_rule(kind)
+    for other in kind.references:
+        yield Rule(other.group, (other.plural,), READ)
+
+
+def _owner_rule(kind: JobKind) -> Rule:
+    """Workloads name their jobs as owners that wait for their deletion.
+
+    This right is needed where the admission plug-in OwnerReferencesPermissionEnforcement is on.
+    """
+    return Rule(kind.resource.group, (f"{kind.resource.plural}/finalizers",), ("update",))
+
+
+def kind_rules(kinds: JobKinds) -> list[Rule]:
+    """What the manager needs for these job kinds."""
+    rules = [rule for job in kinds.jobs.values() for rule in _job_rules(job.kind)]
+    for owner in kinds.pod_owners.values():
+        if owner.makes_workloads:
+            resource = owner.kind.resource
+            rules += [Rule(resource.group, (resource.plural,), READ), _owner_rule(owner.kind)]
+    return rules
 
 
 def manager_rules(options: Options) -> list[Rule]:
     """All that the manager may do anywhere in the cluster."""
     frameworks = options.configuration.integrations.frameworks
     rules = [*_READ_ONLY, *_KEPT]
-    rules += dict.fromkeys(rule for name, own in _OF_JOBS.items() if name in frameworks for rule in own)
+    rules += kind_rules(BUILT_IN.enabled(name for name in BUILT_IN.frameworks if name in frameworks))
     if options.configuration.internal_cert_management.enable:
         rules += _certificate_rules(options)
     return rules
@@ -230,6 +233,9 @@ def roles_for_people(options: Options) -> Iterable[Object]:
     ):
         rules = [Rule(VISIBILITY_GROUP, (resource,), READ)]
         yield from _cluster_role(options, f"{base}-pending-workloads-{name}-viewer-role", rules, joins)
+    if options.pod_viewer:
+        rules = [Rule("", ("pods", "events"), READ), Rule("", ("pods/log",), ("get",))]
+        yield from _cluster_role(options, f"{base}-pod-viewer-role", rules, _BOTH)
     for name in _BOTH:
         yield labelled(
             options,

@@ -1,6 +1,6 @@
-"""Prometheus metrics under the reference's names and labels (reference/kueue-api.md 6).
+"""Prometheus metrics under the reference's names and labels (docs/reference/kueue-api.md 6).
 
-Counters and histograms follow what happens (`observer`), gauges are worked out when somebody asks (`gauges`).
+Counters and histograms follow what happens (`observer`), gauges are computed at each scrape (`gauges`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from prometheus_client import (
 
 from pykueue.api.decoding import decode_as
 from pykueue.api.meta import LabelSelector
+from pykueue.api.objects import labels_of
 from pykueue.clock import Clock
 from pykueue.engine import Engine
-from pykueue.jobs.objects import labels_of
-from pykueue.jobs.pod import PlainPod
+from pykueue.jobs.pod import POD
 from pykueue.manager.cluster import Cluster
 
 from .gauges import Gauges
@@ -39,19 +39,21 @@ class Metrics:
         self._selector = decode_as(LabelSelector, chosen.local_queue_selector or {}).selector()
         #: The label replica_role: leader, follower or standalone.
         self.role = "follower"
+        #: The manager's own series, without those of the process.
         self.registry = CollectorRegistry()
         custom = CustomLabels(cluster)
         self.observer = Observer(self.registry, cluster, clock, self._role, self._wants, custom)
         gauges = Gauges(cluster, engine, self._role, self._wants, custom)
         gauges.skipped = self.observer.skipped
         self.registry.register(gauges)
-        # What every Python process tells of itself, under the names that dashboards know.
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
-        self.observer.follow(cluster.workloads)
-        if PlainPod.name in cluster.jobs:
-            self.observer.follow_pods(cluster.jobs[PlainPod.name])
+        # Those of every Python process, under the names that dashboards know.
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
+        GCCollector(registry=self._process)
+        self.observer.observe(cluster.workloads)
+        if POD.framework in cluster.jobs:
+            self.observer.observe_pods(cluster.jobs[POD.framework])
 
     def _role(self) -> str:
         return self.role
@@ -65,4 +67,4 @@ class Metrics:
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + generate_latest(self._process)

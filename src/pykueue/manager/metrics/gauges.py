@@ -1,4 +1,4 @@
-"""Gauges: how things stand, worked out when somebody asks. Nothing is kept up to date while nobody does."""
+"""Gauges, computed at each scrape."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import pykueue
+from pykueue.api.objects import get
 from pykueue.api.quantity import MAX_INT64, parse
 from pykueue.engine import Engine
-from pykueue.jobs.objects import get
-from pykueue.manager.activity import local_queue_activity
 from pykueue.manager.cluster import Cluster
+from pykueue.manager.queues.activity import cluster_queue_activity, local_queue_activity
 
-from .census import Census
+from .counts import Counts
 from .labels import CustomLabels, Source, parent_of, root_of
 
 #: How a workload waits.
@@ -57,14 +57,14 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All gauges as they are now."""
-        census = Census(self._cluster, self._engine, self._custom)
+        counts = Counts(self._cluster, self._engine, self._custom)
         yield self._build_info()
-        yield from self._cluster_queues(census)
+        yield from self._cluster_queues(counts)
         if self._with_resources:
             yield from self._resources()
         yield from self._cohorts()
         if self._gates["LocalQueueMetrics"]:
-            yield from self._local_queues(census)
+            yield from self._local_queues(counts)
 
     def _gauge(self, source: Source, name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
         """A gauge of one kind of object; `apart`: it tells workloads apart by their custom labels."""
@@ -74,7 +74,7 @@ class Gauges(Collector):
     def _build_info(self) -> Metric:
         labels = ["git_version", "git_commit", "build_date", "go_version", "compiler", "platform"]
         gauge = GaugeMetricFamily("kueue_build_info", "What this is.", labels=labels)
-        version = f"v{getattr(pykueue, '__version__', '0')}"
+        version = f"v{pykueue.__version__}"
         compiler = platform.python_implementation()
         where = f"{sys.platform}/{platform.machine()}"
         gauge.add_metric([version, "", "", f"python{platform.python_version()}", compiler, where], 1)
@@ -82,7 +82,7 @@ class Gauges(Collector):
 
     # ClusterQueues
 
-    def _cluster_queues(self, census: Census) -> Iterator[Metric]:
+    def _cluster_queues(self, counts: Counts) -> Iterator[Metric]:
         def gauge(name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
             return self._gauge("ClusterQueue", name, text, "cluster_queue", *labels, apart=apart)
 
@@ -113,18 +113,18 @@ class Gauges(Collector):
             for each, count in zip(_STATUSES, self._engine.pending_kinds(name), strict=True):
                 kinds.set(count, (name, each), custom)
             reserving.set(view.reserving, (name,), custom)
-            finished.set(census.finished[name], (name,), custom)
+            finished.set(counts.finished[name], (name,), custom)
             skipped.set(self.skipped.get(name, 0), (name,), custom)
             current = self._status(queue)
             for each in ("pending", "active", "terminating"):
                 status.set(each == current, (name, each), custom)
             parent = str(get(queue, "spec", "cohortName") or "")
             info.set(1, (name, parent, root_of(self._cluster, parent)), custom)
-        for (name, each, values), count in census.pending.items():
+        for (name, each, values), count in counts.pending.items():
             pending.set(count, (name, each), (*self._custom.cluster_queue(name), *values))
-        for (name, values), count in census.admitted.items():
+        for (name, values), count in counts.admitted.items():
             admitted.set(count, (name,), (*self._custom.cluster_queue(name), *values))
-        for (name, reason, cause), count in census.unadmitted.items():
+        for (name, reason, cause), count in counts.unadmitted.items():
             if self._cluster.cluster_queues.get("", name) is not None:
                 unadmitted.set(count, (name, reason, cause), self._custom.cluster_queue(name))
         yield from (each.family for each in (pending, reserving, admitted, finished, skipped, status))
@@ -138,7 +138,9 @@ class Gauges(Collector):
     def _status(self, queue: Mapping[str, Any]) -> str:
         if queue["metadata"].get("deletionTimestamp"):
             return "terminating"
-        return "active" if self._cluster.activity(queue).active else "pending"
+        return (
+            "active" if cluster_queue_activity(self._engine, queue["metadata"]["name"]).active else "pending"
+        )
 
     def _resources(self) -> Iterator[Metric]:
         def gauge(name: str, text: str) -> _Gauge:
@@ -205,7 +207,7 @@ class Gauges(Collector):
 
     # LocalQueues
 
-    def _local_queues(self, census: Census) -> Iterator[Metric]:
+    def _local_queues(self, counts: Counts) -> Iterator[Metric]:
         def gauge(name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
             where = ("name", "namespace", *labels)
             return self._gauge("LocalQueue", f"local_queue_{name}", text, *where, apart=apart)
@@ -233,11 +235,12 @@ class Gauges(Collector):
             reserving.set(view.reserving, where, custom)
             if not apart:
                 admitted.set(view.admitted, where, custom)
-            finished.set(census.finished_local[namespace, name], where, custom)
+            finished.set(counts.finished_local[namespace, name], where, custom)
             above = str(get(queue, "spec", "clusterQueue") or "")
             target = self._cluster.cluster_queues.get("", above)
             active = local_queue_activity(
-                queue, None if target is None else self._cluster.activity(target)
+                queue,
+                None if target is None else cluster_queue_activity(self._engine, target["metadata"]["name"]),
             ).active
             for each in ("True", "False", "Unknown"):
                 status.set(each == str(active), (*where, each), custom)
@@ -247,11 +250,11 @@ class Gauges(Collector):
             order = self._engine.fair_usage(namespace, name)
             if order is not None:
                 fair.set(order, (*where, above), custom)
-        for ((namespace, name), values), count in census.admitted_local.items():
+        for ((namespace, name), values), count in counts.admitted_local.items():
             if self._wants_local(namespace, name):
                 custom = (*self._custom.local_queue(namespace, name), *values)
                 admitted.set(count, (name, namespace), custom)
-        for ((namespace, name), above, reason, cause), count in census.unadmitted_local.items():
+        for ((namespace, name), above, reason, cause), count in counts.unadmitted_local.items():
             if self._wants_local(namespace, name):
                 custom = self._custom.local_queue(namespace, name)
                 unadmitted.set(count, (name, namespace, above, reason, cause), custom)

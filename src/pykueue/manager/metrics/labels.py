@@ -1,7 +1,8 @@
 """Labels of metrics beyond their own: custom ones that administrators take from objects, and where in the
 tree of cohorts a ClusterQueue stands.
 
-Custom labels are the gate CustomMetricLabels and `metrics.customLabels` (reference/kueue-api.md 3 and 6).
+Custom labels are the gate CustomMetricLabels and `metrics.customLabels` (docs/reference/kueue-api.md 3 and
+6).
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
-from pykueue.jobs.objects import annotations_of, get, labels_of
+from pykueue.api.objects import annotations_of, get, labels_of
 from pykueue.manager.cluster import Cluster
 
-#: The value of a label whose object has one that is not told apart (reference/kueue-api.md 2.5).
+#: The value of a label whose object has one that is not told apart (docs/reference/kueue-api.md 2.5).
 UNTRACKED_VALUE = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
 
 Source = Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"]
@@ -71,7 +72,7 @@ class CustomLabels:
 def _reader(annotation: str, label: str, tracked: frozenset[str]) -> _Read:
     def read(obj: Mapping[str, Any]) -> str:
         value = (annotations_of(obj).get(annotation) if annotation else labels_of(obj).get(label)) or ""
-        # Few values are told apart, so that nobody can make as many series as there are objects.
+        # Only tracked values have series, which bounds their number whatever the objects say.
         return UNTRACKED_VALUE if tracked and value and value not in tracked else value
 
     return read

@@ -1,7 +1,8 @@
 """Counters and histograms: what happened, read off the changes of Workloads as the watch cache shows them.
 
-Everything is derived from the object before and after a change, so it counts whoever wrote the change, and
-never twice. What was there before the first list ended is not counted: it happened before this process.
+Everything is derived from the object before and after a change, so it counts whichever client wrote the
+change,
+and never twice. What was there before the first list ended is not counted: it happened before this process.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 
 from pykueue.api.kueue import names
 from pykueue.api.meta import parse_time
+from pykueue.api.objects import get
 from pykueue.clock import Clock
-from pykueue.engine.decisions import Admit, Decision, Pend
-from pykueue.jobs.objects import get
+from pykueue.engine.decisions import Admit, Decision, Requeue
 from pykueue.jobs.pod import group_name
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
-from pykueue.manager.workloads import reading
+from pykueue.manager.workloads import conditions
 
 from .labels import CustomLabels, Source, cohorts_above
 
@@ -216,13 +217,13 @@ class Observer:
         self._attempt_seconds.labels(result, self._role).observe(seconds)
         self.skipped.clear()
         for decision in decisions:
-            if isinstance(decision, Pend):
+            if isinstance(decision, Requeue):
                 self._waits_on(decision)
 
-    def _waits_on(self, decision: Pend) -> None:
+    def _waits_on(self, decision: Requeue) -> None:
         explanation, queue = decision.explanation, decision.cluster_queue
         skipped = explanation.outcome in ("TargetsTaken", "NoLongerFits")
-        if skipped and explanation.search is not None and explanation.search.chosen:
+        if skipped and explanation.search is not None and explanation.search.targets:
             self.skipped[queue] += 1
         if explanation.recomputed:
             results = {"Preempting": "new_targets", "Deferred": "deferred_fit"}
@@ -233,13 +234,13 @@ class Observer:
         """A workload was preempted for one of this ClusterQueue."""
         self._preempted.labels(cluster_queue, reason, *self._of_queue(cluster_queue)).inc()
 
-    def follow(self, workloads: Informer) -> None:
+    def observe(self, workloads: Informer) -> None:
         """Count what happens to the Workloads of this cache from its first list on.
 
         Every replica sees it; the one that acts counts it.
         """
 
-        def hear(type_: str, old: Any, new: Any) -> None:
+        def on_event(type_: str, old: Any, new: Any) -> None:
             if new is None or not workloads.has_synced or self._role == "follower":
                 return
             if old is None:
@@ -247,18 +248,18 @@ class Observer:
             else:
                 self.changed(old, new)
 
-        workloads.on_event(hear)
+        workloads.on_event(on_event)
 
-    def follow_pods(self, pods: Informer) -> None:
+    def observe_pods(self, pods: Informer) -> None:
         """Count how long the gates of this cache's pods outlast their admission."""
 
-        def hear(type_: str, old: Any, new: Any) -> None:
+        def on_event(type_: str, old: Any, new: Any) -> None:
             if old is None or new is None or self._role == "follower":
                 return
             for gate in _gates(old) - _gates(new):
                 self._was_ungated(new, gate)
 
-        pods.on_event(hear)
+        pods.on_event(on_event)
 
     def _was_ungated(self, pod: Mapping[str, Any], gate: str) -> None:
         group = group_name(pod)
@@ -266,10 +267,10 @@ class Observer:
             workload = self._cluster.workload((pod["metadata"].get("namespace") or "", group))
         else:
             workload = next(iter(self._cluster.workloads_of(pod)), None)
-        if workload is None or not reading.is_admitted(workload):
+        if workload is None or not conditions.is_admitted(workload):
             return
-        seconds = max(0.0, self._clock.time() - reading.since(workload, reading.ADMITTED))
-        queue = reading.cluster_queue(workload)
+        seconds = max(0.0, self._clock.time() - conditions.since(workload, conditions.ADMITTED))
+        queue = conditions.cluster_queue(workload)
         labels = (gate, queue, str(bool(group)).lower(), *self._of_queue(queue))
         self._ungated.labels(*labels).observe(seconds)
 
@@ -279,61 +280,63 @@ class Observer:
         integration, job = found or (None, None)
         if integration is None or job is None or job["metadata"].get("generation") != 1:
             return
-        seconds = max(0.0, self._clock.time() - reading.created(job))
-        self._created.labels(integration.resource.kind, self._role).observe(seconds)
+        seconds = max(0.0, self._clock.time() - conditions.created(job))
+        self._created.labels(integration.kind.resource.kind, self._role).observe(seconds)
 
     def changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         """A Workload changed."""
-        if reading.has_quota(new) and not reading.has_quota(old):
-            waited = reading.since(new, reading.QUOTA_RESERVED) - _queued_since(new)
+        if conditions.has_quota(new) and not conditions.has_quota(old):
+            waited = conditions.since(new, conditions.QUOTA_RESERVED) - _queued_since(new)
             self._count("quota_reserved", new)
             self._observe("quota_reserved_wait_time", new, waited)
-        if reading.is_admitted(new) and not reading.is_admitted(old):
+        if conditions.is_admitted(new) and not conditions.is_admitted(old):
             self._was_admitted(new)
         if (
             self._waits
-            and reading.holds(new, reading.PODS_READY)
-            and not reading.holds(old, reading.PODS_READY)
+            and conditions.is_true(new, conditions.PODS_READY)
+            and not conditions.is_true(old, conditions.PODS_READY)
         ):
             self._became_ready(new)
-        if reading.is_evicted(new) and not reading.is_evicted(old) and reading.has_quota(old):
+        if conditions.is_evicted(new) and not conditions.is_evicted(old) and conditions.has_quota(old):
             self._was_evicted(old, new)
-        if reading.is_evicted(new) and reading.has_quota(old) and not reading.has_quota(new):
-            seconds = reading.since(new, reading.QUOTA_RESERVED) - reading.since(new, reading.EVICTED)
-            reason, queue = reading.reason(new, reading.EVICTED), reading.cluster_queue(old)
+        if conditions.is_evicted(new) and conditions.has_quota(old) and not conditions.has_quota(new):
+            seconds = conditions.since(new, conditions.QUOTA_RESERVED) - conditions.since(
+                new, conditions.EVICTED
+            )
+            reason, queue = conditions.reason(new, conditions.EVICTED), conditions.cluster_queue(old)
             labels = (queue, reason, *self._of_queue(queue))
             self._eviction_latency.labels(*labels).observe(max(0.0, seconds))
-        if reading.is_finished(new) and not reading.is_finished(old):
+        if conditions.is_finished(new) and not conditions.is_finished(old):
             self._count("finished", new)
-            if reading.is_admitted(new):
+            if conditions.is_admitted(new):
                 past = int(get(new, "status", "accumulatedPastExecutionTimeSeconds") or 0)
-                ran = reading.since(new, reading.FINISHED) - reading.since(new, reading.ADMITTED)
+                ran = conditions.since(new, conditions.FINISHED) - conditions.since(new, conditions.ADMITTED)
                 self._observe("execution_time", new, past + ran)
 
     def _was_admitted(self, workload: Mapping[str, Any]) -> None:
-        at = reading.since(workload, reading.ADMITTED)
+        at = conditions.since(workload, conditions.ADMITTED)
         self._count("admitted", workload)
         self._observe("admission_wait_time", workload, at - _queued_since(workload))
-        checked = at - reading.since(workload, reading.QUOTA_RESERVED)
+        checked = at - conditions.since(workload, conditions.QUOTA_RESERVED)
         self._observe("admission_checks_wait_time", workload, checked)
-        queue = self._cluster.cluster_queues.get("", reading.cluster_queue(workload))
+        queue = self._cluster.cluster_queues.get("", conditions.cluster_queue(workload))
         for cohort in cohorts_above(self._cluster, str(get(queue or {}, "spec", "cohortName") or "")):
             labels = (cohort, _priority_class(workload), self._role, *self._custom.cohort(cohort))
             self._cohort_admitted.labels(*labels).inc()
 
     def _became_ready(self, workload: Mapping[str, Any]) -> None:
-        if reading.reason(workload, reading.PODS_READY) != "Started":
+        if conditions.reason(workload, conditions.PODS_READY) != "Started":
             return
-        at = reading.since(workload, reading.PODS_READY)
-        self._observe("ready_wait_time", workload, at - reading.created(workload))
+        at = conditions.since(workload, conditions.PODS_READY)
+        self._observe("ready_wait_time", workload, at - conditions.created(workload))
         self._observe(
-            "admitted_until_ready_wait_time", workload, at - reading.since(workload, reading.ADMITTED)
+            "admitted_until_ready_wait_time", workload, at - conditions.since(workload, conditions.ADMITTED)
         )
 
     def _was_evicted(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         before = _evictions(old)
         namespace, local = _local_queue(new)
-        queue, priority = reading.cluster_queue(old), _priority_class(new)
+        queue, priority = conditions.cluster_queue(old), _priority_class(new)
         for (reason, cause), count in _evictions(new).items():
             if count <= before.get((reason, cause), 0):
                 continue
@@ -341,8 +344,10 @@ class Observer:
             self._evicted.labels(*labels).inc()
             if (reason, cause) not in before:
                 self._evicted_once.labels(*labels).inc()
-            if reading.holds(old, reading.PODS_READY):
-                seconds = reading.since(new, reading.EVICTED) - reading.since(old, reading.PODS_READY)
+            if conditions.is_true(old, conditions.PODS_READY):
+                seconds = conditions.since(new, conditions.EVICTED) - conditions.since(
+                    old, conditions.PODS_READY
+                )
                 ready = self._ready_to_evicted.labels(queue, reason, cause, *self._of_queue(queue))
                 ready.observe(max(0.0, seconds))
             if self._wants_local(namespace, local):
@@ -366,14 +371,14 @@ class Observer:
         return (queue, namespace, _priority_class(workload), *self._of_local(namespace, queue), *apart)
 
     def _count(self, name: str, workload: Mapping[str, Any]) -> None:
-        queue = reading.cluster_queue(workload)
+        queue = conditions.cluster_queue(workload)
         self._counts[name].labels(queue, _priority_class(workload), *self._of_queue(queue)).inc()
         series = self._local_series(name, workload)
         if series is not None:
             self._local_counts[name].labels(*series).inc()
 
     def _observe(self, name: str, workload: Mapping[str, Any], seconds: float) -> None:
-        queue, seconds = reading.cluster_queue(workload), max(0.0, seconds)
+        queue, seconds = conditions.cluster_queue(workload), max(0.0, seconds)
         labels = (queue, _priority_class(workload), *self._of_queue(queue))
         self._times[name].labels(*labels).observe(seconds)
         series = self._local_series(name, workload)
@@ -418,8 +423,8 @@ def _local_queue(workload: Mapping[str, Any]) -> tuple[str, str]:
 
 def _queued_since(workload: Mapping[str, Any]) -> float:
     """Creation, or the last time it was let into its queue again."""
-    if reading.holds(workload, reading.REQUEUED):
-        return reading.since(workload, reading.REQUEUED)
+    if conditions.is_true(workload, conditions.REQUEUED):
+        return conditions.since(workload, conditions.REQUEUED)
     text = workload["metadata"].get("creationTimestamp")
     return parse_time(text) if text else 0.0
 

@@ -1,7 +1,7 @@
 """Who may read what is served: whom the API server knows by their token and lets do what they ask for.
 
 The answers are kept for a while, as everybody does who delegates this, so that a scrape every few seconds
-does not cost two requests each time. Source: reference/kueue-api.md 6.
+does not cost two requests each time. Source: docs/reference/kueue-api.md 6.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any, Generic, TypeVar
 
 from aiohttp import web
 
+from pykueue.api.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 
 from .listener import Handler, refusal
 
-#: Seconds for which it is believed who a token belongs to, that somebody may, and that somebody may not.
+#: Seconds for which the user of a token, a permission and a refusal are cached.
 KNOWN_TIME, ALLOWED_TIME, DENIED_TIME = 60.0, 300.0, 30.0
 #: Answers that are kept at most.
 KEPT = 1024
-#: Characters of a token; longer ones are nobody's.
+#: Characters of a token; longer ones are invalid.
 TOKEN_LIMIT = 16 * 1024
 
 V = TypeVar("V")
@@ -49,7 +49,7 @@ class _Answers(Generic[V]):
 
 
 class Access:
-    """Asks the API server who somebody is and what they may do."""
+    """Asks the API server who a client is and what it may do."""
 
     def __init__(self, client: Client, allowed: float = ALLOWED_TIME, denied: float = DENIED_TIME) -> None:
         """Verdicts are believed for `allowed` and `denied` seconds."""
@@ -78,7 +78,7 @@ class Access:
         return handle
 
     async def user_of(self, request: web.Request) -> dict[str, Any] | None:
-        """Whose token a request carries, as a TokenReview tells it; None when nobody's.
+        """The user of a request's token by TokenReview; None when the token is invalid.
 
         Raises what the client raises.
         """

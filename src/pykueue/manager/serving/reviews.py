@@ -17,7 +17,7 @@ from aiohttp import web
 
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.decoding import DecodeError
-from pykueue.jobs.objects import Object
+from pykueue.api.objects import Object
 from pykueue.kube.tracing import tracing
 from pykueue.manager.configuration import parse_duration
 from pykueue.manager.webhooks import Registration
@@ -47,7 +47,7 @@ class Bodies:
     """Bounds what all request bodies take together; first come, first served.
 
     Room is taken as bytes arrive, not as they are announced: a client that announces much and sends little
-    keeps nobody out.
+    takes no memory from others.
     """
 
     def __init__(self, limit: int = ALL_BODIES) -> None:

@@ -82,7 +82,7 @@ class ServingTls:
         strict = options.min_version == "VersionTLS13"
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if strict else ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
-        # Suites of TLS 1.3 are not chosen by anybody; they may be named and change nothing.
+        # Suites of TLS 1.3 cannot be chosen; naming them has no effect.
         ciphers = [name for suite in options.cipher_suites if (name := TLS_CIPHERS[suite])]
         if ciphers:
             context.set_ciphers(":".join(ciphers))

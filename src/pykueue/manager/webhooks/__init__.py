@@ -1,14 +1,14 @@
 """Admission rules: what is filled in and what is refused when jobs and the project's own kinds are written.
 
 `webhooks` gives one registration per rule set. On the embedded cluster the server calls `review` in process;
-on a real one the same functions stand behind HTTPS. Sources: reference/kueue-integrations.md 9.2,
-reference/kueue-api.md 10.2.
+on a real one the same functions stand behind HTTPS. Sources: docs/reference/kueue-integrations.md 9.2,
+docs/reference/kueue-api.md 10.2.
 """
 
 from __future__ import annotations
 
-from pykueue.jobs.base import Registry
-from pykueue.kube.resources import PODS
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.pod import POD
 from pykueue.manager.configuration import Configuration
 
 from .jobs import JobRules, Lookups
@@ -19,7 +19,7 @@ from .review import Registration, Rules, registrations
 __all__ = ["Lookups", "Registration", "Rules", "webhooks"]
 
 
-def webhooks(configuration: Configuration, lookups: Lookups, registry: Registry) -> list[Registration]:
+def webhooks(configuration: Configuration, lookups: Lookups, kinds: JobKinds) -> list[Registration]:
     """All registrations, defaulting ones first."""
     namespaces = {
         "matchExpressions": [
@@ -32,10 +32,10 @@ def webhooks(configuration: Configuration, lookups: Lookups, registry: Registry)
     }
     rules: list[Rules] = [
         JobRules(integration, configuration, lookups)
-        for integration in registry
-        if integration.resource != PODS
+        for integration in kinds.jobs.values()
+        if integration.kind is not POD
     ]
-    rules.extend(pod_rules(configuration, lookups))
-    rules.extend(kind_rules(configuration))
+    rules.extend(pod_rules(configuration, lookups, kinds))
+    rules.extend(kind_rules(configuration, lambda workload: lookups.reclaimable(workload)))
     found = [registration for each in rules for registration in registrations(each, namespaces)]
     return sorted(found, key=lambda registration: (not registration.mutating, registration.name))

@@ -1,4 +1,4 @@
-"""Admission rules common to all job kinds (reference/kueue-integrations.md 9.2)."""
+"""Admission rules common to all job kinds (docs/reference/kueue-integrations.md 9.2)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
+from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.api.validation.fields import DUPLICATE, FORBIDDEN, INVALID, FieldError
 from pykueue.api.validation.syntax import subdomain
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration
-from pykueue.jobs.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.manager.configuration import Configuration
 
 from .review import CREATE
@@ -35,6 +36,8 @@ class Lookups(Protocol):
 
     def has_default_priority_class(self) -> bool: ...
 
+    def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None: ...
+
     def runs_elsewhere(self, namespace: str, queue: str) -> bool: ...
 
     def managed_owner(
@@ -49,9 +52,10 @@ class JobRules:
     subresources: tuple[str, ...] = ()
     checked: Mapping[str, Any] | None = None
     namespaced_selector = True
+    by_queue = False
 
     def __init__(self, integration: JobIntegration, configuration: Configuration, lookups: Lookups) -> None:
-        self.resource = integration.resource
+        self.resource = integration.kind.resource
         self._integration = integration
         self._configuration = configuration
         self._lookups = lookups
@@ -66,10 +70,11 @@ class JobRules:
             return job
         job = self._integration.suspended(job)
         queue = construction.queue_name(job)
-        managed_by = get(job, "spec", "managedBy")
-        ordinary = managed_by in (None, "", self._integration.controller)
-        if self._integration.controller and ordinary and self._lookups.runs_elsewhere(namespace, queue):
-            job = replaced(job, ("spec", "managedBy"), names.MULTIKUEUE_CONTROLLER)
+        kind = self._integration.kind
+        if kind.managed_by is not None:
+            ordinary = get(job, *kind.managed_by) in (None, "", kind.controller)
+            if ordinary and self._lookups.runs_elsewhere(namespace, queue):
+                job = replaced(job, kind.managed_by, names.MULTIKUEUE_CONTROLLER)
         return self._integration.default(job)
 
     def _queued(self, obj: Object, namespace: str, owned: bool) -> Object:
@@ -126,29 +131,14 @@ class JobRules:
         queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
         if not queued and not self._manages_all():
             return
-        yield from self._common_errors(obj)
+        yield from common_errors(obj, self._integration.kind)
         if old is not None:
             yield from self._update_errors(obj, old)
         yield from self._integration.validate(obj, old)
 
-    def _common_errors(self, job: Mapping[str, Any]) -> Iterable[FieldError]:
-        for label, name in (
-            (names.QUEUE_LABEL, construction.queue_name(job)),
-            (names.PREBUILT_WORKLOAD_LABEL, construction.prebuilt_name(job)),
-        ):
-            if name and (problem := subdomain(name)):
-                yield FieldError(label_path(label), INVALID, name, problem)
-        if construction.prebuilt_name(job) and not self._integration.prebuilt:
-            text = "is not supported for this kind of job"
-            yield FieldError(label_path(names.PREBUILT_WORKLOAD_LABEL), FORBIDDEN, detail=text)
-        limit = labels_of(job).get(names.MAX_EXEC_TIME_LABEL)
-        if limit is not None and construction.max_execution_time(job) is None:
-            text = "must be a whole number of seconds greater than 0"
-            yield FieldError(label_path(names.MAX_EXEC_TIME_LABEL), INVALID, limit, text)
-        yield from gate_errors(annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION))
-
     def _update_errors(self, job: Object, old: Object) -> Iterable[FieldError]:
-        suspended, was_suspended = self._is_suspended(job), self._is_suspended(old)
+        suspended = self._integration.suspend_requested(job)
+        was_suspended = self._integration.suspend_requested(old)
         queue = construction.queue_name(job)
         if queue != construction.queue_name(old):
             if not suspended:
@@ -176,13 +166,27 @@ class JobRules:
             field = _annotation(names.ELASTIC_JOB_ANNOTATION)
             yield FieldError(field, INVALID, elastic or "", "field is immutable")
 
-    def _is_suspended(self, job: Mapping[str, Any]) -> bool:
-        """Whether it does not run, or is about to stop."""
-        return bool(get(job, "spec", "suspend"))
-
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
         if old is None and construction.queue_name_by_annotation(obj):
             yield f"the annotation {names.QUEUE_LABEL} is deprecated: use the label of the same name"
+
+
+def common_errors(job: Mapping[str, Any], kind: JobKind) -> Iterable[FieldError]:
+    """What is wrong with the labels and annotations of a job that queues."""
+    for label, name in (
+        (names.QUEUE_LABEL, construction.queue_name(job)),
+        (names.PREBUILT_WORKLOAD_LABEL, construction.prebuilt_name(job)),
+    ):
+        if name and (problem := subdomain(name)):
+            yield FieldError(label_path(label), INVALID, name, problem)
+    if construction.prebuilt_name(job) and not kind.prebuilt:
+        text = "is not supported for this kind of job"
+        yield FieldError(label_path(names.PREBUILT_WORKLOAD_LABEL), FORBIDDEN, detail=text)
+    limit = labels_of(job).get(names.MAX_EXEC_TIME_LABEL)
+    if limit is not None and construction.max_execution_time(job) is None:
+        text = "must be a whole number of seconds greater than 0"
+        yield FieldError(label_path(names.MAX_EXEC_TIME_LABEL), INVALID, limit, text)
+    yield from gate_errors(annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION))
 
 
 def gates_of(obj: Mapping[str, Any]) -> set[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import quantity
 from pykueue.api.defaults import default_on_create
+from pykueue.api.objects import Object, get
 from pykueue.api.quantity import Quantity
+from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.api.validation import FieldError, validate
-from pykueue.jobs.objects import Object, get
-from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.manager.configuration import Configuration
+from pykueue.manager.workloads.transitions import reclaimable_at_most
 
 from .review import CREATE, Rules
 
@@ -21,6 +22,7 @@ class KindRules:
 
     checked: Mapping[str, Any] | None = None
     namespaced_selector = False
+    by_queue = False
 
     def __init__(
         self,
@@ -28,16 +30,22 @@ class KindRules:
         configuration: Configuration,
         defaults: tuple[str, ...],
         subresources: tuple[str, ...],
+        reclaimable: Callable[[Object], Mapping[str, int] | None] = lambda workload: None,
     ) -> None:
         self.resource = resource
         self.defaults = defaults
         self.subresources = subresources
         self._gates = configuration.gates
+        self._reclaimable = reclaimable
 
     def default(self, obj: Object) -> Object:
         return default_on_create(obj, self._gates)
 
     def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
+        if old is not None and get(old, "status", "reclaimablePods"):
+            # What the status claims beyond what the job says may be taken back.
+            counts = self._reclaimable(old)
+            old = old if counts is None else reclaimable_at_most(old, counts)
         return validate(obj, old, self._gates)
 
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
@@ -61,11 +69,19 @@ def _rounded_quotas(obj: Object) -> Iterable[str]:
                         )
 
 
-def kind_rules(configuration: Configuration) -> list[Rules]:
-    """Rules of every kind that has any beyond its schema (reference/kueue-api.md 1.0)."""
+def kind_rules(
+    configuration: Configuration,
+    reclaimable: Callable[[Object], Mapping[str, int] | None] = lambda workload: None,
+) -> list[Rules]:
+    """Rules of every kind that has any beyond its schema (docs/reference/kueue-api.md 1.0).
+
+    `reclaimable` returns what the job of a Workload says; None: there is no job to ask.
+    """
+    # With partial admission nothing is filled in, and no review is spent on it.
+    workload_defaults = () if configuration.gates["PartialAdmission"] else CREATE
     return [
         KindRules(CLUSTER_QUEUES, configuration, defaults=CREATE, subresources=()),
         KindRules(RESOURCE_FLAVORS, configuration, defaults=CREATE, subresources=()),
         KindRules(COHORTS, configuration, defaults=(), subresources=()),
-        KindRules(WORKLOADS, configuration, defaults=CREATE, subresources=("status",)),
+        KindRules(WORKLOADS, configuration, workload_defaults, ("status",), reclaimable),
     ]

@@ -1,6 +1,6 @@
 """Admission rules of pods and of the kinds whose pods queue one by one or as a group.
 
-Source: reference/kueue-integrations.md 9.4, "Pod", "Deployment" and "StatefulSet".
+Source: docs/reference/kueue-integrations.md 9.4, "Pod", "Deployment" and "StatefulSet".
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
+from pykueue.api.objects import Object, get, labels_of, replaced, section
+from pykueue.api.resources import STATEFUL_SETS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError
 from pykueue.jobs import workload as construction
-from pykueue.jobs.objects import Object, get, labels_of, replaced, section
-from pykueue.jobs.pod import PlainPod, gated, is_gated, role_hash, suspending_parent, with_role
-from pykueue.kube.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.pod import POD, PlainPod, gated, role_hash, suspending_parent, with_role
+from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.manager.configuration import Configuration
 
-from .jobs import JobRules, Lookups, immutable, label_path
+from .jobs import JobRules, Lookups, common_errors, immutable, label_path
 
 _TEMPLATE = ("spec", "template")
 
@@ -28,10 +31,12 @@ class PodRules(JobRules):
     """
 
     checked: Mapping[str, Any] | None = {"matchLabels": {names.MANAGED_LABEL: "true"}}
+    #: Network plug-ins and the like must start while the manager is down.
+    by_queue = True
 
     def __init__(self, configuration: Configuration, lookups: Lookups) -> None:
         super().__init__(PlainPod(), configuration, lookups)
-        self._alone = PlainPod.name in configuration.integrations.frameworks
+        self._alone = POD.framework in configuration.integrations.frameworks
 
     def default(self, obj: Object) -> Object:
         if suspending_parent(obj):
@@ -45,9 +50,6 @@ class PodRules(JobRules):
         if self._alone or suspending_parent(obj):
             yield from super().validate(obj, old)
 
-    def _is_suspended(self, job: Mapping[str, Any]) -> bool:
-        return is_gated(job)
-
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
         yield from super().warnings(obj, old)
         if old is None and labels_of(obj).get(names.MANAGED_LABEL) == "true" and self._has_managed_owner(obj):
@@ -58,15 +60,14 @@ class ServingRules(JobRules):
     """Kinds that do not queue: their pods do, so what they say about queues goes to the template."""
 
     defaults = ("CREATE", "UPDATE")
+    by_queue = True
 
-    def __init__(
-        self, framework: str, resource: Resource, configuration: Configuration, lookups: Lookups
-    ) -> None:
+    def __init__(self, kind: JobKind, configuration: Configuration, lookups: Lookups) -> None:
         super().__init__(PlainPod(), configuration, lookups)
-        self.resource = resource
+        self.resource = kind.resource
         # An API server asks about a change of size apart from the object, and shows the size alone.
-        self.subresources = ("scale",) if resource == STATEFUL_SETS else ()
-        self._framework = framework
+        self.subresources = ("scale",) if kind is STATEFUL_SET else ()
+        self._framework = kind.framework
 
     def default(self, obj: Object) -> Object:
         namespace = str(get(obj, "metadata", "namespace") or "")
@@ -96,7 +97,7 @@ class ServingRules(JobRules):
         queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
         if not queued and not self._manages_all():
             return
-        yield from self._common_errors(obj)
+        yield from common_errors(obj, self._integration.kind)
         if old is not None:
             yield from self._changes(obj, old)
 
@@ -131,13 +132,7 @@ def _size_errors(obj: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[Fie
         yield FieldError("spec.replicas", INVALID, new, text)
 
 
-def pod_rules(configuration: Configuration, lookups: Lookups) -> list[JobRules]:
-    """The rules of pods and of the kinds that make them, as far as the configuration switches them on."""
-    frameworks = configuration.integrations.frameworks
-    kinds = {"deployment": DEPLOYMENTS, "statefulset": STATEFUL_SETS}
-    found: list[JobRules] = [
-        ServingRules(name, resource, configuration, lookups)
-        for name, resource in kinds.items()
-        if name in frameworks
-    ]
-    return [PodRules(configuration, lookups), *found] if found or PlainPod.name in frameworks else []
+def pod_rules(configuration: Configuration, lookups: Lookups, kinds: JobKinds) -> list[JobRules]:
+    """The rules of pods and of the kinds that make them."""
+    owners = [ServingRules(each.kind, configuration, lookups) for each in kinds.pod_owners.values()]
+    return [PodRules(configuration, lookups), *owners] if POD.framework in kinds.jobs else []

@@ -9,12 +9,25 @@ from typing import Any, Protocol
 
 import orjson
 
+from pykueue.api.kueue import names
+from pykueue.api.objects import Object
+from pykueue.api.resources import Resource
 from pykueue.api.validation import FieldError
-from pykueue.jobs.objects import Object
-from pykueue.kube.resources import Resource
 
 Review = Callable[[Object], Awaitable[Object]]
 
+
+_KEYS = {
+    "labels": (names.QUEUE_LABEL,),
+    "annotations": (names.QUEUE_LABEL, names.POD_SUSPENDING_PARENT_ANNOTATION),
+}
+#: CEL: whether an object names a queue, now or before, or belongs to one that does.
+NAMES_QUEUE = " || ".join(
+    f"({obj} != null && has({obj}.metadata.{field}) && '{key}' in {obj}.metadata.{field})"
+    for obj in ("object", "oldObject")
+    for field, keys in _KEYS.items()
+    for key in keys
+)
 
 #: Where defaults are filled in only once.
 CREATE = ("CREATE",)
@@ -32,6 +45,8 @@ class Rules(Protocol):
     checked: Mapping[str, Any] | None
     #: Jobs of system namespaces are left alone.
     namespaced_selector: bool
+    #: Whether all the objects it concerns name a queue, save those that take one by default.
+    by_queue: bool
 
     def default(self, obj: Object) -> Object:
         """The object with what is missing filled in."""
@@ -58,6 +73,8 @@ class Registration:
     object_selector: Mapping[str, Any] | None
     #: Path under which it is served over HTTPS.
     path: str
+    #: CEL over the request: what may not pass while the webhook cannot be asked; None: nothing may.
+    required: str | None = None
 
 
 def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Registration]:
@@ -75,6 +92,7 @@ def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Regis
             selector,
             None,
             f"/mutate-{where}",
+            NAMES_QUEUE if rules.by_queue else None,
         )
     yield Registration(
         f"v{kind}.kb.io",
@@ -84,6 +102,7 @@ def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Regis
         selector,
         rules.checked,
         f"/validate-{where}",
+        NAMES_QUEUE if rules.by_queue else None,
     )
 
 

@@ -1,37 +1,39 @@
-"""What a Workload's status should become, given its surroundings: the workload controller's rules.
+"""What a Workload's status should become, given its context: the workload controller's rules.
 
 One call looks at everything and returns one status, so that one patch brings a Workload up to date however
-many things happened at once. Sources: reference/kueue-api.md 5, reference/kueue-semantics.md 4.10 and 11.
+many things happened at once. Sources: docs/reference/kueue-api.md 5, docs/reference/kueue-semantics.md 4.10
+and 11.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pykueue.jobs.objects import Object, get
+from pykueue.api import pending_reasons
+from pykueue.api.objects import Object, get
+from pykueue.api.pending_reasons import MISCONFIGURED, PendingReason
 from pykueue.manager.configuration import WaitForPodsReady
 
-from . import reading, transitions
-from .reading import (
+from . import conditions, transitions
+from .conditions import (
     ADMITTED,
     CLUSTER_QUEUE_STOPPED,
     DEACTIVATED,
     DEACTIVATION_TARGET,
     EVICTED,
     LOCAL_QUEUE_STOPPED,
-    PENDING_EVALUATION,
     PODS_READY,
     PODS_READY_TIMEOUT,
+    PREEMPTED,
     QUOTA_RESERVED,
     REQUEUED,
     WAIT_FOR_RECOVERY,
     Workload,
 )
 
-#: Relative jitter of the back-off (reference/kueue-api.md 5.6).
+#: Relative jitter of the back-off (docs/reference/kueue-api.md 5.6).
 BACKOFF_JITTER = 0.0001
 
 EventType = Literal["Normal", "Warning"]
@@ -45,8 +47,8 @@ class Queue:
     exists: bool = True
     terminating: bool = False
     stop_policy: str = "None"
-    #: Why a ClusterQueue is not active, in words; empty while it is.
-    inactive: str = ""
+    #: Why a ClusterQueue is inactive; empty while it is active.
+    problems: tuple[str, ...] = ()
 
     @property
     def stopped(self) -> bool:
@@ -54,18 +56,20 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Context:
     """Everything beside the Workload itself that its status depends on."""
 
     now: float
     local_queue: Queue
     #: None where the LocalQueue is not there to name one.
     cluster_queue: Queue | None
-    #: Admission checks that apply (reference/kueue-semantics.md 11.4).
+    #: Admission checks that apply (docs/reference/kueue-semantics.md 11.4).
     required_checks: frozenset[str] = frozenset()
     waiting: WaitForPodsReady | None = None
     #: A number from 0 to 1 that spreads back-offs.
-    chance: float = 0.0
+    jitter: float = 0.0
+    #: The reason of the scheduler for the Workload being pending; empty where it has none.
+    scheduler_reason: str = ""
 
 
 @dataclass
@@ -84,94 +88,104 @@ class Step:
         self.events.append((kind, reason, note))
 
 
-def next_step(workload: Workload, around: Surroundings) -> Step:
+def next_step(workload: Workload, context: Context) -> Step:
     """The Workload as it should be now."""
     step = Step(dict(workload))
-    if reading.is_finished(workload):
+    if conditions.is_finished(workload):
         return step
-    if not reading.is_active(workload):
-        _inactive(step, around)
+    if not conditions.is_active(workload):
+        _inactive(step, context)
         return step
-    if reading.holds(workload, DEACTIVATION_TARGET):
+    if conditions.is_true(workload, DEACTIVATION_TARGET):
         return step
-    _reactivate(step, around)
-    step.workload = transitions.with_checks(step.workload, set(around.required_checks), around.now)
-    if not reading.has_quota(step.workload):
-        _unreserved(step, around)
-    elif reading.is_evicted(step.workload):
-        _evicted(step, around)
+    _consistent(step, context)
+    _reactivate(step, context)
+    step.workload = transitions.with_checks(step.workload, set(context.required_checks), context.now)
+    if not conditions.has_quota(step.workload):
+        _unreserved(step, context)
+    elif conditions.is_evicted(step.workload):
+        _evicted(step, context)
     else:
         for rule in (_checks, _stopped_queues, _derived, _execution_time, _pods_ready):
-            rule(step, around)
+            rule(step, context)
             if _leaving(step.workload):
                 break
-        if reading.is_evicted(step.workload):
-            _evicted(step, around)
+        if conditions.is_evicted(step.workload):
+            _evicted(step, context)
     return step
 
 
 def _leaving(workload: Workload) -> bool:
     return (
-        not reading.has_quota(workload)
-        or reading.is_evicted(workload)
-        or reading.holds(workload, DEACTIVATION_TARGET)
+        not conditions.has_quota(workload)
+        or conditions.is_evicted(workload)
+        or conditions.is_true(workload, DEACTIVATION_TARGET)
     )
 
 
-def _evict(step: Step, around: Surroundings, reason: str, message: str, cause: str = "") -> None:
-    step.workload = transitions.evicted(step.workload, reason, message, around.now, cause)
+def _evict(step: Step, context: Context, reason: str, message: str, cause: str = "") -> None:
+    step.workload = transitions.evicted(step.workload, reason, message, context.now, cause)
     step.event("Normal", f"EvictedDueTo{reason}", message)
 
 
-def _inactive(step: Step, around: Surroundings) -> None:
+def _inactive(step: Step, context: Context) -> None:
     before = step.workload
-    step.workload = transitions.deactivated(before, around.now)
-    if reading.has_quota(step.workload):
-        if not reading.is_evicted(before):
-            eviction = reading.condition(step.workload, EVICTED) or {}
+    step.workload = transitions.deactivated(before, context.now)
+    if conditions.has_quota(step.workload):
+        if not conditions.is_evicted(before):
+            eviction = conditions.condition(step.workload, EVICTED) or {}
             step.event("Normal", f"EvictedDueTo{eviction.get('reason')}", str(eviction.get("message")))
-        _evicted(step, around)
-    if not reading.has_quota(step.workload):
-        message = "The workload is deactivated"
-        step.workload = transitions.pending(step.workload, DEACTIVATED, message, around.now)
+        _evicted(step, context)
+    if not conditions.has_quota(step.workload):
+        step.workload = transitions.pending(step.workload, pending_reasons.INACTIVE, context.now)
 
 
-def _evicted(step: Step, around: Surroundings) -> None:
-    """A Workload that belongs to nobody has nothing to stop; others are released by the job controller."""
+def _consistent(step: Step, context: Context) -> None:
+    """A reservation is a condition and an admission: one without the other, as edits leave it, is none."""
+    reserved, admission = conditions.has_quota(step.workload), get(step.workload, "status", "admission")
+    if reserved != bool(admission) or (conditions.is_admitted(step.workload) and not reserved):
+        step.workload = transitions.pending(step.workload, pending_reasons.NOT_EVALUATED, context.now)
+
+
+def _evicted(step: Step, context: Context) -> None:
+    """Release a Workload without an owner at once; others are released by the job controller."""
     if not get(step.workload, "metadata", "ownerReferences"):
-        step.workload = transitions.released(step.workload, around.waiting is not None, around.now)
+        step.workload = transitions.released(step.workload, context.waiting is not None, context.now)
 
 
-def _reactivate(step: Step, around: Surroundings) -> None:
-    """Whatever it was deactivated for, being active again lifts it (reference/kueue-semantics.md 12, D13)."""
+def _reactivate(step: Step, context: Context) -> None:
+    """Whatever it was deactivated for, being active again lifts it (docs/reference/kueue-semantics.md 12,
+    D13)."""
     workload = step.workload
-    if reading.has_quota(workload):
+    if conditions.has_quota(workload):
         return
-    held = reading.denied(workload, REQUEUED) and reading.reason(workload, REQUEUED).startswith(DEACTIVATED)
+    held = conditions.is_false(workload, REQUEUED) and conditions.reason(workload, REQUEUED).startswith(
+        DEACTIVATED
+    )
     never_queued = (
-        reading.is_evicted(workload)
-        and reading.reason(workload, EVICTED).startswith(DEACTIVATED)
-        and not reading.holds(workload, REQUEUED)
+        conditions.is_evicted(workload)
+        and conditions.reason(workload, EVICTED).startswith(DEACTIVATED)
+        and not conditions.is_true(workload, REQUEUED)
     )
     if held or never_queued:
-        step.workload = transitions.reactivated(workload, around.now)
+        step.workload = transitions.reactivated(workload, context.now)
 
 
-def _checks(step: Step, around: Surroundings) -> None:
+def _checks(step: Step, context: Context) -> None:
     checks = get(step.workload, "status", "admissionChecks") or ()
     rejected = [check for check in checks if check.get("state") == "Rejected"]
     if rejected:
         names = _named(rejected)
         message = f"Admission checks {names} rejected the workload"
-        step.workload = transitions.deactivation_target(step.workload, "AdmissionCheck", message, around.now)
+        step.workload = transitions.deactivation_target(step.workload, "AdmissionCheck", message, context.now)
         step.event("Warning", "AdmissionCheckRejected", message)
         return
     retry = [check for check in checks if check.get("state") == "Retry"]
     if retry:
         until = transitions.retry_at(step.workload)
-        if until is not None and until > around.now:
+        if until is not None and until > context.now:
             step.workload = transitions.delayed(step.workload, until)
-        _evict(step, around, "AdmissionCheck", f"Admission checks {_named(retry)} ask for another try later")
+        _evict(step, context, "AdmissionCheck", f"Admission checks {_named(retry)} ask for another try later")
 
 
 def _named(checks: list[Mapping[str, Any]]) -> str:
@@ -182,94 +196,99 @@ def _named(checks: list[Mapping[str, Any]]) -> str:
     return ", ".join(parts)
 
 
-def _stopped_queues(step: Step, around: Surroundings) -> None:
-    admitted = reading.is_admitted(step.workload)
+def _stopped_queues(step: Step, context: Context) -> None:
+    admitted = conditions.is_admitted(step.workload)
     for queue, kind, reason in (
-        (around.local_queue, "LocalQueue", LOCAL_QUEUE_STOPPED),
-        (around.cluster_queue, "ClusterQueue", CLUSTER_QUEUE_STOPPED),
+        (context.local_queue, "LocalQueue", LOCAL_QUEUE_STOPPED),
+        (context.cluster_queue, "ClusterQueue", CLUSTER_QUEUE_STOPPED),
     ):
         if queue is None:
             continue
         if admitted:
             if queue.stop_policy == "HoldAndDrain":
-                _evict(step, around, reason, f"The {kind} {queue.name} is stopped and drained")
+                _evict(step, context, reason, f"The {kind} {queue.name} is stopped and drained")
                 return
-        elif blocked := _blocked_by(replace(queue, inactive=""), kind):
-            reason, message = blocked
-            waits = around.waiting is not None
-            step.workload = transitions.unreserved(step.workload, reason, message, waits, around.now)
+        elif why := _of_queue(replace(queue, problems=()), kind):
+            waits = context.waiting is not None
+            step.workload = transitions.unreserved(step.workload, why, waits, context.now)
             return
 
 
-def _blocked_by(queue: Queue, kind: str) -> tuple[str, str] | None:
-    """The reason and text of a queue that takes nothing in; None for one that does."""
-    if not queue.exists:
-        return "Misconfigured", f"{kind} {queue.name} doesn't exist"
-    if queue.terminating:
-        return "Misconfigured", f"{kind} {queue.name} is terminating"
-    if queue.stopped:
-        return "Suspended", f"{kind} {queue.name} is stopped"
-    if queue.inactive:
-        return "Suspended", f"{kind} {queue.name} is inactive: {queue.inactive}"
-    return None
+def _of_queue(queue: Queue, kind: str) -> PendingReason | None:
+    """Why the queue admits no workload; None where it does."""
+    return pending_reasons.of_queue(
+        kind,
+        queue.name,
+        exists=queue.exists,
+        terminating=queue.terminating,
+        stopped=queue.stopped,
+        problems=queue.problems,
+    )
 
 
-def _derived(step: Step, around: Surroundings) -> None:
-    was = reading.is_admitted(step.workload)
-    step.workload = transitions.admitted_as_derived(step.workload, around.now)
-    if not was and reading.is_admitted(step.workload):
-        waited = max(0, int(around.now - reading.since(step.workload, QUOTA_RESERVED)))
-        queue = reading.cluster_queue(step.workload)
+def _derived(step: Step, context: Context) -> None:
+    was = conditions.is_admitted(step.workload)
+    step.workload = transitions.admitted_as_derived(step.workload, context.now)
+    if not was and conditions.is_admitted(step.workload):
+        waited = max(0, int(context.now - conditions.since(step.workload, QUOTA_RESERVED)))
+        queue = conditions.cluster_queue(step.workload)
         step.event(
             "Normal", ADMITTED, f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
         )
-        if around.waiting is not None:
-            step.workload = transitions.waiting_for_start(step.workload, around.now)
+        if context.waiting is not None:
+            step.workload = transitions.waiting_for_start(step.workload, context.now)
 
 
-def _execution_time(step: Step, around: Surroundings) -> None:
+def _execution_time(step: Step, context: Context) -> None:
     limit = get(step.workload, "spec", "maximumExecutionTimeSeconds")
-    if limit is None or not reading.is_admitted(step.workload):
+    if limit is None or not conditions.is_admitted(step.workload):
         return
     past = int(get(step.workload, "status", "accumulatedPastExecutionTimeSeconds") or 0)
-    ends = reading.since(step.workload, ADMITTED) + int(limit) - past
-    if around.now < ends:
+    ends = conditions.since(step.workload, ADMITTED) + int(limit) - past
+    if context.now < ends:
         step.wake_at(ends)
         return
     message = f"Exceeded the maximum execution time of {limit}s"
     cleared = transitions.without_past_execution_time(step.workload)
     step.workload = transitions.deactivation_target(
-        cleared, "MaximumExecutionTimeExceeded", message, around.now
+        cleared, "MaximumExecutionTimeExceeded", message, context.now
     )
     step.event("Warning", "MaximumExecutionTimeExceeded", message)
 
 
-def _pods_ready(step: Step, around: Surroundings) -> None:
-    waiting = around.waiting
-    if waiting is None or not reading.is_admitted(step.workload) or reading.holds(step.workload, PODS_READY):
+def _pods_ready(step: Step, context: Context) -> None:
+    waiting = context.waiting
+    if (
+        waiting is None
+        or not conditions.is_admitted(step.workload)
+        or conditions.is_true(step.workload, PODS_READY)
+    ):
         return
-    if reading.reason(step.workload, PODS_READY) == WAIT_FOR_RECOVERY:
+    if conditions.reason(step.workload, PODS_READY) == WAIT_FOR_RECOVERY:
         if not waiting.recovery_timeout:
             return
-        cause, ends = WAIT_FOR_RECOVERY, reading.since(step.workload, PODS_READY) + waiting.recovery_timeout
+        cause, ends = (
+            WAIT_FOR_RECOVERY,
+            conditions.since(step.workload, PODS_READY) + waiting.recovery_timeout,
+        )
     else:
-        cause, ends = "WaitForStart", reading.since(step.workload, ADMITTED) + waiting.timeout
-    if around.now < ends:
+        cause, ends = "WaitForStart", conditions.since(step.workload, ADMITTED) + waiting.timeout
+    if context.now < ends:
         step.wake_at(ends)
         return
-    namespace, name = reading.key(step.workload)
+    namespace, name = conditions.key(step.workload)
     count = int(get(step.workload, "status", "requeueState", "count") or 0) + 1
     limit = waiting.requeuing_strategy.backoff_limit_count
     if limit is not None and count > limit:
         message = f"Exceeded the limit of {limit} requeuings after the PodsReady timeout"
         step.workload = transitions.deactivation_target(
-            step.workload, "RequeuingLimitExceeded", message, around.now
+            step.workload, "RequeuingLimitExceeded", message, context.now
         )
         return
-    until = around.now + backoff(waiting, count) * (1 + BACKOFF_JITTER * around.chance)
+    until = context.now + backoff(waiting, count) * (1 + BACKOFF_JITTER * context.jitter)
     step.workload = transitions.backing_off(step.workload, count, until)
     message = f"Exceeded the PodsReady timeout {namespace}/{name}"
-    _evict(step, around, PODS_READY_TIMEOUT, message, cause)
+    _evict(step, context, PODS_READY_TIMEOUT, message, cause)
 
 
 def backoff(waiting: WaitForPodsReady, count: int) -> float:
@@ -281,53 +300,60 @@ def backoff(waiting: WaitForPodsReady, count: int) -> float:
     return min(base * 2.0 ** min(count - 1, 64), cap)
 
 
-def _unreserved(step: Step, around: Surroundings) -> None:
-    _requeue(step, around)
-    status = _waiting_reason(step.workload, around)
+def _unreserved(step: Step, context: Context) -> None:
+    _requeue(step, context)
+    status = _pending_reason(step.workload, context)
     if status is not None:
-        step.workload = transitions.pending(step.workload, *status, around.now)
+        known = conditions.condition(step.workload, QUOTA_RESERVED) or {}
+        step.workload = transitions.pending(step.workload, status, context.now)
+        if status.reason == MISCONFIGURED and known.get("message") != status.message:
+            step.event("Warning", *status)
 
 
-def _requeue(step: Step, around: Surroundings) -> None:
-    workload, now = step.workload, around.now
-    at = reading.requeue_at(workload)
+#: Reasons of evictions that keep the Workload of a deleted pod out of its queue.
+_EVICTIONS = frozenset({PREEMPTED, "NodeFailures", EVICTED})
+
+
+def _requeue(step: Step, context: Context) -> None:
+    workload, now = step.workload, context.now
+    at = conditions.requeue_at(workload)
     if at is not None and at > now:
         step.wake_at(at)
         return
-    reason = reading.reason(workload, REQUEUED) if reading.denied(workload, REQUEUED) else ""
+    reason = conditions.reason(workload, REQUEUED) if conditions.is_false(workload, REQUEUED) else ""
     if at is not None or reason in (PODS_READY_TIMEOUT, "AdmissionCheck"):
         step.workload = transitions.requeued(
             workload, "BackoffFinished", "The workload backoff was finished", now
         )
     elif reason == CLUSTER_QUEUE_STOPPED:
-        if around.cluster_queue is not None and not around.cluster_queue.stopped:
+        if context.cluster_queue is not None and not context.cluster_queue.stopped:
             step.workload = transitions.requeued(
                 workload, "ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped", now
             )
-    elif reason == LOCAL_QUEUE_STOPPED and not around.local_queue.stopped:
-        step.workload = transitions.requeued(
-            workload, "LocalQueueRestarted", "The LocalQueue was restarted after being stopped", now
-        )
+    elif reason == LOCAL_QUEUE_STOPPED:
+        if not context.local_queue.stopped:
+            step.workload = transitions.requeued(
+                workload, "LocalQueueRestarted", "The LocalQueue was restarted after being stopped", now
+            )
+    elif reason and reason not in _EVICTIONS and not reason.startswith(DEACTIVATED):
+        # Another client wrote it: there is nothing that would lift it.
+        text = f"Requeued=False with the unknown reason {reason} was lifted"
+        step.workload = transitions.requeued(workload, "UnknownReason", text, now)
 
 
-#: Reasons this controller writes itself, and therefore takes back when their cause is gone.
-_OWN_REASONS = frozenset({"Misconfigured", "Suspended", DEACTIVATED, "AdmissionGated"})
-#: What this controller says of queues with the reason Misconfigured; the scheduler says other things with it.
-_OWN_MISCONFIGURED = re.compile(r"(Local|Cluster)Queue \S* (doesn't exist|is terminating)")
+def _pending_reason(workload: Workload, context: Context) -> PendingReason | None:
+    """Why it is pending, as far as its queues and its gate decide it; None keeps the reason it has.
 
-
-def _waiting_reason(workload: Workload, around: Surroundings) -> tuple[str, str] | None:
-    """Reason and text of QuotaReserved=False as far as the surroundings decide it; None leaves them."""
-    if reading.is_on_hold(workload):
+    A reason of this controller is withdrawn once its cause is gone; one of the scheduler is kept.
+    """
+    if conditions.is_on_hold(workload):
         return None
-    for queue, kind in ((around.local_queue, "LocalQueue"), (around.cluster_queue, "ClusterQueue")):
-        if queue is not None and (blocked := _blocked_by(queue, kind)):
-            return blocked
-    if reading.is_gated(workload):
-        return "AdmissionGated", "Admission is gated by the annotation kueue.x-k8s.io/admission-gated-by"
-    known = reading.condition(workload, QUOTA_RESERVED)
-    if known is None or known.get("status") != "False" or known.get("reason") not in _OWN_REASONS:
+    for queue, kind in ((context.local_queue, "LocalQueue"), (context.cluster_queue, "ClusterQueue")):
+        if queue is not None and (why := _of_queue(queue, kind)):
+            return why
+    if conditions.is_gated(workload):
+        return pending_reasons.GATED
+    known = conditions.reason(workload, QUOTA_RESERVED)
+    if known not in pending_reasons.OF_QUEUES or known == context.scheduler_reason:
         return None
-    if known["reason"] == "Misconfigured" and not _OWN_MISCONFIGURED.fullmatch(str(known.get("message"))):
-        return None
-    return PENDING_EVALUATION, "The workload has not been evaluated yet"
+    return pending_reasons.NOT_EVALUATED

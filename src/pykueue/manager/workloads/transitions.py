@@ -1,7 +1,8 @@
 """What each step of a Workload's life writes into its status: one function per step.
 
 Every function takes a Workload as it is and returns it as it should be; the original is not touched, and what
-does not change is shared with it. Sources: reference/kueue-api.md 5, reference/kueue-semantics.md 11.
+does not change is shared with it. Sources: docs/reference/kueue-api.md 5, docs/reference/kueue-semantics.md
+11.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykueue.api.meta import ConditionStatus, format_time, parse_time, remove_condition, set_condition
-from pykueue.jobs.objects import Object, get, replaced
+from pykueue.api.objects import Object, get, replaced
+from pykueue.api.pending_reasons import DEACTIVATED, PENDING_EVALUATION, PendingReason
+from pykueue.engine import WorkloadView
 
-from . import reading
-from .reading import (
+from . import conditions
+from .conditions import (
     ADMITTED,
     BLOCKED_ON_GATES,
-    DEACTIVATED,
     DEACTIVATION_TARGET,
     DUE_TO,
     EVICTED,
     FINISHED,
-    PENDING_EVALUATION,
     PODS_READY,
     PREEMPTED,
     QUOTA_RESERVED,
@@ -31,7 +32,7 @@ from .reading import (
     Workload,
 )
 
-#: Longest message of a condition, in bytes (reference/kueue-api.md 5.2).
+#: Longest message of a condition, in bytes (docs/reference/kueue-api.md 5.2).
 MESSAGE_LIMIT = 32768
 
 #: Evictions after which the Workload may compete again at once.
@@ -50,24 +51,24 @@ def with_condition(
     """With the condition set; the same Workload when it says that already."""
     generation = int(get(workload, "metadata", "generation") or 0)
     message = cut(message)
-    known = reading.condition(workload, kind)
+    known = conditions.condition(workload, kind)
     if (
         known is not None
         and (known.get("status"), known.get("reason"), known.get("message")) == (status, reason, message)
         and known.get("observedGeneration", 0) == generation
     ):
         return dict(workload)
-    conditions = get(workload, "status", "conditions") or ()
-    changed = set_condition(conditions, kind, status, reason, message, now, generation)
+    present = get(workload, "status", "conditions") or ()
+    changed = set_condition(present, kind, status, reason, message, now, generation)
     return replaced(workload, ("status", "conditions"), changed)
 
 
 def without_condition(workload: Workload, kind: str) -> Object:
     """Without the condition."""
-    if reading.condition(workload, kind) is None:
+    if conditions.condition(workload, kind) is None:
         return dict(workload)
-    conditions = remove_condition(get(workload, "status", "conditions") or (), kind)
-    return replaced(workload, ("status", "conditions"), conditions or None)
+    present = remove_condition(get(workload, "status", "conditions") or (), kind)
+    return replaced(workload, ("status", "conditions"), present or None)
 
 
 def reserved(
@@ -85,21 +86,21 @@ def reserved(
     message = f"Quota reserved in ClusterQueue {queue}"
     result = with_condition(result, QUOTA_RESERVED, "True", QUOTA_RESERVED, message, now)
     for kind in (EVICTED, PREEMPTED, BLOCKED_ON_GATES):
-        known = reading.condition(result, kind)
+        known = conditions.condition(result, kind)
         if known is not None and known.get("status") == "True":
             previously = f"Previously: {known.get('message') or known.get('reason')}"
             result = with_condition(result, kind, "False", QUOTA_RESERVED, previously, now)
     result = admitted_as_derived(result, now)
-    if waits_for_pods and reading.is_admitted(result):
+    if waits_for_pods and conditions.is_admitted(result):
         result = waiting_for_start(result, now)
     return result
 
 
 def admitted_as_derived(workload: Workload, now: float) -> Object:
-    """With the condition Admitted following from the rest (reference/kueue-semantics.md 11.1)."""
-    was = reading.is_admitted(workload)
-    if not reading.has_quota(workload):
-        if reading.condition(workload, ADMITTED) is None:
+    """With the condition Admitted following from the rest (docs/reference/kueue-semantics.md 11.1)."""
+    was = conditions.is_admitted(workload)
+    if not conditions.has_quota(workload):
+        if conditions.condition(workload, ADMITTED) is None:
             return dict(workload)
         reason, message = "NoReservation", "The workload has no reservation"
     elif pending := [
@@ -118,7 +119,7 @@ def admitted_as_derived(workload: Workload, now: float) -> Object:
     result = with_condition(workload, ADMITTED, "False", reason, message, now)
     if was:
         past = int(get(workload, "status", "accumulatedPastExecutionTimeSeconds") or 0)
-        spent = max(0, int(now - reading.since(workload, ADMITTED)))
+        spent = max(0, int(now - conditions.since(workload, ADMITTED)))
         result = replaced(result, ("status", "accumulatedPastExecutionTimeSeconds"), past + spent)
     return result
 
@@ -128,27 +129,35 @@ def _topology_pending(workload: Workload) -> bool:
     return any(assignment.get("delayedTopologyRequest") == "Pending" for assignment in assignments)
 
 
+def resource_requests(view: WorkloadView | None) -> list[Object]:
+    """`status.resourceRequests`: what a Workload asks for, by pod set."""
+    return [
+        {"name": name, "resources": {resource: str(amount) for resource, amount in amounts.items()}}
+        for name, amounts in (view.requests if view is not None else ())
+    ]
+
+
 def pending(
-    workload: Workload, reason: str, message: str, now: float, requests: list[Object] | None = None
+    workload: Workload, why: PendingReason, now: float, requests: list[Object] | None = None
 ) -> Object:
     """It has no quota, and this is why."""
     result = replaced(workload, ("status", "admission"), None)
     if requests:
         result = replaced(result, ("status", "resourceRequests"), requests)
-    result = with_condition(result, QUOTA_RESERVED, "False", reason, message, now)
+    result = with_condition(result, QUOTA_RESERVED, "False", why.reason, why.message, now)
     return admitted_as_derived(result, now)
 
 
 def evicted(workload: Workload, reason: str, message: str, now: float, cause: str = "") -> Object:
     """It must give its quota back, which it holds until its job has stopped.
 
-    `cause` is what the eviction is due to, for the statistics (reference/kueue-api.md 5.5).
+    `cause` is what the eviction is due to, for the statistics (docs/reference/kueue-api.md 5.5).
     """
     result = with_condition(workload, EVICTED, "True", reason, message, now)
     for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
         result = replaced(result, ("status", field), None)
     result = _with_checks_reset(result, now)
-    known = reading.condition(result, BLOCKED_ON_GATES)
+    known = conditions.condition(result, BLOCKED_ON_GATES)
     if known is not None and known.get("status") == "True":
         previously = f"Previously: {known.get('message')}"
         result = with_condition(result, BLOCKED_ON_GATES, "False", EVICTED, previously, now)
@@ -163,7 +172,7 @@ def _with_checks_reset(workload: Workload, now: float) -> Object:
     """With all checks to be asked again.
 
     At the release too: what a check said between eviction and release was about a reservation that is gone,
-    and a `Retry` left standing would keep the workload out for ever.
+    and a `Retry` left standing would keep the workload out forever.
     """
     checks = get(workload, "status", "admissionChecks")
     if not checks:
@@ -213,34 +222,34 @@ def preempted(workload: Workload, reason: str, message: str, now: float) -> Obje
 
 
 def released(workload: Workload, waits_for_pods: bool, now: float) -> Object:
-    """Its job has stopped: the quota goes back (reference/kueue-semantics.md 11.2, step 3)."""
-    eviction = reading.condition(workload, EVICTED) or {}
+    """Its job has stopped: the quota goes back (docs/reference/kueue-semantics.md 11.2, step 3)."""
+    eviction = conditions.condition(workload, EVICTED) or {}
     reason = str(eviction.get("reason") or "")
     message = str(eviction.get("message") or "")
     status: ConditionStatus = "True" if reason in _REQUEUED_AT_ONCE else "False"
     result = with_condition(workload, REQUEUED, status, reason, message, now)
     why = DEACTIVATED if reason.startswith(DEACTIVATED) else PENDING_EVALUATION
-    result = pending(_with_checks_reset(result, now), why, message, now)
+    result = pending(_with_checks_reset(result, now), PendingReason(why, message), now)
     return waiting_for_start(result, now) if waits_for_pods else result
 
 
-def unreserved(workload: Workload, reason: str, message: str, waits_for_pods: bool, now: float) -> Object:
+def unreserved(workload: Workload, why: PendingReason, waits_for_pods: bool, now: float) -> Object:
     """A reservation that never became an admission is withdrawn."""
-    result = pending(workload, reason, message, now)
+    result = pending(workload, why, now)
     return waiting_for_start(result, now) if waits_for_pods else result
 
 
 def requeued(workload: Workload, reason: str, message: str, now: float) -> Object:
     """What kept it out of its queue is over."""
     result = workload
-    if reading.requeue_at(workload) is not None:
+    if conditions.requeue_at(workload) is not None:
         result = replaced(workload, ("status", "requeueState", "requeueAt"), None)
     return with_condition(result, REQUEUED, "True", reason, message, now)
 
 
 def backing_off(workload: Workload, count: int, until: float) -> Object:
     """It may not be queued before `until`; `count` is how often that happened so far."""
-    known = reading.requeue_at(workload)
+    known = conditions.requeue_at(workload)
     until = until if known is None else max(known, until)
     result = replaced(workload, ("status", "requeueState", "count"), count)
     return replaced(result, ("status", "requeueState", "requeueAt"), format_time(until))
@@ -248,7 +257,7 @@ def backing_off(workload: Workload, count: int, until: float) -> Object:
 
 def delayed(workload: Workload, until: float) -> Object:
     """It may not be queued before `until`, for another reason than pods that were not ready."""
-    known = reading.requeue_at(workload)
+    known = conditions.requeue_at(workload)
     if known is not None and known >= until:
         return dict(workload)
     return replaced(workload, ("status", "requeueState", "requeueAt"), format_time(until))
@@ -261,7 +270,7 @@ def deactivation_target(workload: Workload, cause: str, message: str, now: float
 
 def deactivated(workload: Workload, now: float) -> Object:
     """`spec.active` is false: it gives back what it has and is not queued again by itself."""
-    target = reading.condition(workload, DEACTIVATION_TARGET)
+    target = conditions.condition(workload, DEACTIVATION_TARGET)
     if target is not None and target.get("status") == "True":
         cause = str(target.get("reason"))
         reason, message = f"{DEACTIVATED}{DUE_TO}{cause}", str(target.get("message") or "")
@@ -270,7 +279,7 @@ def deactivated(workload: Workload, now: float) -> Object:
         cause, reason, message = "", DEACTIVATED, "The workload is deactivated"
     result = without_condition(workload, DEACTIVATION_TARGET)
     result = replaced(result, ("status", "requeueState"), None)
-    if reading.is_evicted(workload) and reading.reason(workload, EVICTED).startswith(DEACTIVATED):
+    if conditions.is_evicted(workload) and conditions.reason(workload, EVICTED).startswith(DEACTIVATED):
         return result
     return evicted(result, reason, message, now, cause)
 
@@ -291,6 +300,12 @@ def finished(workload: Workload, reason: str, message: str, now: float) -> Objec
     return with_condition(workload, FINISHED, "True", reason, message, now)
 
 
+def unfinished(workload: Workload, now: float) -> Object:
+    """It is not over: its job runs. What its status says besides is as it was."""
+    result = without_condition(workload, FINISHED)
+    return result if conditions.has_quota(result) else admitted_as_derived(result, now)
+
+
 def waiting_for_start(workload: Workload, now: float) -> Object:
     """Its pods have not all been ready since it was admitted."""
     return with_condition(
@@ -299,11 +314,11 @@ def waiting_for_start(workload: Workload, now: float) -> Object:
 
 
 def pods_ready(workload: Workload, ready: bool, now: float) -> Object:
-    """With PodsReady as the job shows it (reference/kueue-integrations.md 9.3, step 13)."""
-    known = reading.condition(workload, PODS_READY)
+    """With PodsReady as the job shows it (docs/reference/kueue-integrations.md 9.3, step 13)."""
+    known = conditions.condition(workload, PODS_READY)
     was_ready = known is not None and known.get("status") == "True"
     recovering = known is not None and known.get("reason") in (WAIT_FOR_RECOVERY, "Recovered")
-    if not reading.is_admitted(workload):
+    if not conditions.is_admitted(workload):
         return waiting_for_start(workload, now)
     if ready:
         reason = "Recovered" if recovering else "Started"
@@ -316,25 +331,35 @@ def pods_ready(workload: Workload, ready: bool, now: float) -> Object:
 
 
 def with_reclaimable(workload: Workload, counts: Mapping[str, int]) -> Object:
-    """With the pods that will not run again, which never become fewer while quota is held."""
-    known = {
-        str(entry.get("name")): int(entry.get("count") or 0)
-        for entry in get(workload, "status", "reclaimablePods") or ()
-    }
-    wanted = dict(counts)
-    if reading.has_quota(workload):
-        for name, count in known.items():
-            wanted[name] = max(count, wanted.get(name, 0))
+    """With the pods that will not run again, as the job says, whatever the status said before."""
+    known = _reclaimable(workload)
     sizes = {str(p.get("name")): int(p.get("count", 1)) for p in get(workload, "spec", "podSets") or ()}
-    wanted = {name: min(count, sizes[name]) for name, count in wanted.items() if name in sizes}
+    wanted = {name: min(count, sizes[name]) for name, count in counts.items() if name in sizes}
     if wanted == known:
         return dict(workload)
     entries = [{"name": name, "count": wanted[name]} for name in sizes if name in wanted]
     return replaced(workload, ("status", "reclaimablePods"), entries or None)
 
 
+def reclaimable_at_most(workload: Workload, counts: Mapping[str, int]) -> Object:
+    """With no more reclaimable pods than `counts` per pod set."""
+    known = _reclaimable(workload)
+    wanted = {name: min(count, counts.get(name, 0)) for name, count in known.items()}
+    if wanted == known:
+        return dict(workload)
+    entries = [{"name": name, "count": count} for name, count in wanted.items() if count]
+    return replaced(workload, ("status", "reclaimablePods"), entries or None)
+
+
+def _reclaimable(workload: Workload) -> dict[str, int]:
+    return {
+        str(entry.get("name")): int(entry.get("count") or 0)
+        for entry in get(workload, "status", "reclaimablePods") or ()
+    }
+
+
 def with_checks(workload: Workload, required: set[str], now: float) -> Object:
-    """With exactly the required checks listed, new ones Pending (reference/kueue-semantics.md 11.4)."""
+    """With exactly the required checks listed, new ones Pending (docs/reference/kueue-semantics.md 11.4)."""
     checks = synced_checks(get(workload, "status", "admissionChecks") or (), required, now)
     if checks == (get(workload, "status", "admissionChecks") or []):
         return dict(workload)
@@ -355,7 +380,8 @@ def synced_checks(present: Any, required: set[str], now: float) -> list[Object]:
 
 
 def retry_at(workload: Workload) -> float | None:
-    """When checks that ask for a retry allow it: the latest of their wishes; None where none has one."""
+    """When checks that ask for a retry allow it: the latest of the requested times; None where there is
+    none."""
     times = [
         parse_time(str(check["lastTransitionTime"])) + int(check["requeueAfterSeconds"])
         for check in get(workload, "status", "admissionChecks") or ()

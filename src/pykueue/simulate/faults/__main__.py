@@ -14,17 +14,18 @@ from pykueue.simulate.faults.podruns import play_pods
 
 
 @click.command()
-@click.option("--seed", type=int, default=0, show_default=True, help="The (first) run.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the (first) run.")
 @click.option(
-    "--runs", type=int, default=1, show_default=True, help="How many runs, with the seeds that follow."
+    "--runs", type=int, default=1, show_default=True, help="Number of runs, with consecutive seeds."
 )
 @click.option(
-    "--seconds", type=float, default=None, help="Begin no new run after so many seconds of real time."
+    "--seconds", type=float, default=None, help="Start no further run after this many seconds of real time."
 )
-@click.option("--trace", is_flag=True, help="Print everything that happened, also when nothing went wrong.")
-@click.option("--pods", is_flag=True, help="With the cluster's own Job controller, scheduler and nodes.")
-@click.option("--plain-pods", is_flag=True, help="With plain pods and pod groups as jobs.")
-@click.option("--keep-going", is_flag=True, help="Go on after a failure.")
+@click.option("--trace", is_flag=True, help="Print every event of the run, also without a violation.")
+@click.option("--pods", is_flag=True, help="Use the embedded Job controller, scheduler and nodes.")
+@click.option("--plain-pods", is_flag=True, help="Run plain pods and pod groups as jobs.")
+@click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
+@click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
     seed: int,
     runs: int,
@@ -32,19 +33,20 @@ def main(
     trace: bool,
     pods: bool,
     plain_pods: bool,
+    edits: bool,
     keep_going: bool,
 ) -> None:
-    """Play runs with faults in virtual time; exits 1 when something that must never happen did."""
+    """Run the cluster with faults in virtual time; exit with 1 when an invariant was violated."""
     started = time.perf_counter()
     faults: Counter[str] = Counter()
     failed: list[int] = []
-    writes = played = deaths = 0
+    writes = ended = deaths = 0
     digests = hashlib.sha256()
     for number in range(seed, seed + runs):
         if seconds is not None and time.perf_counter() - started > seconds:
             break
-        report = play_pods(number) if plain_pods else play(number, pods)
-        played, writes, deaths = played + 1, writes + report.writes, deaths + report.deaths
+        report = play_pods(number) if plain_pods else play(number, pods, edits)
+        ended, writes, deaths = ended + 1, writes + report.writes, deaths + report.deaths
         faults += report.faults
         digests.update(report.digest.encode())
         if report.violations:
@@ -56,9 +58,9 @@ def main(
         elif trace:
             click.echo(report.text())
     took = time.perf_counter() - started
-    click.echo(f"took {took:.1f} s, {took / max(1, played) * 1000:.0f} ms each", err=True)
+    click.echo(f"took {took:.1f} s, {took / max(1, ended) * 1000:.0f} ms each", err=True)
     click.echo(
-        f"{played} runs, {writes} writes checked, {deaths} restarts, faults: {dict(sorted(faults.items()))}; "
+        f"{ended} runs, {writes} writes checked, {deaths} restarts, faults: {dict(sorted(faults.items()))}; "
         f"digest {digests.hexdigest()[:16]}; {len(failed)} failed: {failed[:50]}"
     )
     sys.exit(bool(failed))

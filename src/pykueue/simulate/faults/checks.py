@@ -6,13 +6,13 @@ import asyncio
 import random
 from typing import Any
 
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import ADMISSION_CHECKS, WORKLOADS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
-from pykueue.jobs.objects import Object, get
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import ADMISSION_CHECKS, WORKLOADS
-from pykueue.manager.workloads import reading
+from pykueue.manager.workloads import conditions
 
 from .scenario import CHECK
 
@@ -25,7 +25,7 @@ class CheckController:
         self._clock = clock
         self._rng = rng
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Workloads that were told yes once and then something else; nobody is told so twice.
+        #: Workloads whose check was Ready once and then another state; this happens once per workload.
         self._minds_changed: set[tuple[str, str]] = set()
 
     async def activate(self) -> None:
@@ -42,10 +42,10 @@ class CheckController:
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
         """Called in the step of the write."""
-        if after is None or not reading.has_quota(after) or _state(after) != "Pending":
+        if after is None or not conditions.has_quota(after) or _state(after) != "Pending":
             return
-        if before is None or not reading.has_quota(before) or _state(before) != "Pending":
-            task = asyncio.get_running_loop().create_task(self._answer(reading.key(after)))
+        if before is None or not conditions.has_quota(before) or _state(before) != "Pending":
+            task = asyncio.get_running_loop().create_task(self._answer(conditions.key(after)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -69,7 +69,7 @@ class CheckController:
             await self._clock.sleep(self._rng.uniform(0.1, patience))
             try:
                 workload = await self._client.get(WORKLOADS, key[1], key[0])
-                if not reading.has_quota(workload) or _state(workload) != before:
+                if not conditions.has_quota(workload) or _state(workload) != before:
                     return
                 patch = self._patch(workload, after)
                 await self._client.patch(WORKLOADS, key[1], key[0], patch, subresource="status")

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
+from pykueue.api.objects import Object, annotations_of, get, labels_of
+from pykueue.api.resources import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    PODS,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
-from pykueue.jobs.objects import Object, get, labels_of
-from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, PODS, WORKLOADS, Resource
-from pykueue.manager.workloads import reading
+from pykueue.manager.workloads import conditions
 
-from .jobkinds import KINDS, active, ended, requests
+from .edits import BY_HAND
+from .jobkinds import KINDS, active, ended, parts, requests
 from .quota import Books, usage
 from .trace import Trace
 
@@ -20,7 +30,7 @@ from .trace import Trace
 OVERHANG = 15.0
 
 #: Seconds after a job is stopped during which its controller may still make pods of a start it saw before.
-#: A Job's status does not say which version of the Job it is about, so nobody can wait for that.
+#: A Job's status does not have an observedGeneration, so it is not possible to wait for that.
 CONTROLLER_LAG = 3.0
 
 _WATCHED = (WORKLOADS, *KINDS.values(), PODS, CLUSTER_QUEUES, COHORTS)
@@ -30,7 +40,7 @@ class Invariants:
     """Sees every write of the run in the step in which it is stored.
 
     `knows_quotas` tells whether the manager has heard of the newest ClusterQueues and Cohorts: until then its
-    reservations rest on the quotas that were.
+    reservations rest on the quotas that were. `remembers` tells whether it has seen the quota of a Workload.
     """
 
     def __init__(self, server: Server, clock: Clock, trace: Trace) -> None:
@@ -38,8 +48,15 @@ class Invariants:
         self._clock = clock
         self._trace = trace
         self.knows_quotas: Callable[[], bool] = lambda: True
+        self.remembers: Callable[[Object], bool] = lambda workload: True
         self._excused_until = 0.0
         self._stopped: dict[str, float] = {}
+        #: When Workloads and jobs were last edited by hand, by uid.
+        self._edited: dict[str, float] = {}
+        #: The same of their Workloads, by the uid of jobs.
+        self._workload_edited: dict[str, float] = {}
+        #: Workloads of running jobs that lost their quota by hand, as they were before.
+        self._owed: dict[str, Object] = {}
         self.writes = 0
         for resource in _WATCHED:
             server.core.on_stored(f"{resource.group}/{resource.plural}", self._on_stored(resource))
@@ -57,7 +74,7 @@ class Invariants:
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         return self._server.core.find(resource.group, resource.plural, namespace, name)
 
-    def _on_stored(self, resource: Resource) -> Callable[[Any, Any, Any], None]:
+    def _on_stored(self, resource: Resource) -> Callable[[Any, Any], None]:
         check = {
             WORKLOADS: self._workload,
             **dict.fromkeys(KINDS.values(), self._job),
@@ -66,7 +83,7 @@ class Invariants:
             COHORTS: self._quotas,
         }[resource]
 
-        def stored(_: Any, new: Any, old: Any) -> None:
+        def stored(new: Any, old: Any) -> None:
             self.writes += 1
             after, before = (None if record is None else record.object for record in (new, old))
             obj = after if after is not None else before
@@ -74,7 +91,11 @@ class Invariants:
             verb = "deleted" if after is None else "created" if before is None else "changed"
             self._trace.note("write", f"{resource.kind} {obj['metadata']['name']} {verb}{_gist(after)}")
             try:
-                check(before, after)
+                if BY_HAND.get():
+                    self._edit(resource, before, after)
+                else:
+                    check(before, after)
+                self._settle_debts()
             except Exception as error:  # it must not become an answer of the server
                 self._trace.violate(f"{obj['metadata']['name']} could not be checked: {error!r}")
 
@@ -82,6 +103,43 @@ class Invariants:
 
     def _violate(self, obj: Mapping[str, Any], what: str) -> None:
         self._trace.violate(f"{obj['metadata']['name']}: {what}")
+
+    # Edits by hand
+
+    def forget(self) -> None:
+        """The manager died: what it remembered of edited statuses is gone."""
+        self._owed.clear()
+
+    def _edit(self, resource: Resource, before: Object | None, after: Object | None) -> None:
+        obj = after or before
+        assert obj is not None
+        uid = obj["metadata"]["uid"]
+        if resource in KINDS.values() and after is not None:
+            self._note_stop(before, after)
+        elif resource is WORKLOADS and before is not None and uid not in self._owed:
+            has = after is not None and _shows_quota(after)
+            if _shows_quota(before) and conditions.is_admitted(before) and not has and self.remembers(before):
+                self._owed[uid] = before
+        self._edited[uid] = self._clock.time()
+        if resource is WORKLOADS and (owner := conditions.owner(obj)) is not None:
+            self._workload_edited[str(owner["uid"])] = self._clock.time()
+
+    def _just_edited(self, obj: Mapping[str, Any]) -> bool:
+        """Whether writes may still rest on what it was before an edit."""
+        edited = self._edited.get(obj["metadata"]["uid"])
+        return edited is not None and self._clock.time() < edited + OVERHANG
+
+    def _holders(self) -> Iterable[Object]:
+        """All Workloads, those whose running job is owed its quota as they were when they had it."""
+        stored = {w["metadata"]["uid"]: w for w in self.objects(WORKLOADS)}
+        yield from {**stored, **self._owed}.values()
+
+    def _settle_debts(self) -> None:
+        """A job that has stopped is owed nothing any more."""
+        for uid, owed in list(self._owed.items()):
+            job = self._job_of(owed)
+            if job is None or ended(job) or (get(job, "spec", "suspend") and not active(job)):
+                del self._owed[uid]
 
     # Queues
 
@@ -98,19 +156,25 @@ class Invariants:
     # Workloads
 
     def _workload(self, before: Object | None, after: Object | None) -> None:
-        had = before is not None and reading.has_quota(before) and not reading.is_finished(before)
-        has = after is not None and reading.has_quota(after) and not reading.is_finished(after)
+        had = before is not None and conditions.has_quota(before) and not conditions.is_finished(before)
+        has = after is not None and conditions.has_quota(after) and not conditions.is_finished(after)
         if before is not None and after is not None:
-            self._conditions(before, after)
-            if reading.is_finished(before) and not reading.is_finished(after):
+            edited = before["metadata"]["uid"] in self._edited
+            if not edited:
+                self._conditions(before, after)
+            if conditions.is_finished(before) and not conditions.is_finished(after) and not edited:
                 self._violate(after, "is not finished any more")
             if had and has and get(before, "status", "admission") != get(after, "status", "admission"):
                 self._violate(after, "its admission changed while it holds quota")
         if after is not None:
-            self._consistent(after)
+            if before is None or not _is_inconsistent(before):
+                self._consistent(after)
+            owed = self._owed.pop(after["metadata"]["uid"], None) if has and not had else None
+            if owed is not None and get(owed, "status", "admission") == get(after, "status", "admission"):
+                return  # restored
             if has and not had:
                 self._reserved(after)
-        if before is not None and had and not has and (after is None or not reading.is_finished(after)):
+        if before is not None and had and not has and (after is None or not conditions.is_finished(after)):
             self._quota_returned(before)
 
     def _conditions(self, before: Object, after: Object) -> None:
@@ -125,26 +189,28 @@ class Invariants:
                 self._violate(after, f"{condition['type']} has a new time without a new status")
 
     def _consistent(self, workload: Object) -> None:
-        has = reading.has_quota(workload)
-        if reading.is_admitted(workload) and not has:
-            self._violate(workload, "is admitted without quota")
-        if has != bool(get(workload, "status", "admission")) and not reading.is_finished(workload):
-            self._violate(workload, "QuotaReserved and status.admission contradict each other")
+        if what := _is_inconsistent(workload):
+            self._violate(workload, what)
 
     def _reserved(self, workload: Object) -> None:
         """Quota is never exceeded: what it got was there to be had."""
         for other in self.objects(WORKLOADS):
-            owner, mine = reading.owner(other), reading.owner(workload)
+            owner, mine = conditions.owner(other), conditions.owner(workload)
             same = owner is not None and mine is not None and owner.get("uid") == mine.get("uid")
-            if same and reading.key(other) != reading.key(workload) and _holds(other):
+            if (
+                same
+                and not self._just_edited(workload)
+                and conditions.key(other) != conditions.key(workload)
+                and _holds(other)
+            ):
                 self._violate(workload, f"its job has quota twice, also as {other['metadata']['name']}")
-        if not reading.is_active(workload):
+        if not conditions.is_active(workload):
             self._violate(workload, "got quota although spec.active is false")
         if self._excused():
             return
-        others = [w for w in self.objects(WORKLOADS) if reading.key(w) != reading.key(workload)]
+        others = [w for w in self._holders() if conditions.key(w) != conditions.key(workload)]
         books = Books(self.objects(CLUSTER_QUEUES), self.objects(COHORTS), others)
-        name = reading.cluster_queue(workload)
+        name = conditions.cluster_queue(workload)
         for pair, amount in usage(workload).items():
             left = books.available(name, pair)
             if amount > left:
@@ -155,6 +221,8 @@ class Invariants:
         """Quota goes back only when nothing runs on it any more."""
         job = self._job_of(workload)
         if job is None or job["metadata"].get("deletionTimestamp") or ended(job):
+            return
+        if self._just_edited(job):
             return
         if not get(job, "spec", "suspend"):
             self._violate(workload, f"gave its quota back while the job {_name(job)} is not suspended")
@@ -173,7 +241,7 @@ class Invariants:
         return stopped is not None and self._clock.time() < stopped + CONTROLLER_LAG
 
     def _job_of(self, workload: Mapping[str, Any]) -> Object | None:
-        owner = reading.owner(workload)
+        owner = conditions.owner(workload)
         if owner is None:
             return None
         return self._owner(workload, owner)
@@ -193,22 +261,28 @@ class Invariants:
             return
         if before is not None and ended(before) and not ended(after):
             self._violate(after, "the job has not ended any more")
+        self._note_stop(before, after)
         runs = not get(after, "spec", "suspend")
-        if not runs and before is not None and not get(before, "spec", "suspend"):
-            self._stopped[after["metadata"]["uid"]] = self._clock.time()
         if runs and (before is None or get(before, "spec", "suspend")):
             self._started(after)
 
+    def _note_stop(self, before: Object | None, after: Object) -> None:
+        if before is not None and get(after, "spec", "suspend") and not get(before, "spec", "suspend"):
+            self._stopped[after["metadata"]["uid"]] = self._clock.time()
+
     def _started(self, job: Object) -> None:
         """A job starts only admitted, with no more than was admitted."""
+        if self._clock.time() < self._workload_edited.get(job["metadata"]["uid"], 0.0) + OVERHANG:
+            return  # the start may have been under way
         admitted = [
             workload
             for workload in self._workloads_of(job)
-            if reading.is_admitted(workload) and not reading.is_finished(workload)
+            if conditions.is_admitted(workload) and not conditions.is_finished(workload)
         ]
         if not admitted:
             self._violate(job, "the job was started without an admitted workload")
             return
+        self._placed(job, admitted[0])
         allowed = {resource: 0 for _, resource in usage(admitted[0])}
         for (_, resource), amount in usage(admitted[0]).items():
             allowed[resource] += amount
@@ -218,9 +292,23 @@ class Invariants:
                     job, f"runs with {amount}m {resource}, admitted are {allowed.get(resource, 0)}m"
                 )
 
+    def _placed(self, job: Object, workload: Object) -> None:
+        """A started job has exactly the node labels and tolerations of its flavors."""
+        flavors = {flavor["metadata"]["name"]: flavor for flavor in self.objects(RESOURCE_FLAVORS)}
+        assigned = get(workload, "status", "admission", "podSetAssignments") or ()
+        for (_, spec), assignment in zip(parts(job), assigned, strict=True):
+            got = [flavors[name] for name in set((assignment.get("flavors") or {}).values())]
+            labels = {k: v for one in got for k, v in (get(one, "spec", "nodeLabels") or {}).items()}
+            tolerations = [t for one in got for t in get(one, "spec", "tolerations") or ()]
+            template = get(spec, "template", "spec") or {}
+            if (template.get("nodeSelector") or {}) != labels:
+                self._violate(job, f"has the nodeSelector {template.get('nodeSelector')}, not {labels}")
+            if (template.get("tolerations") or []) != tolerations:
+                self._violate(job, f"has the tolerations {template.get('tolerations')}, not {tolerations}")
+
     def _workloads_of(self, job: Mapping[str, Any]) -> Iterable[Object]:
         for workload in self.objects(WORKLOADS):
-            owner = reading.owner(workload)
+            owner = conditions.owner(workload)
             if owner is not None and owner.get("uid") == job["metadata"]["uid"]:
                 yield workload
 
@@ -231,9 +319,14 @@ class Invariants:
         if before is not None or after is None:
             return
         for job in self._owners(after):
-            if self._just_stopped(job):
+            if self._just_stopped(job) or self._just_edited(job):
                 continue
-            if labels_of(job).get(QUEUE_LABEL) and not any(map(_holds, self._workloads_of(job))):
+            mine = [
+                w for w in self._holders() if (conditions.owner(w) or {}).get("uid") == job["metadata"]["uid"]
+            ]
+            if any(map(self._just_edited, mine)):
+                continue
+            if labels_of(job).get(QUEUE_LABEL) and not any(map(_holds, mine)):
                 self._violate(after, f"a pod of {_name(job)} came although the job holds no quota")
 
     def _owners(self, obj: Mapping[str, Any]) -> Iterable[Object]:
@@ -247,10 +340,12 @@ class Invariants:
     # In the end
 
     def unsettled(self) -> list[str]:
-        """Jobs and Workloads that have neither come to their end nor say why not."""
-        found = []
+        """Jobs, Workloads and queues that have neither come to their end nor say why not."""
+        found = [*self._miscounted()]
         for job in self.jobs():
             workloads = [w for w in self._workloads_of(job) if not w["metadata"].get("deletionTimestamp")]
+            if names.STOPPING_ANNOTATION in annotations_of(job):
+                found.append(f"job {_name(job)} has the annotation of a stop under way")
             if labels_of(job).get(QUEUE_LABEL) and not ended(job) and not workloads:
                 found.append(f"job {_name(job)} has no Workload")
         for workload in self.objects(WORKLOADS):
@@ -259,34 +354,74 @@ class Invariants:
                 found.append(f"workload {_name(workload)} {why}")
         return found
 
+    def _miscounted(self) -> Iterable[str]:
+        """Queues whose status counts other Workloads than there are."""
+        workloads = [w for w in self.objects(WORKLOADS) if _shows_quota(w)]
+        for resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
+            for queue in self.objects(resource):
+                mine = [w for w in workloads if _queue_of(w, resource) == _name(queue)]
+                truth = {
+                    "reservingWorkloads": len(mine),
+                    "admittedWorkloads": sum(map(conditions.is_admitted, mine)),
+                }
+                for field, count in truth.items():
+                    reported = get(queue, "status", field) or 0
+                    if reported != count:
+                        yield f"{resource.kind} {_name(queue)} says {field} {reported}, there are {count}"
+
     def _open(self, workload: Object) -> str:
         job = self._job_of(workload)
         if job is None:
             return "belongs to no job"
         if workload["metadata"].get("deletionTimestamp"):
             return "is still being deleted"
-        if reading.is_finished(workload):
+        if conditions.is_finished(workload):
             return (
                 ""
                 if ended(job)
-                else f"is finished ({reading.reason(workload, reading.FINISHED)}) before its job"
+                else f"is finished ({conditions.reason(workload, conditions.FINISHED)}) before its job"
             )
         if ended(job):
             return "is not finished, but its job is"
-        if not reading.is_active(workload):
-            reserved = reading.condition(workload, reading.QUOTA_RESERVED) or {}
-            told = reserved.get("status") == "False" and reserved.get("reason") and reserved.get("message")
-            if not told:
+        if not conditions.is_active(workload):
+            reserved = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}
+            has_reason = (
+                reserved.get("status") == "False" and reserved.get("reason") and reserved.get("message")
+            )
+            if not has_reason:
                 return "is deactivated and does not say so"
             return "" if get(job, "spec", "suspend") else "is deactivated and its job runs"
-        reserved = reading.condition(workload, reading.QUOTA_RESERVED) or {}
+        reserved = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}
         if reserved.get("status") == "True":
-            return "is still running" if reading.is_admitted(workload) else "is not admitted with its quota"
+            return (
+                "is still running" if conditions.is_admitted(workload) else "is not admitted with its quota"
+            )
         return f"still waits: {reserved.get('reason')}: {reserved.get('message')}"
 
 
+def _shows_quota(workload: Mapping[str, Any]) -> bool:
+    return _holds(workload) and bool(get(workload, "status", "admission"))
+
+
+def _queue_of(workload: Mapping[str, Any], resource: Resource) -> str:
+    """The queue of that kind whose quota it has."""
+    if resource is CLUSTER_QUEUES:
+        return conditions.cluster_queue(workload)
+    return str(get(workload, "spec", "queueName"))
+
+
+def _is_inconsistent(workload: Mapping[str, Any]) -> str:
+    """What in its status contradicts itself; empty where nothing does."""
+    has = conditions.has_quota(workload)
+    if conditions.is_admitted(workload) and not has:
+        return "is admitted without quota"
+    if has != bool(get(workload, "status", "admission")) and not conditions.is_finished(workload):
+        return "QuotaReserved and status.admission contradict each other"
+    return ""
+
+
 def _holds(workload: Mapping[str, Any]) -> bool:
-    return reading.has_quota(workload) and not reading.is_finished(workload)
+    return conditions.has_quota(workload) and not conditions.is_finished(workload)
 
 
 def _name(obj: Mapping[str, Any]) -> str:
@@ -298,8 +433,8 @@ def _gist(obj: Mapping[str, Any] | None) -> str:
     if obj is None:
         return ""
     parts = [f" rv={obj['metadata']['resourceVersion']}"]
-    conditions = get(obj, "status", "conditions") or ()
-    parts += [f"{c['type']}={c['status'][0]}({c.get('reason')})" for c in conditions]
+    present = get(obj, "status", "conditions") or ()
+    parts += [f"{c['type']}={c['status'][0]}({c.get('reason')})" for c in present]
     for field in ("active", "suspend", "parallelism", "stopPolicy", "priority", "queueName"):
         value = get(obj, "spec", field)
         if value is not None:

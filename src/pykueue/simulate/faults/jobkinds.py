@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api import quantity
-from pykueue.jobs.objects import Object, get
-from pykueue.kube.resources import JOB_SETS, JOBS, Resource
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import JOB_SETS, JOBS, Resource
 
 #: The kinds of jobs that there are in a run, by kind.
 KINDS: dict[str, Resource] = {"Job": JOBS, "JobSet": JOB_SETS}

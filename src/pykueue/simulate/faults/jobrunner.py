@@ -12,18 +12,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import JOB_SETS, WORKLOADS, Resource
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
-from pykueue.jobs.objects import Object, get
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import JOB_SETS, WORKLOADS, Resource
-from pykueue.manager.workloads import reading
+from pykueue.manager.workloads import conditions
 
 from .jobkinds import KINDS, active, ended, holds, with_condition
 
 #: A job: its resource, namespace and name.
-Key = tuple[Resource, str, str]
+ObjectKey = tuple[Resource, str, str]
 
 
 @dataclass
@@ -53,8 +53,8 @@ class JobRunner:
         self._stuck = stuck
         self._plans: dict[str, _Plan] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._syncing: set[Key] = set()
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._syncing: set[ObjectKey] = set()
+        self._timers: dict[ObjectKey, asyncio.TimerHandle] = {}
 
     # What leads to work; called in the step of the write
 
@@ -70,7 +70,7 @@ class JobRunner:
         self._poke((resource, metadata["namespace"], metadata["name"]), self._rng.uniform(0.05, 1.0))
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
-        owner = reading.owner(after) if after is not None and before is None else None
+        owner = conditions.owner(after) if after is not None and before is None else None
         if after is not None and owner is not None:
             self._spawn(self._collect(after["metadata"]["namespace"], str(owner["uid"]), owner))
 
@@ -82,7 +82,7 @@ class JobRunner:
             task.cancel()
         return list(self._tasks)
 
-    def _poke(self, key: Key, seconds: float) -> None:
+    def _poke(self, key: ObjectKey, seconds: float) -> None:
         timer = self._timers.get(key)
         loop = asyncio.get_running_loop()
         if timer is not None:
@@ -91,7 +91,7 @@ class JobRunner:
             timer.cancel()
         self._timers[key] = self._clock.call_later(seconds, lambda: self._due(key))
 
-    def _due(self, key: Key) -> None:
+    def _due(self, key: ObjectKey) -> None:
         # Forgotten at once: a timer may fire a hair before its time, and would seem to be yet to come.
         del self._timers[key]
         self._spawn(self._sync(key))
@@ -111,7 +111,7 @@ class JobRunner:
             if job is not None and job["metadata"]["uid"] == uid:
                 return
         for workload in (await self._client.list(WORKLOADS, namespace)).items:
-            owner = reading.owner(workload)
+            owner = conditions.owner(workload)
             if owner is not None and owner.get("uid") == uid:
                 await self._delete(workload)
 
@@ -139,7 +139,7 @@ class JobRunner:
             )
         return plan
 
-    async def _sync(self, key: Key) -> None:
+    async def _sync(self, key: ObjectKey) -> None:
         if key in self._syncing:
             self._poke(key, 0.2)
             return
@@ -161,12 +161,12 @@ class JobRunner:
         finally:
             self._syncing.discard(key)
 
-    async def _write(self, key: Key, job: Object, status: Object) -> None:
+    async def _write(self, key: ObjectKey, job: Object, status: Object) -> None:
         resource, namespace, name = key
         patch = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}, "status": status}
         await self._client.patch(resource, name, namespace, patch, subresource="status")
 
-    def _status(self, job: Object, key: Key) -> Object | None:
+    def _status(self, job: Object, key: ObjectKey) -> Object | None:
         """The next change of the status; None where nothing is to be done now."""
         if ended(job):
             return None
@@ -175,23 +175,23 @@ class JobRunner:
         if get(job, "spec", "suspend"):
             if holds(job, "Suspended") and not active(job):
                 return None
-            conditions = with_condition(job, "Suspended", "True", "JobSuspended", now)
+            present = with_condition(job, "Suspended", "True", "JobSuspended", now)
             counts = _set_counts(job, 0, 0) if is_set else {"active": 0, "ready": 0}
-            return {**counts, "conditions": conditions}
+            return {**counts, "conditions": present}
         plan = self._plan(job["metadata"]["uid"])
         if is_set:
             return self._set_status(job, key, plan, now)
         return self._job_status(job, key, plan, now)
 
-    def _job_status(self, job: Object, key: Key, plan: _Plan, now: str) -> Object | None:
+    def _job_status(self, job: Object, key: ObjectKey, plan: _Plan, now: str) -> Object | None:
         size = int(get(job, "spec", "parallelism") or 0)
         total = int(get(job, "spec", "completions") or size)
         succeeded = int(get(job, "status", "succeeded") or 0)
         wanted = min(size, total - succeeded)
         if get(job, "status", "startTime") is None or holds(job, "Suspended"):
             self._begin(key, plan)
-            conditions = with_condition(job, "Suspended", "False", "JobResumed", now)
-            return {"startTime": now, "active": wanted, "ready": 0, "conditions": conditions}
+            present = with_condition(job, "Suspended", "False", "JobResumed", now)
+            return {"startTime": now, "active": wanted, "ready": 0, "conditions": present}
         ready, at_work = (int(get(job, "status", name) or 0) for name in ("ready", "active"))
         if at_work != wanted:
             self._poke(key, plan.ready_after)
@@ -214,13 +214,13 @@ class JobRunner:
         kinds = ("FailureTarget", "Failed") if plan.fails else ("SuccessCriteriaMet", "Complete")
         return {"active": 0, "ready": 0, **done, "conditions": _ended_with(job, kinds, plan, now)}
 
-    def _set_status(self, job: Object, key: Key, plan: _Plan, now: str) -> Object | None:
+    def _set_status(self, job: Object, key: ObjectKey, plan: _Plan, now: str) -> Object | None:
         """A set's Jobs are ready, and end, all at once or one replicated job after the other."""
         counts = get(job, "status", "replicatedJobsStatus") or ()
         if not _denies(job, "Suspended"):
             self._begin(key, plan)
-            conditions = with_condition(job, "Suspended", "False", "ResumeJobs", now)
-            return {**_set_counts(job, 1, 0), "conditions": conditions}
+            present = with_condition(job, "Suspended", "False", "ResumeJobs", now)
+            return {**_set_counts(job, 1, 0), "conditions": present}
         if plan.hangs:
             return None
         if any(one["ready"] + one["succeeded"] == 0 for one in counts):
@@ -234,7 +234,7 @@ class JobRunner:
         kind, done = ("Failed", []) if plan.fails else ("Completed", [one["name"] for one in counts])
         return {**_set_counts(job, 0, 0, done), "conditions": _ended_with(job, (kind,), plan, now)}
 
-    def _begin(self, key: Key, plan: _Plan) -> None:
+    def _begin(self, key: ObjectKey, plan: _Plan) -> None:
         """A start: is it one that never gets ready?"""
         plan.hangs = plan.stuck > 0
         plan.stuck -= 1
@@ -243,8 +243,8 @@ class JobRunner:
 
 def _denies(job: Object, kind: str) -> bool:
     """Whether the condition is there and False."""
-    conditions = get(job, "status", "conditions") or ()
-    return any(c.get("type") == kind and c.get("status") == "False" for c in conditions)
+    present = get(job, "status", "conditions") or ()
+    return any(c.get("type") == kind and c.get("status") == "False" for c in present)
 
 
 def _set_counts(job: Object, at_work: int, ready: int, done: Collection[str] = ()) -> Object:
@@ -272,5 +272,5 @@ def _ended_with(job: Object, kinds: tuple[str, ...], plan: _Plan, now: str) -> l
     reason = "BackoffLimitExceeded" if plan.fails else "CompletionsReached"
     for kind in kinds:
         job = {**job, "status": {"conditions": with_condition(job, kind, "True", reason, now)}}
-    conditions: list[Object] = job["status"]["conditions"]
-    return conditions
+    present: list[Object] = job["status"]["conditions"]
+    return present

@@ -1,6 +1,6 @@
 """What a manager must have forgotten once nothing is left to do.
 
-This looks into its parts on purpose: what is kept for ever shows nowhere else.
+This reads private fields on purpose: a leak shows nowhere else.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from typing import Any
 
 from pykueue.kube.workqueue import WorkQueue
 from pykueue.manager.manager import Manager
-from pykueue.manager.workloads import reading
+from pykueue.manager.workloads import conditions
 
 
 def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     """Expectations, queued work, failures and books that outlived their cause."""
     for controller in (manager.queues.controller, manager.workloads.controller, *_controllers(manager)):
         yield from _queue_leaks(controller.name, controller.queue)
-    if manager.scheduler._pends:
-        yield f"reasons that were never written: {sorted(manager.scheduler._pends)}"
+    if manager.scheduler._requeues:
+        yield f"reasons that were never written: {sorted(manager.scheduler._requeues)}"
     writer = manager.scheduler._writer
     if writer._locks:
         yield f"turns that were never given back: {sorted(map(str, writer._locks))}"
-    living = {"/".join(reading.key(w)) for w in workloads if not reading.is_finished(w)}
-    known = set(manager.engine._state.records)
+    living = {"/".join(conditions.key(w)) for w in workloads if not conditions.is_finished(w)}
+    known = set(manager.engine._state.workloads)
     if living != known:
         yield f"the engine knows {sorted(known)}, there are {sorted(living)}"
-    holding = {"/".join(reading.key(w)) for w in workloads if reading.has_quota(w)} & living
-    held = {key for key, record in manager.engine._state.records.items() if record.place == "holding"}
+    holding = {"/".join(conditions.key(w)) for w in workloads if conditions.has_quota(w)} & living
+    held = {key for key, record in manager.engine._state.workloads.items() if record.place == "reserved"}
     if holding != held:
         yield f"the engine thinks that {sorted(held)} hold quota, in truth it is {sorted(holding)}"
 

@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any
 
 from pykueue.api.kueue import names
-from pykueue.jobs.objects import Object, annotations_of, get, labels_of
+from pykueue.api.objects import Object, annotations_of, get, labels_of
+from pykueue.api.resources import LOCAL_QUEUES, PODS, WORKLOADS
 from pykueue.jobs.pod import group_name, is_deleting, is_gated, is_terminal
 from pykueue.jobs.podgroup import PodGroup
-from pykueue.kube.resources import LOCAL_QUEUES, PODS, WORKLOADS
-from pykueue.manager.workloads import reading
+from pykueue.manager.workloads import conditions
 
 from .invariants import Invariants
 from .run import Report, Run, play_run
@@ -131,10 +131,10 @@ class PodUsers(Users):
             for pod in await self._all(PODS):
                 if group_name(pod):
                     groups[group_name(pod)].append(pod)
-            over = {w["metadata"]["name"] for w in await self._all(WORKLOADS) if reading.is_finished(w)}
+            over = {w["metadata"]["name"] for w in await self._all(WORKLOADS) if conditions.is_finished(w)}
             for name, pods in sorted(groups.items()):
                 group = PodGroup.of(pods)
-                # Its Workload may have been deleted since it ended: then its pods are let go of.
+                # Its Workload may have been deleted since it ended: then its pods lost their finalizers.
                 ended = name in over or any(map(_is_let_go, pods))
                 if ended or group.is_abandoned() or group.outcome() is not None:
                     continue
@@ -146,11 +146,11 @@ class PodUsers(Users):
         name = f"{group_name(sample)}-again-{self._replacements}"
         keys = (names.QUEUE_LABEL, names.PRIORITY_CLASS_LABEL, names.POD_GROUP_NAME_LABEL)
         labels = {key: labels_of(sample)[key] for key in keys if key in labels_of(sample)}
-        said = annotations_of(sample)
+        sample_annotations = annotations_of(sample)
         annotations = {
-            key: said[key]
+            key: sample_annotations[key]
             for key in (names.POD_GROUP_TOTAL_COUNT_ANNOTATION, names.POD_GROUP_FAST_ADMISSION_ANNOTATION)
-            if key in said
+            if key in sample_annotations
         }
         await self._create(PODS, _pod(name, labels, annotations, 1))
 
@@ -188,7 +188,7 @@ class PodUsers(Users):
 
 
 class PodInvariants(Invariants):
-    """Pods start only admitted, quota goes back only when they are told to end, and nothing is left held."""
+    """Pods start only admitted, release quota only when terminating, and none is left gated or finalized."""
 
     #: Whether the manager can tell when the time is over that pods have to end.
     knows_time: Callable[[], bool] = staticmethod(lambda: True)
@@ -197,19 +197,19 @@ class PodInvariants(Invariants):
         if before is None or after is None or not is_gated(before) or is_gated(after):
             return
         workload = self._workload_of(after)
-        if workload is None or not reading.is_admitted(workload) or reading.is_finished(workload):
+        if workload is None or not conditions.is_admitted(workload) or conditions.is_finished(workload):
             self._violate(after, "was let go without an admitted workload")
 
     def _workload_of(self, pod: Mapping[str, Any]) -> Object | None:
         if group_name(pod):
             return self.find(WORKLOADS, NAMESPACE, group_name(pod))
         uid = pod["metadata"]["uid"]
-        owned = (w for w in self.objects(WORKLOADS) if (reading.owner(w) or {}).get("uid") == uid)
+        owned = (w for w in self.objects(WORKLOADS) if (conditions.owner(w) or {}).get("uid") == uid)
         return next(owned, None)
 
     def _pods_of(self, workload: Mapping[str, Any]) -> list[Object]:
         name = workload["metadata"]["name"]
-        owner = reading.owner(workload)
+        owner = conditions.owner(workload)
         return [
             pod
             for pod in self.objects(PODS)
@@ -221,7 +221,7 @@ class PodInvariants(Invariants):
         for pod in pods:
             if not is_gated(pod) and not is_terminal(pod) and not is_deleting(pod):
                 self._violate(workload, f"gave its quota back while pod {pod['metadata']['name']} goes on")
-        if not pods or reading.owner(workload) is not None or not self.knows_time():
+        if not pods or conditions.owner(workload) is not None or not self.knows_time():
             return
         if PodGroup.of(pods).is_active(self._clock.time() + 1.0):
             self._violate(workload, "gave its quota back while pods of the group run")
@@ -231,7 +231,7 @@ class PodInvariants(Invariants):
         pods = self.objects(PODS)
         for pod in pods:
             workload = self._workload_of(pod)
-            stopped = workload is not None and not reading.is_active(workload)
+            stopped = workload is not None and not conditions.is_active(workload)
             name = pod["metadata"]["name"]
             held = names.MANAGED_FINALIZER in (get(pod, "metadata", "finalizers") or ())
             if not is_terminal(pod) and not stopped:
@@ -252,8 +252,8 @@ class PodInvariants(Invariants):
             yield f"{name} belongs to no pod"
         elif workload["metadata"].get("deletionTimestamp"):
             yield f"{name} is still being deleted"
-        elif not reading.is_finished(workload) and reading.is_active(workload):
-            reserved = reading.condition(workload, reading.QUOTA_RESERVED) or {}
+        elif not conditions.is_finished(workload) and conditions.is_active(workload):
+            reserved = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}
             yield f"{name} is not over: {reserved.get('reason')}: {reserved.get('message')}"
 
 

@@ -1,6 +1,6 @@
-"""How much quota is left, reckoned from the objects alone, by the definitions and not as the engine does it.
+"""Available quota computed from the objects alone, by the definitions and independently of the engine.
 
-Source: reference/kueue-semantics.md 2.7, 3.1 and 3.3.
+Source: docs/reference/kueue-semantics.md 2.7, 3.1 and 3.3.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykueue.api import quantity
-from pykueue.jobs.objects import Object, get
-from pykueue.manager.workloads import reading
+from pykueue.api.objects import Object, get
+from pykueue.manager.workloads import conditions
 
 #: Flavor and resource.
 Pair = tuple[str, str]
@@ -76,8 +76,8 @@ class Books:
             if node.parent:
                 self._nodes.setdefault(("co", node.parent), _Node())
         for workload in workloads:
-            queue = self._nodes.get(("cq", reading.cluster_queue(workload)))
-            if queue is not None and reading.has_quota(workload) and not reading.is_finished(workload):
+            queue = self._nodes.get(("cq", conditions.cluster_queue(workload)))
+            if queue is not None and conditions.has_quota(workload) and not conditions.is_finished(workload):
                 for pair, amount in usage(workload).items():
                     queue.used[pair] = queue.used.get(pair, 0) + amount
 

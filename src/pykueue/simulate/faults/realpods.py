@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import random
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import Resource
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers import Controllers
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool, Simulation, ensure_nodes
 from pykueue.embedded.podscheduler import PodScheduler
-from pykueue.jobs.objects import Object
-from pykueue.kube.resources import Resource
 
-#: Room for every pod there could be, deleted ones that are still ending included.
-POOL = NodePool(
-    name="node",
-    count=2,
-    allocatable={"cpu": "200", "memory": "200Gi", "pods": "200"},
-    simulation=Simulation(run_time="1s-15s", ready_delay="0s-2s", stop_delay="0s-3s", failure_rate=0.02),
-)
+from .scenario import FLAVOR_LABEL, FLAVORS
+
+#: Room for every pod of each flavor there could be, deleted ones that are still ending included.
+POOLS = [
+    NodePool(
+        name=f"node-{flavor}",
+        count=2,
+        labels={FLAVOR_LABEL: flavor},
+        allocatable={"cpu": "200", "memory": "200Gi", "pods": "200"},
+        simulation=Simulation(run_time="1s-15s", ready_delay="0s-2s", stop_delay="0s-3s", failure_rate=0.02),
+    )
+    for flavor in FLAVORS
+]
 
 
 class RealPods:
@@ -39,7 +45,7 @@ class RealPods:
             return random.Random(self._rng.getrandbits(64))
 
         transport, clock = self._server.transport, self._clock
-        await ensure_nodes(transport("system:nodes"), clock, [POOL])
+        await ensure_nodes(transport("system:nodes"), clock, POOLS)
         for component in (
             Controllers(transport("system:kube-controller-manager"), clock, fork()),
             PodScheduler(transport("system:kube-scheduler"), clock, fork()),

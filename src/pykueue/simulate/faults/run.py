@@ -11,18 +11,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pykueue.clock import VIRTUAL_EPOCH, Clock, VirtualLoop
-from pykueue.embedded.apiserver.admission import Webhook, WebhookFailedError
+from pykueue.api.objects import Object
+from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS, Resource
+from pykueue.clock import VIRTUAL_EPOCH, Clock, JumpingClock, VirtualLoop
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.apiserver.webhooks.admission import Webhook, WebhookFailedError
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.engine.engine import EngineError
-from pykueue.jobs.objects import Object
 from pykueue.kube.client import Client
-from pykueue.kube.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS, Resource
 from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.manager import Manager
+from pykueue.manager.workloads import conditions
 
 from .checks import CheckController
+from .edits import EditingUsers
 from .invariants import Invariants
 from .jobkinds import KINDS
 from .jobrunner import JobRunner
@@ -73,17 +75,8 @@ class Report:
         )
 
 
-class JumpingClock(Clock):
-    """A wall clock that somebody sets, forward or back, while the loop's own time goes on as always."""
-
-    offset = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.offset
-
-
 class _Loop(VirtualLoop):
-    """Virtual time that tells when it stands still for ever, because somebody works without end."""
+    """Virtual time that reports when it stands still because a task never stops working."""
 
     looked = 0
 
@@ -167,11 +160,11 @@ class Run:
             core.on_stored(f"{kind.group}/{kind.plural}", partial(self._job_stored, kind))
         core.on_stored(
             f"{WORKLOADS.group}/{WORKLOADS.plural}",
-            lambda _, new, old: self.runner.workload_stored(*_objects(old, new)),
+            lambda new, old: self.runner.workload_stored(*_objects(old, new)),
         )
         core.on_stored(
             f"{WORKLOADS.group}/{WORKLOADS.plural}",
-            lambda _, new, old: self.checks.workload_stored(*_objects(old, new)),
+            lambda new, old: self.checks.workload_stored(*_objects(old, new)),
         )
         self._start_manager()
         work = asyncio.create_task(self._story())
@@ -181,7 +174,7 @@ class Run:
         if not work.cancelled():
             work.result()
 
-    def _job_stored(self, resource: Resource, _: Any, new: Any, old: Any) -> None:
+    def _job_stored(self, resource: Resource, new: Any, old: Any) -> None:
         self.runner.job_stored(resource, *_objects(old, new))
 
     async def _end(self, *tasks: asyncio.Task[Any]) -> None:
@@ -219,6 +212,7 @@ class Run:
         )
         self.manager = Manager(self.transport, self._configuration, self._manager_clock, self._fork())
         self.invariants.knows_quotas = self._knows_quotas
+        self.invariants.remembers = self._remembers
         for hook in self.manager.webhooks():
             self.server.admission.register(
                 Webhook(
@@ -251,6 +245,10 @@ class Run:
     def _manager_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self.trace.violate(f"the manager ended: {task.exception()!r}")
+
+    def _remembers(self, workload: Object) -> bool:
+        known = self.manager.cluster.workload(conditions.key(workload))
+        return known is not None and conditions.has_quota(known) and not self._manager_task.done()
 
     def _knows_quotas(self) -> bool:
         cluster = self.manager.cluster
@@ -286,6 +284,7 @@ class Run:
             self._crashed.clear()
             self.deaths += 1
             await self._stop_manager()
+            self.invariants.forget()
             await self.clock.sleep(self._rng.uniform(0.1, 10.0))
             self._start_manager()
             if self.deaths >= self.plan.deaths:
@@ -326,7 +325,7 @@ class Run:
                 await look()
 
     async def _jump(self) -> None:
-        """Somebody sets the manager's clock, or the machine sleeps for a while."""
+        """Set the manager's clock forward or back, or pause everything for a while."""
         if not self.plan.jumps:
             return
         loop = asyncio.get_running_loop()
@@ -407,10 +406,22 @@ async def _unreachable(_: Object) -> Object:
     raise WebhookFailedError("the manager is not running")
 
 
-def play(seed: int, pods: bool = False) -> Report:
-    """Play the run of this seed, in virtual time; with `pods`, by the cluster's own controllers and nodes."""
+class EditedRun(Run):
+    """A run whose users also edit by hand what controllers own."""
+
+    users_class = EditingUsers
+
+
+def play(seed: int, pods: bool = False, edits: bool = False) -> Report:
+    """Play the run of this seed, in virtual time.
+
+    With `pods` the cluster's own controllers and nodes run the jobs; with `edits` users also edit statuses,
+    annotations and finalizers by hand.
+    """
     rng = random.Random(seed)
-    return play_run(Run, seed, scenario(rng), rng, pods)
+    options = "".join(f" --{name}" for name, given in (("pods", pods), ("edits", edits)) if given)
+    report = play_run(EditedRun if edits else Run, seed, scenario(rng), rng, pods)
+    return replace(report, options=options)
 
 
 def play_run(kind: type[Run], seed: int, plan: Scenario, rng: random.Random, pods: bool) -> Report:
@@ -421,7 +432,7 @@ def play_run(kind: type[Run], seed: int, plan: Scenario, rng: random.Random, pod
         run = kind(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store, pods)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, _Loop)
-        loop.on_spin = lambda: run.trace.violate("somebody works without end while time stands still")
+        loop.on_spin = lambda: run.trace.violate("a task works without end while time stands still")
         heard = _ErrorsHeard(run.trace)
         logger = logging.getLogger("pykueue")
         logger.addHandler(heard)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pykueue.api.kueue.names import MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_LABEL
-from pykueue.jobs.objects import Object
+from pykueue.api.objects import Object
 
 from .transport import Rates
 
@@ -15,6 +15,9 @@ API = "kueue.x-k8s.io/v1beta2"
 NAMESPACE = "default"
 #: The one admission check there may be.
 CHECK = "check"
+FLAVORS = ("f0", "f1")
+#: The node label that tells flavors apart.
+FLAVOR_LABEL = "example.com/flavor"
 PRIORITIES = {"low": 10, "mid": 100, "high": 1000}
 
 
@@ -48,7 +51,7 @@ def scenario(rng: random.Random) -> Scenario:
     waits = rng.random() < 0.5
     cohorts = rng.choice(([], ["all"], ["all"], ["left", "right"]))
     queues = [_cluster_queue(rng, f"cq{number}", cohorts) for number in range(rng.randint(1, 3))]
-    objects: list[Object] = [_object("ResourceFlavor", name, {}) for name in ("f0", "f1")]
+    objects: list[Object] = [_flavor(name) for name in FLAVORS]
     objects += [
         {**_object("WorkloadPriorityClass", name, None), "value": value} for name, value in PRIORITIES.items()
     ]
@@ -87,6 +90,11 @@ def scenario(rng: random.Random) -> Scenario:
 def _object(kind: str, name: str, spec: Object | None) -> Object:
     obj: Object = {"apiVersion": API, "kind": kind, "metadata": {"name": name}}
     return obj if spec is None else {**obj, "spec": spec}
+
+
+def _flavor(name: str) -> Object:
+    toleration = {"key": FLAVOR_LABEL, "operator": "Equal", "value": name, "effect": "NoSchedule"}
+    return _object("ResourceFlavor", name, {"nodeLabels": {FLAVOR_LABEL: name}, "tolerations": [toleration]})
 
 
 def _configuration(rng: random.Random, waits: bool, sets: bool) -> str:

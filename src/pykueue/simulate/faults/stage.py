@@ -6,12 +6,12 @@ import random
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
+from pykueue.api.resources import KUEUE_GROUP
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.store.memory import MemoryStore
-from pykueue.kube.resources import KUEUE_GROUP
 
 _installed: MemoryStore | None = None
 
@@ -25,7 +25,7 @@ def installed_store() -> MemoryStore:
     if _installed is None:
         _installed = run_virtual(_install)
     store = MemoryStore()
-    store.revision = store.settled_revision = _installed.revision
+    store.begin(_installed.revision)
     for table in _installed.tables():
         copy = store.table(table.name)
         for record in table:

@@ -97,7 +97,7 @@ class FaultyTransport:
     def _landed(self, flight: asyncio.Task[Any]) -> None:
         self._flights.discard(flight)
         if not flight.cancelled():
-            flight.exception()  # nobody may be left to hear of it
+            flight.exception()  # the caller may have been cancelled
 
     async def _delayed(self, request: Request, write: bool) -> Any:
         await self._clock.sleep(self._rng.uniform(0.0, self.rates.delay))

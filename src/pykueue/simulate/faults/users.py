@@ -1,4 +1,4 @@
-"""What users and administrators do to a cluster while it is in trouble, and how it is mended afterwards.
+"""What users and administrators do to a cluster during faults, and how it is repaired afterwards.
 
 Their requests go straight to the API server. What it refuses (a rule says no, the manager's webhooks are
 down) they note and leave.
@@ -11,11 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
-from pykueue.clock import Clock
-from pykueue.jobs.objects import Object, get
-from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import (
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
@@ -27,6 +24,9 @@ from pykueue.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from pykueue.clock import Clock
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 
 from .jobkinds import KINDS, ended
 from .scenario import NAMESPACE, PRIORITIES, Scenario

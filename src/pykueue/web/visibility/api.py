@@ -1,15 +1,17 @@
-"""Paths of the visibility API and what is answered at each, whoever serves them.
+"""Paths of the visibility API and the response of each, for both ways of serving.
 
-Source: reference/kueue-api.md, section 7; reference/kubernetes-api-machinery.md, section 18.
+Source: docs/reference/kueue-api.md, section 7; docs/reference/kubernetes-api-machinery.md, section 18.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from pykueue.api.objects import Object
+from pykueue.engine.dump import engine_state
 from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
+from pykueue.manager.manager import Manager
 
 from .openapi import document
 from .summaries import DEFAULT_LIMIT, MOST, Summaries
@@ -17,12 +19,14 @@ from .summaries import DEFAULT_LIMIT, MOST, Summaries
 #: The feature gate that switches the API on.
 GATE = "VisibilityOnDemand"
 
-Object = dict[str, Any]
 
 #: Preferred first.
 VERSIONS = ("v1beta2", "v1beta1")
 SUBRESOURCE = "pendingworkloads"
 KIND = "PendingWorkloadsSummary"
+
+#: Where `pykueue dump` reads the state of the engine. Kueue has no such resource; discovery does not list it.
+ENGINE_STATE_PATH = f"/apis/{GROUP}/{VERSIONS[0]}/enginestates/engine"
 
 
 def resources(version: str) -> list[Object]:
@@ -59,8 +63,9 @@ def group_versions() -> Object:
 class VisibilityApi:
     """Answers requests of one version. Raises ApiError with the refusal."""
 
-    def __init__(self, summaries: Summaries) -> None:
-        self._summaries = summaries
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self._summaries = Summaries(manager)
 
     def resources(self, version: str) -> list[Object]:
         """What discovery lists."""
@@ -74,8 +79,10 @@ class VisibilityApi:
         """The answer at a path below /apis/GROUP/VERSION."""
         parts = path.strip("/").split("/")
         version = parts[2]
-        namespace = ""
+        namespace = name = ""
         match parts[3:]:
+            case ["enginestates", "engine"]:
+                kind = "enginestate"
             case ["clusterqueues", name, "pendingworkloads"]:
                 kind = "clusterqueue"
             case ["namespaces", namespace, "localqueues", name, "pendingworkloads"]:
@@ -91,6 +98,8 @@ class VisibilityApi:
         summaries = self._summaries
         if not summaries.ready:
             raise ApiError(503, "ServiceUnavailable", "the cluster has not been read yet", None, 1)
+        if kind == "enginestate":
+            return self._engine_state()
         if kind == "clusterqueue":
             items = summaries.of_cluster_queue(name, offset, limit)
         else:
@@ -99,6 +108,12 @@ class VisibilityApi:
             details = {"name": name, "group": GROUP, "kind": kind}
             raise ApiError(404, "NotFound", f'{kind}.{GROUP} "{name}" not found', details)
         return {"kind": KIND, "apiVersion": f"{GROUP}/{version}", "metadata": {}, "items": items}
+
+    def _engine_state(self) -> Object:
+        """What only the engine of the leader knows: the part of a dump that no object shows."""
+        if self._manager.metrics.role == "follower":
+            raise ApiError(503, "ServiceUnavailable", "this replica of the manager does not lead", None, 1)
+        return engine_state(self._manager.engine)
 
 
 def _number(query: Mapping[str, str], field: str) -> int:

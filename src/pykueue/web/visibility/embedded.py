@@ -7,10 +7,9 @@ from pykueue.manager.install_names import VISIBILITY_GROUP
 from pykueue.manager.manager import Manager
 
 from .api import GATE, VERSIONS, VisibilityApi
-from .summaries import Summaries
 
 
 async def serve(server: Server, manager: Manager) -> None:
     """Have the server answer for the group with what the manager knows, unless its gate is off."""
     if manager.configuration.gates[GATE]:
-        await server.aggregation.extend(VISIBILITY_GROUP, VERSIONS, VisibilityApi(Summaries(manager)))
+        await server.aggregation.extend(VISIBILITY_GROUP, VERSIONS, VisibilityApi(manager))

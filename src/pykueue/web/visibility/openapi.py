@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pykueue.api.objects import Object
 from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
-
-Object = dict[str, Any]
 
 _REF = "#/components/schemas/"
 _OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"

@@ -2,7 +2,8 @@
 
 Requests of the aggregation layer carry the user in headers. They count only on connections that show a
 certificate of the authority, and with one of the names, that the ConfigMap below gives.
-Source: reference/kubernetes-api-machinery.md, section 18, and the Kubernetes documentation of aggregation.
+Source: docs/reference/kubernetes-api-machinery.md, section 18, and the Kubernetes documentation of
+aggregation.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from urllib.parse import unquote
 import orjson
 from aiohttp import web
 
+from pykueue.api.resources import CONFIG_MAPS
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.resources import CONFIG_MAPS
 from pykueue.manager.serving.tls import ServingTls
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Trust:
 class FrontProxy:
     """Follows what the cluster says of its API server's certificate, and reads identities by it.
 
-    `tls` is what the server serves with: it is told whose certificates to take.
+    `tls` is the server's TLS context, which gets the authorities of client certificates.
     """
 
     def __init__(self, client: Client, clock: Clock, tls: ServingTls) -> None:
@@ -98,7 +99,7 @@ class FrontProxy:
             await self._clock.sleep(PERIOD if read else RETRY)
 
     def user_of(self, request: web.Request) -> dict[str, Any] | None:
-        """The user that the API server names, as a TokenReview would; None when nobody may be believed."""
+        """The user that the API server names, as in a TokenReview; None for an untrusted connection."""
         trust = self._trust
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None

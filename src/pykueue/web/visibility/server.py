@@ -21,14 +21,13 @@ from pykueue.manager.serving.listener import Listener, refusal
 
 from .api import GATE, VERSIONS, VisibilityApi, group_versions
 from .proxy import FrontProxy
-from .summaries import Summaries
 
 log = logging.getLogger(__name__)
 
 #: Seconds for which a verdict is believed: as short as aggregated servers keep theirs.
 VERDICT_TIME = 10.0
 
-#: What anybody may ask: whether the server is there.
+#: Paths that need no authentication: health checks.
 _OPEN = ("/healthz", "/livez", "/readyz")
 
 
@@ -37,7 +36,7 @@ class VisibilityServer:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        self._api = VisibilityApi(Summaries(replica.manager))
+        self._api = VisibilityApi(replica.manager)
         self._access = Access(replica.client, VERDICT_TIME, VERDICT_TIME)
         self._tls = replica.tls.asking_clients()
         self._proxy = FrontProxy(replica.client, replica.clock, self._tls)

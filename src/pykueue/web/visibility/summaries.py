@@ -1,6 +1,6 @@
 """What waits in a queue, from what the manager knows: the engine's order, the objects' names.
 
-Source: reference/kueue-api.md, section 7.
+Source: docs/reference/kueue-api.md, section 7.
 """
 
 from __future__ import annotations
@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
-from pykueue.jobs.objects import get
+from pykueue.api.objects import Object, get
 from pykueue.manager.manager import Manager
-
-Object = dict[str, Any]
 
 #: Items of one answer where the request names no number, and at most.
 DEFAULT_LIMIT, MOST = 1000, 100_000
-#: To order a queue takes a microsecond for each workload that waits. From so many on the order is told again
-#: for so many seconds, so that those who look often do not hold up those who decide.
+#: Ordering a queue takes a microsecond per pending workload. From this number of workloads on, the order is
+#: cached for this time (seconds), so that frequent requests do not delay scheduling cycles.
 LONG, KEPT_TIME = 2000, 0.5
 
 #: Of the metadata, and of an owner.

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import AUTOSCALERS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps.children import key_of
 from pykueue.embedded.controllers.apps.conditions import with_condition
@@ -17,10 +19,6 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import AUTOSCALERS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 #: Seconds after which a target is looked at again.
 PERIOD = 15.0

@@ -1,7 +1,7 @@
 """Which objects of one kind belong to those of another: adopting, letting go, creating and deleting them.
 
 A child names its parent as its controller and matches the parent's selector. Children that match and have no
-controller are adopted, those that no longer match are let go.
+controller are adopted, those that no longer match are released.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pykueue.embedded.apiserver.selectors import selector_matches
+from pykueue.api.objects import Key, Object
+from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.controllers.jobs.pods import controller_of, is_deleting
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
 from pykueue.kube.transport import STRATEGIC_PATCH
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 #: Index of objects by the UID of their controller.
 BY_CONTROLLER = "by controller"
@@ -32,12 +30,12 @@ def key_of(obj: Object) -> Key:
 
 
 def is_ending_namespace(error: ApiError) -> bool:
-    """Whether a creation was refused because its namespace is going away, which is nobody's fault."""
+    """Whether a creation was refused because its namespace is terminating, which is not an error."""
     return any(cause.get("reason") == "NamespaceTerminating" for cause in error.details.get("causes") or ())
 
 
 class Children:
-    """The children of all parents of one kind; `wake` is told of parents whose children changed."""
+    """The children of all parents of one kind; `wake` is called with parents whose children changed."""
 
     def __init__(
         self,

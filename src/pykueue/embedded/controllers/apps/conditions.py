@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pykueue.api.meta import remove_condition, set_condition
+from pykueue.api.objects import Object, condition_of
 from pykueue.api.times import format_time
-from pykueue.embedded.controllers.jobs.status import condition_of
-
-Object = dict[str, Any]
 
 
 def with_condition(
@@ -27,23 +24,13 @@ def stamped(
     status: Object, type_: str, value: str, reason: str, message: str, now: float, *, dated: bool = True
 ) -> Object:
     """The status with the condition, its lastUpdateTime being now."""
-    known = condition_of(status, type_)
-    stamp = format_time(now)
-    same = known is not None and known["status"] == value
-    condition: Object = {
-        "type": type_,
-        "status": value,
-        **({"lastUpdateTime": stamp} if dated else {}),
-        "lastTransitionTime": known["lastTransitionTime"] if known is not None and same else stamp,
-        "reason": reason,
-        "message": message,
-    }
-    others = [one for one in status.get("conditions") or () if one["type"] != type_]
-    return {**status, "conditions": [*others, condition]}
+    fields: Object = {"lastUpdateTime": format_time(now)} if dated else {}
+    conditions = status.get("conditions") or ()
+    return {**status, "conditions": set_condition(conditions, type_, value, reason, message, now, **fields)}
 
 
 def without_condition(status: Object, type_: str) -> Object:
     """The status without the condition."""
     if condition_of(status, type_) is None:
         return status
-    return {**status, "conditions": [one for one in status["conditions"] if one["type"] != type_]}
+    return {**status, "conditions": remove_condition(status["conditions"], type_)}

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pykueue.api.objects import Key, Object, condition_of
+from pykueue.api.resources import DEPLOYMENTS, REPLICA_SETS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps import rollout
@@ -17,16 +19,11 @@ from pykueue.embedded.controllers.apps.conditions import stamped, with_condition
 from pykueue.embedded.controllers.apps.replicasets import REPLICA_FAILURE
 from pykueue.embedded.controllers.apps.rollout import Limits, counted, size, total
 from pykueue.embedded.controllers.jobs.pods import controller_of, is_deleting, is_terminal
-from pykueue.embedded.controllers.jobs.status import condition_of
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import DEPLOYMENTS, REPLICA_SETS
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 WORKERS = 5
 AVAILABLE = "Available"
@@ -457,7 +454,7 @@ def _has_progressed(old: Object, new: Object) -> bool:
 def _with_failure(status: Object, owned: list[Object], now: float) -> Object:
     """That a ReplicaSet cannot create pods shows on its Deployment."""
     for one in owned:
-        found = condition_of(one.get("status") or {}, REPLICA_FAILURE)
+        found = condition_of(one.get("status"), REPLICA_FAILURE)
         if found is not None and found["status"] == "True":
             return with_condition(
                 status, REPLICA_FAILURE, "True", found["reason"], found["message"], now, dated=True

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.times import parse_time
 from pykueue.embedded.controllers.jobs.pods import is_deleting, is_ready, is_terminal, phase
-
-Object = dict[str, Any]
 
 #: Pods whose deletion costs less go first; a whole number, 0 where there is none.
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import REPLICA_SETS
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps.children import Children, key_of
 from pykueue.embedded.controllers.apps.conditions import with_condition, without_condition
@@ -13,10 +15,6 @@ from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import REPLICA_SETS
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 WORKERS = 5
 #: Most pods one sync creates or deletes.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import CONTROLLER_REVISIONS
 from pykueue.embedded.controllers.apps.children import Children
 from pykueue.embedded.controllers.apps.rollout import hash_text
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import CONTROLLER_REVISIONS
-
-Object = dict[str, Any]
 
 #: The label that tells which version a pod is of; its value is the revision's name.
 REVISION_LABEL = "controller-revision-hash"

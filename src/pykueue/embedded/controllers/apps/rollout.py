@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-Object = dict[str, Any]
+from pykueue.api.objects import Object
 
 HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps.children import Children, is_ending_namespace, key_of
 from pykueue.embedded.controllers.apps.pods import from_template, until_available
@@ -20,10 +22,6 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 WORKERS = 5
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"

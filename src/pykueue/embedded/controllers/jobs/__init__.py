@@ -1,4 +1,4 @@
 """The Job controller: pods for Jobs, counted exactly once.
 
-Source: reference/cluster-workloads.md, section 1.
+Source: docs/reference/cluster-workloads.md, section 1.
 """

@@ -2,7 +2,8 @@
 
 All its requests, those of its events included, share one limit, and the pods of a Job are created in batches
 of 1, 2, 4, 8, ... each awaited before the next, so that Jobs started close together get their pods
-interleaved (reference/cluster-workloads.md, section 0, fact 1). What a crash may leave half done, the next
+interleaved (docs/reference/cluster-workloads.md, section 0, fact 1). What a crash may leave half done, the
+next
 sync finishes: all state is in the Job's status and on its pods.
 """
 
@@ -14,6 +15,8 @@ import random
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import JOBS, PODS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.jobs.ownership import MANAGED_BY, Ownership, untrack
@@ -46,11 +49,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import JOBS, PODS
 from pykueue.kube.workqueue import WorkQueue
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 #: Jobs worked on at the same time.
 WORKERS = 5
@@ -312,7 +311,7 @@ class JobController:
         return created, None
 
     async def _create_one(self, state: JobState, maker: PodMaker, index: int | None) -> bool:
-        """Whether the pod is there; False when its namespace is going away, which is nobody's fault."""
+        """Whether the pod exists now; False when its namespace is terminating, which is not an error."""
         job = state.job
         failures = (0, 0) if index is None else state.index_failures(index)
         try:

@@ -1,17 +1,18 @@
 """Which pods are a Job's: adopting, letting go, and freeing those whose Job is over or gone.
 
 A Job's pods name it as their controller and match its selector. Pods that match and have no controller are
-adopted, those that no longer match are let go. A pod that nobody will count any more must lose the tracking
-finalizer, or it could never be deleted (reference/cluster-workloads.md, 1.3 and 1.7).
+adopted, those that no longer match are released. A pod that no Job will count must lose the tracking
+finalizer, or it could never be deleted (docs/reference/cluster-workloads.md, 1.3 and 1.7).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import JOBS, PODS
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.selectors import selector_matches
+from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.controllers.jobs.pods import (
     TRACKING_FINALIZER,
     controller_of,
@@ -25,11 +26,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import JOBS, PODS
 from pykueue.kube.transport import STRATEGIC_PATCH
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 MANAGED_BY = "kubernetes.io/job-controller"
 
@@ -81,7 +78,7 @@ class Ownership:
                     yield job
 
     def check(self, pod: Object) -> None:
-        """See to a tracked pod, should nobody be there to count it."""
+        """Remove the tracking finalizer of a pod that no Job counts."""
         if not self._is_counted(pod):
             self._controller.queue.add((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 

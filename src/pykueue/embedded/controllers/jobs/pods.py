@@ -1,6 +1,6 @@
 """What the Job controller reads from its pods, and how it makes new ones.
 
-Source: reference/cluster-workloads.md, 1.4, 1.6, 1.8 and 1.9.
+Source: docs/reference/cluster-workloads.md, 1.4, 1.6, 1.8 and 1.9.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.times import parse_time
-
-Object = dict[str, Any]
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
 #: Annotation and label with a pod's completion index.

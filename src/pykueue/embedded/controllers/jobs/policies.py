@@ -1,13 +1,12 @@
-"""Pod failure policy and success policy. Source: reference/cluster-workloads.md, 1.10 and 1.11."""
+"""Pod failure policy and success policy. Source: docs/reference/cluster-workloads.md, 1.10 and 1.11."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.embedded.kinds.jobindexes import lenient_indexes
-
-Object = dict[str, Any]
 
 FAIL_JOB = "FailJob"
 FAIL_INDEX = "FailIndex"

@@ -1,15 +1,16 @@
 """How a Job stands: its pods sorted into what they mean for it, and whether it is finished.
 
 Everything here is a function of the Job, its pods and the time; nothing is written. Source:
-reference/cluster-workloads.md, 1.4, 1.6, 1.8 to 1.11.
+docs/reference/cluster-workloads.md, 1.4, 1.6, 1.8 to 1.11.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.api.times import parse_time
 from pykueue.embedded.controllers.jobs.pods import (
     completion_index,
@@ -28,8 +29,6 @@ from pykueue.embedded.controllers.jobs.pods import (
 )
 from pykueue.embedded.controllers.jobs.policies import FAIL_INDEX, FAIL_JOB, Verdict, judge, success_rule
 from pykueue.embedded.kinds.jobindexes import lenient_indexes
-
-Object = dict[str, Any]
 
 #: Delay after the first failure in seconds; doubles with each, up to the second.
 FAILURE_BACKOFF = 10.0

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pykueue.api.meta import set_condition
+from pykueue.api.objects import Object, condition_of
 from pykueue.api.times import format_time
 from pykueue.embedded.controllers.jobs.state import COMPLETE, FAILED, Outcome
-
-Object = dict[str, Any]
 
 
 def is_finished(job: Object) -> bool:
@@ -20,15 +18,6 @@ def has_condition(status: Object, type_: str) -> bool:
     return any(
         one.get("type") == type_ and one.get("status") == "True" for one in status.get("conditions") or ()
     )
-
-
-def condition_of(status: Object, type_: str) -> Object | None:
-    """The condition of that type."""
-    for one in status.get("conditions") or ():
-        if one.get("type") == type_:
-            found: Object = one
-            return found
-    return None
 
 
 def with_condition(
@@ -49,20 +38,9 @@ def with_condition(
         message,
     ):
         return status, False
-    stamp = format_time(now)
-    new: Object = {
-        "type": type_,
-        "status": text,
-        "lastProbeTime": stamp,
-        "lastTransitionTime": (
-            known["lastTransitionTime"] if known is not None and known.get("status") == text else stamp
-        ),
-        "reason": reason,
-        "message": message,
-    }
-    conditions = [new if one.get("type") == type_ else one for one in status.get("conditions") or ()]
-    if known is None:
-        conditions.append(new)
+    conditions = set_condition(
+        status.get("conditions") or (), type_, text, reason, message, now, lastProbeTime=format_time(now)
+    )
     return {**status, "conditions": conditions}, True
 
 
@@ -70,7 +48,8 @@ def with_outcome(status: Object, outcome: Outcome, now: float) -> Object:
     """The status of a finished Job."""
     status, _ = with_condition(status, outcome.type, True, outcome.reason, outcome.message, now)
     if outcome.type == COMPLETE:
-        status = {**status, "completionTime": format_time(now)}
+        # The API refuses an end before the start, as there would be after the wall clock was set back.
+        status = {**status, "completionTime": max(format_time(now), status.get("startTime") or "")}
     return status
 
 

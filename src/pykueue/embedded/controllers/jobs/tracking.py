@@ -1,15 +1,17 @@
 """Counting finished pods exactly once, whatever crashes in between.
 
 A finished pod is first written into the Job's status as uncounted, then loses its finalizer, and only then
-moves into the counters (reference/cluster-workloads.md, 1.7). For succeeded pods of Indexed Jobs the index in
+moves into the counters (docs/reference/cluster-workloads.md, 1.7). For succeeded pods of Indexed Jobs the
+index in
 completedIndexes does what the list of uncounted pods does for the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import JOBS
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.jobs.ownership import untrack
 from pykueue.embedded.controllers.jobs.pods import completion_index, is_deleting, is_tracked, phase, uid_of
@@ -23,9 +25,6 @@ from pykueue.embedded.controllers.jobs.status import (
 from pykueue.embedded.kinds.jobindexes import format_indexes
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import JOBS
-
-Object = dict[str, Any]
 
 #: Most pods that wait in the status to be counted; the rest follows in the next syncs.
 MAX_UNCOUNTED = 500

@@ -1,4 +1,4 @@
 """The JobSet controller: Jobs that start, succeed, fail and restart together.
 
-Source: reference/cluster-workloads.md, section 2.
+Source: docs/reference/cluster-workloads.md, section 2.
 """

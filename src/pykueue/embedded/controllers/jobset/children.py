@@ -1,13 +1,14 @@
 """What a JobSet creates: Jobs, the headless Service, volume claims. Pure.
 
-Source: reference/cluster-workloads.md 2.2, 2.3, 2.11 and 2.12.
+Source: docs/reference/cluster-workloads.md 2.2, 2.3, 2.11 and 2.12.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import JOB_SETS
 from pykueue.embedded.jobset.names import (
     COORDINATOR,
     EXCLUSIVE_TOPOLOGY,
@@ -34,9 +35,6 @@ from pykueue.embedded.jobset.names import (
     subdomain,
 )
 from pykueue.embedded.jobset.validation import mounts
-from pykueue.kube.resources import JOB_SETS
-
-Object = dict[str, Any]
 
 _RETAIN = "Retain"
 

@@ -1,8 +1,8 @@
 """The JobSet controller's loop: what a pass reads, decides and writes.
 
-A pass looks at a set and its Jobs as they are, takes every step that is due, and writes the status once, on
-condition that nobody else wrote in between; so a restart is counted once. Names of Jobs follow from the set:
-what a crash left half done, the next pass finds and goes on with. Source: reference/cluster-workloads.md 2.4.
+A pass reads a set and its Jobs, takes every step that is due, and writes the status once, with the
+resourceVersion it read; so a restart is counted once. Names of Jobs follow from the set: what a crash left
+incomplete, the next pass continues. Source: docs/reference/cluster-workloads.md 2.4.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import JOB_SETS, JOBS, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.jobset import children
 from pykueue.embedded.controllers.jobset.state import FAIL, RESTART, JobSetState
@@ -21,11 +23,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import JOB_SETS, JOBS, Resource
 from pykueue.kube.workqueue import WorkQueue
-
-Object = dict[str, Any]
-Key = tuple[str, str]
 
 #: Sets worked on at the same time.
 WORKERS = 5

@@ -1,25 +1,22 @@
 """Exclusive placement: pods that landed outside their Job's topology domain go.
 
 The pods of a Job follow its first one, which affinity keeps alone in its domain. When that one is placed
-anew, elsewhere, the others must follow (reference/cluster-workloads.md 2.11).
+again, elsewhere, the others must follow (docs/reference/cluster-workloads.md 2.11).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import NODES
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.disrupting import disrupt, disruption
+from pykueue.embedded.controllers.disruption import disrupt, disruption
 from pykueue.embedded.jobset.admission import exclusive_topology
 from pykueue.embedded.jobset.names import COMPLETION_INDEX, JOB_KEY
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import NODES
-
-Object = dict[str, Any]
-#: Namespace, and the `job-key` of a Job.
-Key = tuple[str, str]
 
 _BY_JOB = "exclusive placement by job"
 

@@ -1,15 +1,16 @@
 """One JobSet and its Jobs, sorted, counted and judged by its policies. Pure: nothing is written here.
 
-Source: reference/cluster-workloads.md 2.4, 2.6, 2.7 and 2.8.
+Source: docs/reference/cluster-workloads.md 2.4, 2.6, 2.7 and 2.8.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
+from pykueue.api.regex import RegexError, compile_regex
 from pykueue.api.times import parse_time
 from pykueue.embedded.jobset.names import (
     REPLICATED_JOB_NAME,
@@ -19,11 +20,11 @@ from pykueue.embedded.jobset.names import (
     replicas,
 )
 
-Object = dict[str, Any]
-
 FAIL = "FailJobSet"
 RESTART = "RestartJobSet"
 RESTART_UNCOUNTED = "RestartJobSetAndIgnoreMaxRestarts"
+#: Characters of a failure's message in which the patterns of a failure policy are looked for.
+MAX_MESSAGE = 4096
 
 
 class Counts(NamedTuple):
@@ -116,7 +117,7 @@ class JobSetState:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether every Job says that it is suspended: only then does it have no pods that nobody counted.
+        """Whether every Job has the condition Suspended: only then are all of its pods counted.
 
         A Job whose pods are just being created shows none of them yet.
         """
@@ -217,6 +218,18 @@ def _matches(rule: Object, failure: Object, replicated_job: str) -> bool:
     targets = rule.get("targetReplicatedJobs")
     return (
         (not reasons or failure.get("reason") in reasons)
-        and (not patterns or any(re.search(one, failure.get("message") or "") for one in patterns))
+        and (not patterns or _contains_one(failure.get("message") or "", patterns))
         and (not targets or replicated_job in targets)
     )
+
+
+def _contains_one(message: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns matches in the beginning of a message."""
+    beginning = message[:MAX_MESSAGE]
+    for pattern in patterns:
+        try:
+            if compile_regex(pattern).matches(beginning):
+                return True
+        except RegexError:  # stored by a version that accepted it: it matches nothing
+            continue
+    return False

@@ -1,16 +1,16 @@
 """The next status of a JobSet, built new from the last one, and what is to be told of it.
 
-Source: reference/cluster-workloads.md 2.4 and 2.5.
+Source: docs/reference/cluster-workloads.md 2.4 and 2.5.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from pykueue.api.times import format_time, parse_time
+from pykueue.api.meta import set_condition
+from pykueue.api.objects import Object, condition_of
+from pykueue.api.times import parse_time
 from pykueue.kube.events import NORMAL
-
-Object = dict[str, Any]
 
 COMPLETED = "Completed"
 FAILED = "Failed"
@@ -29,7 +29,7 @@ class Note(NamedTuple):
 
 
 class Progress:
-    """One pass over a JobSet changes the status through this; `notes` are told once it is written."""
+    """The status changes of one pass over a JobSet, and the events to record once they are written."""
 
     def __init__(self, status: Object, now: float) -> None:
         self.status = status
@@ -46,15 +46,8 @@ class Progress:
 
     def is_true(self, type_: str) -> bool:
         """Whether the condition holds."""
-        known = self._condition(type_)
+        known = condition_of(self.status, type_)
         return known is not None and known["status"] == "True"
-
-    def _condition(self, type_: str) -> Object | None:
-        for one in self.status.get("conditions") or ():
-            if one["type"] == type_:
-                found: Object = one
-                return found
-        return None
 
     def put(self, field: str, value: Any) -> None:
         """Set a field of the status."""
@@ -62,36 +55,25 @@ class Progress:
             self.status = {**self.status, field: value}
 
     def affirm(self, type_: str, reason: str, message: str, event: str = NORMAL) -> None:
-        """The condition is True, and that is told."""
+        """Set the condition to True and record an event."""
         self._set(type_, True, reason, message, event)
 
     def deny(self, type_: str, reason: str, message: str, event: str | None = NORMAL) -> None:
-        """The condition is False; one that never was is not added. Without `event` nobody is told."""
-        if self._condition(type_) is not None:
+        """Set the condition to False if it exists; record an event of type `event`, if given."""
+        if condition_of(self.status, type_) is not None:
             self._set(type_, False, reason, message, event)
 
     def _set(self, type_: str, value: bool, reason: str, message: str, event: str | None) -> None:
         text = "True" if value else "False"
-        known = self._condition(type_)
+        known = condition_of(self.status, type_)
         if known is not None and (known["status"], known["reason"], known["message"]) == (
             text,
             reason,
             message,
         ):
             return
-        same = known is not None and known["status"] == text
-        new = {
-            "type": type_,
-            "status": text,
-            "lastTransitionTime": known["lastTransitionTime"]
-            if known is not None and same
-            else format_time(self.now),
-            "reason": reason,
-            "message": message,
-        }
-        conditions = [new if one is known else one for one in self.status.get("conditions") or ()]
-        if known is None:
-            conditions.append(new)
+        present = self.status.get("conditions") or ()
+        conditions = set_condition(present, type_, text, reason, message, self.now)
         self.status = {**self.status, "conditions": conditions}
         if event is not None:
             self.notes.append(Note(event, reason, message))

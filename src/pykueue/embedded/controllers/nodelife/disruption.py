@@ -11,7 +11,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pykueue.api.times import format_time, parse_time
+from pykueue.api.meta import new_condition
+from pykueue.api.objects import Key, Object, condition_of
+from pykueue.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
+from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.inventory import Inventory
 from pykueue.embedded.podscheduler.terms import label_selector
@@ -19,10 +22,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
-from pykueue.kube.informer import Informer, Key
-from pykueue.kube.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
-
-Object = dict[str, Any]
+from pykueue.kube.informer import Informer
 
 #: Seconds within which an evicted pod must be on its way out; else it counts as healthy again.
 DELETION_TIMEOUT = 120.0
@@ -31,7 +31,7 @@ RETRY_DELAY = 30.0
 
 
 class _UncountableError(Exception):
-    """Nobody says how many pods there should be; the text says of which."""
+    """The expected number of pods is unknown; the text names the controller that has no scale."""
 
 
 class DisruptionController:
@@ -233,18 +233,9 @@ def _status(
 
 
 def _condition(budget: Object, value: str, reason: str, text: str, now: float) -> Object:
-    since = format_time(now)
-    for one in (budget.get("status") or {}).get("conditions") or ():
-        if one.get("type") == "DisruptionAllowed" and one.get("status") == value:
-            since = one.get("lastTransitionTime") or since
-    return {
-        "type": "DisruptionAllowed",
-        "status": value,
-        "reason": reason,
-        "message": text,
-        "lastTransitionTime": since,
-        "observedGeneration": budget["metadata"].get("generation", 0),
-    }
+    old = condition_of(budget.get("status"), "DisruptionAllowed")
+    generation = budget["metadata"].get("generation", 0)
+    return new_condition(old, "DisruptionAllowed", value, reason, text, now, observedGeneration=generation)
 
 
 def _selects(budget: Object, pod: Object) -> bool:

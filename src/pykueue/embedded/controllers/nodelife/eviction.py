@@ -1,6 +1,7 @@
 """Pods leave nodes whose NoExecute taints they do not tolerate, or no longer.
 
-Source: reference/cluster-workloads.md, 4.6. A toleration's seconds count from when the taint was added, where
+Source: docs/reference/cluster-workloads.md, 4.6. A toleration's seconds count from when the taint was
+added, where
 the taint says so, and else from when it was first seen; for pods bound later, from when they were first seen.
 """
 
@@ -9,17 +10,16 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from pykueue.api.objects import Key, Object
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.disrupting import disrupt, disruption
+from pykueue.embedded.controllers.disruption import disrupt, disruption
 from pykueue.embedded.controllers.nodelife.monitor import BY_NODE
 from pykueue.embedded.podscheduler.terms import Taint, Toleration, taints, tolerations
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import NORMAL, EventRecorder
-from pykueue.kube.informer import Informer, Key
-
-Object = dict[str, Any]
+from pykueue.kube.informer import Informer
 
 REASON = "DeletionByTaintManager"
 MESSAGE = "Taint manager: deleting due to NoExecute taint"
@@ -112,17 +112,17 @@ def _evicting(node: Object | None) -> list[tuple[Taint, str]]:
 def _tolerated(pod: Object, found: list[Taint]) -> float:
     """Seconds for which the pod tolerates all the taints; infinite if it does so for good."""
     shown = pod["spec"].get("tolerations") or ()
-    said: list[tuple[Toleration, Any]] = [
+    with_limits: list[tuple[Toleration, Any]] = [
         (toleration, one.get("tolerationSeconds"))
         for toleration, one in zip(tolerations(shown), shown, strict=True)
     ]
     used: set[int] = set()
     for taint in found:
-        matching = {number for number, (one, _) in enumerate(said) if one.tolerates(taint)}
+        matching = {number for number, (one, _) in enumerate(with_limits) if one.tolerates(taint)}
         if not matching:
             return 0.0
         used |= matching
-    limits = [float(said[number][1]) for number in used if said[number][1] is not None]
+    limits = [float(with_limits[number][1]) for number in used if with_limits[number][1] is not None]
     return max(0.0, min(limits, default=inf))
 
 

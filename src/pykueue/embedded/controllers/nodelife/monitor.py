@@ -2,7 +2,8 @@
 
 A node is heard of when its Lease is renewed or its status written. When neither happens for as long as the
 Lease lasts and a little more, its conditions become Unknown. Conditions and cordons become taints; those that
-evict come at the pace of the node's zone. Source: reference/cluster-workloads.md, 4.6. Nothing here polls: a
+evict come at the pace of the node's zone. Source: docs/reference/cluster-workloads.md, 4.6. Nothing here
+polls: a
 node is looked at when it or its Lease changes, and when its time is up.
 """
 
@@ -10,6 +11,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pykueue.api.meta import set_condition
+from pykueue.api.objects import Object, condition_of
+from pykueue.api.resources import NODES, PODS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.nodelife.zones import Zones
@@ -18,10 +22,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
-from pykueue.kube.resources import NODES, PODS
 from pykueue.kube.transport import STRATEGIC_PATCH
-
-Object = dict[str, Any]
 
 LEASE_NAMESPACE = "kube-node-lease"
 #: Seconds that the Lease of a node lasts when it does not say, and the patience after that.
@@ -140,10 +141,10 @@ class NodeMonitor:
 
     def _time_left(self, node: Object) -> float:
         """Seconds until the node counts as lost, unless it is heard of."""
-        metadata, now = node["metadata"], self._clock.time()
+        metadata, now = node["metadata"], self._clock.monotonic()
         name = metadata["name"]
         lease = (self._leases.get(LEASE_NAMESPACE, name) or {}).get("spec") or {}
-        beat = (_condition(node, "Ready") or {}).get("lastHeartbeatTime") or ""
+        beat = (condition_of(node.get("status"), "Ready") or {}).get("lastHeartbeatTime") or ""
         sign = (str(lease.get("renewTime") or ""), str(beat))
         heard = self._heard.get(name)
         if heard is None or heard.uid != metadata["uid"] or heard.sign != sign:
@@ -153,21 +154,16 @@ class NodeMonitor:
     async def _lose(self, node: Object) -> Object:
         """Say that nothing is known of the node any more."""
         conditions = list((node.get("status") or {}).get("conditions") or ())
-        stamp = format_time(self._clock.time())
+        now = self._clock.time()
         for kind in _HEALTH:
-            old = _condition(node, kind)
+            old = condition_of(node.get("status"), kind)
             if old is not None and old.get("status") == "Unknown":
                 continue
             reason, message = _NEVER if old is None else _STOPPED
-            new = {
-                **(old or {"type": kind}),
-                "status": "Unknown",
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": stamp,
-            }
-            conditions = [one for one in conditions if one.get("type") != kind]
-            conditions.append(new)
+            beat = (
+                {"lastHeartbeatTime": old["lastHeartbeatTime"]} if old and "lastHeartbeatTime" in old else {}
+            )
+            conditions = set_condition(conditions, kind, "Unknown", reason, message, now, **beat)
         if conditions == ((node.get("status") or {}).get("conditions") or []):
             return node
         metadata = node["metadata"]
@@ -213,13 +209,13 @@ class NodeMonitor:
             return "", None
         if any(one["key"] in _EVICTING and one["effect"] == _NO_EXECUTE for one in shown):
             return key, None
-        wait = self._zones.turn(_zone(node), self._clock.time())
+        wait = self._zones.turn(_zone(node), self._clock.monotonic())
         return (key, None) if wait == 0 else ("", wait)
 
     # Pods
 
     async def _fail_pods(self, name: str) -> None:
-        """Nobody can say that the pods of a node in trouble are ready."""
+        """Set Ready=False on the pods of a node that is not ready."""
         stamp = format_time(self._clock.time())
         for pod in self._pods.by_index(BY_NODE, name):
             ready = _pod_ready(pod)
@@ -247,22 +243,14 @@ class NodeMonitor:
             self._events.event(pod, WARNING, "NodeNotReady", "Node is not ready")
 
 
-def _condition(node: Object, kind: str) -> Object | None:
-    for one in (node.get("status") or {}).get("conditions") or ():
-        if one.get("type") == kind:
-            found: Object = one
-            return found
-    return None
-
-
 def _ready(node: Object) -> str:
     """The value of the node's condition Ready; "" where it has none yet."""
-    return str((_condition(node, "Ready") or {}).get("status") or "")
+    return str((condition_of(node.get("status"), "Ready") or {}).get("status") or "")
 
 
 def _pod_ready(pod: Object) -> Object | None:
     """The condition by which the pod is ready, if it is."""
-    ready = _condition(pod, "Ready")
+    ready = condition_of(pod.get("status"), "Ready")
     return ready if ready is not None and ready.get("status") == "True" else None
 
 

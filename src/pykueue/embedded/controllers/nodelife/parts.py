@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from pykueue.api.resources import LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.inventory import Inventory
 from pykueue.embedded.controllers.nodelife.disruption import DisruptionController
@@ -14,7 +15,6 @@ from pykueue.embedded.controllers.nodelife.podgc import PodGarbageCollector
 from pykueue.kube.client import Client
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
-from pykueue.kube.resources import LEASES, NODES, POD_DISRUPTION_BUDGETS, PODS
 
 
 class Component(Protocol):
@@ -30,7 +30,7 @@ def node_controllers(
     recorder: Callable[[str], EventRecorder],
     clock: Clock,
 ) -> tuple[Component, ...]:
-    """Everything that looks after nodes and their pods; `recorder` makes one for a component's events."""
+    """The controllers of nodes and their pods; `recorder` returns the event recorder of a component."""
     nodes, pods = informers.informer(NODES), informers.informer(PODS)
     leases = informers.informer(LEASES, LEASE_NAMESPACE)
     budgets = informers.informer(POD_DISRUPTION_BUDGETS)

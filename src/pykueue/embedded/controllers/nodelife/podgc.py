@@ -1,6 +1,6 @@
-"""Pods that nobody else will ever remove: of nodes that are gone, never bound, or finished long ago.
+"""The pod garbage collector: pods of deleted nodes, pods deleted before they were bound, and finished pods.
 
-Source: reference/cluster-workloads.md, 4.6. On a cluster somebody looks every 20 s; here a pod is looked at
+Source: docs/reference/cluster-workloads.md, 4.6. Kubernetes checks every 20 s; here a pod is checked
 when it, or its node, changes.
 """
 
@@ -9,23 +9,22 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import NODES
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.disrupting import disrupt, disruption
+from pykueue.embedded.controllers.disruption import disrupt, disruption
 from pykueue.embedded.controllers.nodelife.monitor import BY_NODE
 from pykueue.embedded.nodes.registration import is_ready
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
-from pykueue.kube.informer import Informer, Key
-from pykueue.kube.resources import NODES
-
-Object = dict[str, Any]
+from pykueue.kube.informer import Informer
 
 #: Seconds for which a node must have been gone.
 QUARANTINE = 40.0
 #: Finished pods that are kept, whatever they belong to.
 THRESHOLD = 12_500
-#: Taint by which somebody vouches that a node is off and nothing of its pods runs any more.
+#: Taint by which an administrator asserts that a node is off and none of its pods runs any more.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 WORKERS = 4
 _TERMINAL = ("Succeeded", "Failed")
@@ -44,7 +43,7 @@ class PodGarbageCollector:
         self._threshold = threshold
         #: Since when a node that pods are bound to has been gone, by its name.
         self._gone: dict[str, float] = {}
-        #: The finished pods that nobody deletes, those that are to go as there are too many, and all by age.
+        #: Finished pods that are not being deleted; those to delete as there are too many; all by age.
         self._finished: set[Key] = set()
         self._surplus: set[Key] = set()
         self._by_age: list[tuple[str, Key]] = []
@@ -143,7 +142,7 @@ def _is_finished(pod: Object) -> bool:
 
 
 def _is_out_of_service(node: Object) -> bool:
-    """Whether the node is not ready and somebody vouches that it is off."""
+    """Whether the node is not ready and has the out-of-service taint."""
     vouched = any(one.get("key") == OUT_OF_SERVICE for one in (node.get("spec") or {}).get("taints") or ())
     return vouched and not is_ready(node)
 

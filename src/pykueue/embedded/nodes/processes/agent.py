@@ -2,10 +2,10 @@
 
 It is process 1 of a process namespace, with mounts and a network of its own, where the user may have these.
 When it ends, for whatever reason, the kernel ends every container with it and takes down the network; and it
-ends as soon as the program that started it does. It keeps nothing and decides nothing: it is told over a
-socket, in lines of JSON, what to start and whom to send which signal, and it tells when something ended.
+ends as soon as the program that started it does. It keeps no state and decides nothing: commands to start
+processes and send signals arrive over a socket as lines of JSON, and it reports when a process ended.
 
-Without a process namespace it kills the process groups of its containers when it is told to end.
+Without a process namespace it kills the process groups of its containers on shutdown.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def isolate() -> Isolation:
     try:
         linux.unshare(linux.CLONE_NEWPID)
     except OSError:
-        # Nobody special here; in a user namespace of one's own one is.
+        # Not root here; root in a user namespace of its own.
         why = linux.why_not_root()
         if why:
             return Isolation(why, why, why)
@@ -428,15 +428,15 @@ def main(arguments: list[str]) -> int:
         os.set_inheritable(one.fileno(), False)
     linux.die_with_parent()
     if os.getppid() == 1:
-        # Whoever started this was gone before it could be bound to them.
+        # The parent process ended before its end could be bound to this process's.
         return 1
-    # In a process namespace nobody could tell which groups are of agents that are gone.
+    # Before entering a process namespace: there the groups of agents that are gone cannot be identified.
     limits, no_limits = _open_limits()
     isolation = isolate()
-    # Becoming somebody else had undone it.
+    # A change of user id has reset it.
     linux.die_with_parent()
     if not isolation.mounts:
-        # What the machine mounts later is seen here too; what is mounted here is nobody else's.
+        # What the machine mounts later is seen here too; what is mounted here is not seen elsewhere.
         linux.mount(None, "/", None, linux.MS_REC | linux.MS_SLAVE)
     if isolation.processes:
         linux.adopt_orphans()

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import parse
-
-Object = dict[str, Any]
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()$]+)\)")
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
@@ -31,7 +30,7 @@ class Sources(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What a pod is told of where it runs."""
+    """Where a pod runs, for the downward API."""
 
     pod_address: str
     host_address: str
@@ -70,19 +69,19 @@ def environment(
         found.update(_all_of(source, sources))
     own: dict[str, str] = {}
     for entry in container.get("env") or ():
-        name, said = entry["name"], entry.get("valueFrom")
-        if said is None:
+        name, reference = entry["name"], entry.get("valueFrom")
+        if reference is None:
             value: str | None = expand(entry.get("value") or "", {**found, **own})
-        elif "fieldRef" in said:
-            value = pod_field(pod, said["fieldRef"].get("fieldPath") or "", around)
-        elif "resourceFieldRef" in said:
-            value = resource_field(pod, container, said["resourceFieldRef"], around)
-        elif "configMapKeyRef" in said:
-            value = _key(said["configMapKeyRef"], sources.config_map, "ConfigMap", pod)
-        elif "secretKeyRef" in said:
-            value = _key(said["secretKeyRef"], sources.secret, "Secret", pod)
+        elif "fieldRef" in reference:
+            value = pod_field(pod, reference["fieldRef"].get("fieldPath") or "", around)
+        elif "resourceFieldRef" in reference:
+            value = resource_field(pod, container, reference["resourceFieldRef"], around)
+        elif "configMapKeyRef" in reference:
+            value = _key(reference["configMapKeyRef"], sources.config_map, "ConfigMap", pod)
+        elif "secretKeyRef" in reference:
+            value = _key(reference["secretKeyRef"], sources.secret, "Secret", pod)
         else:
-            raise ConfigError(f"env {name}: {', '.join(said)} is not supported here")
+            raise ConfigError(f"env {name}: {', '.join(reference)} is not supported here")
         if value is not None:
             own[name] = value
     found.update(own)
@@ -108,30 +107,30 @@ def _all_of(source: Object, sources: Sources) -> dict[str, str]:
         ("configMapRef", sources.config_map, "configmap"),
         ("secretRef", sources.secret, "secret"),
     ):
-        said = source.get(field)
-        if said is None:
+        reference = source.get(field)
+        if reference is None:
             continue
-        obj = find(said.get("name") or "")
+        obj = find(reference.get("name") or "")
         if obj is None:
-            if said.get("optional"):
+            if reference.get("optional"):
                 return {}
-            raise ConfigError(f'{kind} "{said.get("name")}" not found')
+            raise ConfigError(f'{kind} "{reference.get("name")}" not found')
         prefix = source.get("prefix") or ""
         named = {prefix + key: value for key, value in texts(obj).items()}
         return {key: value for key, value in named.items() if _NAME.fullmatch(key)}
     return {}
 
 
-def _key(said: Object, find: Callable[[str], Object | None], kind: str, pod: Object) -> str | None:
-    name, key = said.get("name") or "", said.get("key") or ""
+def _key(reference: Object, find: Callable[[str], Object | None], kind: str, pod: Object) -> str | None:
+    name, key = reference.get("name") or "", reference.get("key") or ""
     obj = find(name)
     if obj is None:
-        if said.get("optional"):
+        if reference.get("optional"):
             return None
         raise ConfigError(f'{kind.lower()} "{name}" not found')
     held = texts(obj)
     if key not in held:
-        if said.get("optional"):
+        if reference.get("optional"):
             return None
         raise ConfigError(f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}")
     return held[key]
@@ -163,20 +162,20 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def resource_field(pod: Object, container: Object | None, said: Object, around: Surroundings) -> str:
+def resource_field(pod: Object, container: Object | None, reference: Object, around: Surroundings) -> str:
     """A request or limit of a container as a whole number of `divisor`s, rounded up. Raises ConfigError."""
-    named = said.get("containerName")
+    named = reference.get("containerName")
     if named:
         everything = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
         container = next((one for one in everything if one["name"] == named), None)
     if container is None:
         raise ConfigError(f"container {named!r} is not found in the pod")
-    kind, _, resource = (said.get("resource") or "").partition(".")
+    kind, _, resource = (reference.get("resource") or "").partition(".")
     if kind not in ("limits", "requests") or not resource:
-        raise ConfigError(f"resource {said.get('resource')!r} is neither limits.NAME nor requests.NAME")
+        raise ConfigError(f"resource {reference.get('resource')!r} is neither limits.NAME nor requests.NAME")
     resources = container.get("resources") or {}
     amount = (resources.get(kind) or {}).get(resource)
     if amount is None and kind == "limits":
         amount = around.allocatable.get(resource)
-    divisor = parse(said.get("divisor") or "1").nanos or parse("1").nanos
+    divisor = parse(reference.get("divisor") or "1").nanos or parse("1").nanos
     return str(-(-parse(amount or "0").nanos // divisor))

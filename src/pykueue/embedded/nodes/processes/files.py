@@ -15,12 +15,10 @@ from __future__ import annotations
 import contextlib
 import re
 from pathlib import Path
-from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.embedded.nodes.processes.host import CLUSTER_DOMAIN, GATEWAY, POD_NETWORK
 from pykueue.embedded.nodes.processes.link import Link
-
-Object = dict[str, Any]
 
 #: Bytes of a termination message.
 _WORDS_LIMIT = 4096

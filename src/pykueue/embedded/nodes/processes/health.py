@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.embedded.nodes.containers import Container
 from pykueue.embedded.nodes.processes.host import Host
 from pykueue.embedded.nodes.processes.link import AgentGoneError
 from pykueue.embedded.nodes.processes.probes import ProbeFailedError, Target, ask
-
-Object = dict[str, Any]
 
 #: Ends the run: why, and the seconds of grace, None for the pod's.
 Restart = Callable[[str, float | None], Awaitable[None]]
@@ -81,7 +79,7 @@ class Health:
                 if spec.get("livenessProbe"):
                     group.create_task(self._watch_liveness(spec["livenessProbe"]))
         except* AgentGoneError:
-            # Whoever leads the pod hears of it too.
+            # The task that runs the pod gets the same error.
             pass
 
     async def _succeeds(self, kind: str, probe: Object) -> bool:
@@ -132,5 +130,5 @@ class Health:
 
 
 def _grace(probe: Object) -> float | None:
-    said = probe.get("terminationGracePeriodSeconds")
-    return None if said is None else float(said)
+    seconds = probe.get("terminationGracePeriodSeconds")
+    return None if seconds is None else float(seconds)

@@ -8,14 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.addresses import Addresses
 from pykueue.embedded.nodes.processes.environment import Sources
 from pykueue.embedded.nodes.processes.link import Abilities, Link
-
-Object = dict[str, Any]
 
 #: Not of the simulated pods' network, so that no address is given twice in a cluster that has both.
 POD_NETWORK = IPv4Network("10.128.0.0/16")

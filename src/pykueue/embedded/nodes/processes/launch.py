@@ -61,7 +61,7 @@ class Launch(NamedTuple):
 
         It reads from `given`, or nothing, and writes to `out` and `err`.
         """
-        told, telling = os.pipe()
+        reading, writing = os.pipe()
         target = os.pidfd_open(self.inside) if self.inside else None
         try:
             if self.new_processes:
@@ -71,15 +71,15 @@ class Launch(NamedTuple):
             try:
                 pid = os.fork()
                 if pid == 0:
-                    self._child(target, telling, (given, out, err))
+                    self._child(target, writing, (given, out, err))
             finally:
                 if self.new_processes or self.entered & linux.CLONE_NEWPID:
                     linux.setns(own, linux.CLONE_NEWPID)
         finally:
-            os.close(telling)
+            os.close(writing)
             if target is not None:
                 os.close(target)
-        with os.fdopen(told, "rb") as pipe:
+        with os.fdopen(reading, "rb") as pipe:
             # Closed by a successful exec: nothing to read.
             text = pipe.read()
         if text:
@@ -87,7 +87,7 @@ class Launch(NamedTuple):
             raise LaunchError(*json.loads(text))
         return pid
 
-    def _child(self, target: int | None, telling: int, stdio: tuple[int | None, int, int]) -> NoReturn:
+    def _child(self, target: int | None, writing: int, stdio: tuple[int | None, int, int]) -> NoReturn:
         stage = PREPARE
         try:
             self._settle(target, stdio)
@@ -97,12 +97,12 @@ class Launch(NamedTuple):
             what = f"{error.strerror}: {error.filename or self.argv[0]}" if stage == PREPARE else ""
             where = "" if "/" in self.argv[0] else " in $PATH"
             text = what or f'exec: "{self.argv[0]}": executable file not found{where}'
-            os.write(telling, json.dumps([stage, text]).encode())
+            os.write(writing, json.dumps([stage, text]).encode())
         except OSError as error:
             what = f'exec: "{self.argv[0]}": ' if stage == EXECUTE else ""
-            os.write(telling, json.dumps([stage, f"{what}{error.strerror or error}"]).encode())
+            os.write(writing, json.dumps([stage, f"{what}{error.strerror or error}"]).encode())
         except BaseException as error:
-            os.write(telling, json.dumps([stage, repr(error)]).encode())
+            os.write(writing, json.dumps([stage, repr(error)]).encode())
         finally:
             os._exit(127)
 

@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 #: The agent's program; two file descriptors follow.
 PROGRAM = (sys.executable, "-m", "pykueue.embedded.nodes.processes.agent")
-#: Seconds in which an agent that is told to end does so.
+#: Seconds after which an agent that was asked to end is killed.
 _FAREWELL = 5.0
 _CHUNK = 256 * 1024
 
@@ -184,9 +184,9 @@ class Link:
 
     def _take(self, message: Message) -> None:
         if "exited" in message:
-            told = self._exits.pop(message["exited"], None)
-            if told is not None:
-                told(Exit(message["code"], message["oom"], message.get("output", "")))
+            on_exit = self._exits.pop(message["exited"], None)
+            if on_exit is not None:
+                on_exit(Exit(message["code"], message["oom"], message.get("output", "")))
             return
         future = self._asked.pop(message["id"], None)
         if future is None or future.done():

@@ -58,7 +58,7 @@ def mount(source: str | None, target: str, kind: str | None, flags: int, data: s
 
 
 def unmount(target: str) -> None:
-    """Take a mount away, now or as soon as nobody uses it."""
+    """Detach a mount, now or as soon as it is not busy any more."""
     _check(_libc.umount2(_text(target), _MNT_DETACH), f"unmount of {target}")
 
 
@@ -81,7 +81,7 @@ def adopt_orphans() -> None:
 
 
 def become_root() -> None:
-    """Enter a user namespace in which the caller is root, and nobody else is anybody."""
+    """Enter a user namespace in which the caller is root and no other user is mapped."""
     user, group = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny")
@@ -91,23 +91,23 @@ def become_root() -> None:
 
 def why_not_root() -> str:
     """Why `become_root` would fail, if it would. It is tried by another process: it fails for good."""
-    told, telling = os.pipe()
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             become_root()
-            # Some systems let anybody have a namespace, and be nobody in it.
+            # Some systems allow a user namespace, but no privileges in it.
             unshare(CLONE_NEWNS)
             mount(None, "/", None, MS_REC | MS_SLAVE)
         except OSError as error:
-            said = (
+            reason = (
                 "none are left (user.max_user_namespaces)" if error.errno == errno.ENOSPC else error.strerror
             )
-            os.write(telling, f"user namespaces: {said or error}".encode())
+            os.write(writing, f"user namespaces: {reason or error}".encode())
         finally:
             os._exit(0)
-    os.close(telling)
-    with os.fdopen(told, "rb") as pipe:
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
         why = pipe.read().decode()
     os.waitpid(pid, 0)
     return why

@@ -6,16 +6,15 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import PODS
 from pykueue.api.times import format_micro_time, parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.processes.logfile import put_aside
 from pykueue.kube.client import Client
-from pykueue.kube.resources import PODS
 from pykueue.kube.transport import Transport
-
-Object = dict[str, Any]
 
 #: Seconds between looks for more while a log is followed.
 POLL = 0.1
@@ -83,7 +82,7 @@ class ProcessLogs:
 
     def _since(self, query: Mapping[str, str]) -> bytes:
         if query.get("sinceSeconds"):
-            return format_micro_time(self._clock.time() - int(query["sinceSeconds"])).encode()
+            return format_micro_time(max(0.0, self._clock.time() - int(query["sinceSeconds"]))).encode()
         if query.get("sinceTime"):
             return format_micro_time(parse_time(query["sinceTime"])).encode()
         return b""

@@ -1,8 +1,8 @@
 """The node agents of all nodes that run containers as processes of this machine, as one client of the API.
 
 A node is one of them by the annotation `pykueue.io/runtime: process`. What its pods hold is in their folders
-and in the API; the processes themselves end with this program, however it ends, and what they were in the
-middle of is told when it starts again.
+and in the API; the processes themselves end with this program, however it ends, and the next start reports
+them as ended.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+from pykueue.api.objects import Key, Object
+from pykueue.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.entering import Wanted
+from pykueue.embedded.apiserver.http.exec import Wanted
 from pykueue.embedded.nodes.addresses import Addresses
 from pykueue.embedded.nodes.keeper import PROCESS_NETWORK, NodeKeeper
 from pykueue.embedded.nodes.outages import CRASH
-from pykueue.embedded.nodes.processes.entering import Command
 from pykueue.embedded.nodes.processes.environment import Sources
+from pykueue.embedded.nodes.processes.exec import Command
 from pykueue.embedded.nodes.processes.host import GATEWAY, POD_NETWORK, SERVICE_NETWORK, Host
 from pykueue.embedded.nodes.processes.link import Abilities, AgentError, Link
 from pykueue.embedded.nodes.processes.pod import ProcessPod, forget
 from pykueue.embedded.nodes.processes.services import Directory, NameServer, Proxy
 from pykueue.embedded.nodes.registration import internal_address, is_ready, runs_processes
-from pykueue.kube.client import Client, Object
+from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import WARNING, EventRecorder
-from pykueue.kube.informer import InformerFactory, Key
-from pykueue.kube.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
+from pykueue.kube.informer import InformerFactory
 from pykueue.kube.transport import Transport
 
 #: Writes that may be under way at the same time.
@@ -114,7 +115,7 @@ class ProcessNodes:
                     Addresses(str(POD_NETWORK)),
                 )
                 for lacking in {abilities.processes, abilities.mounts, abilities.network} - {""}:
-                    log.warning("containers run with less of their own than elsewhere: %s", lacking)
+                    log.warning("some isolation features are not available: %s", lacking)
                 host.addresses.reserve(GATEWAY)
                 if not self._abilities.done():
                     self._abilities.set_result(abilities)
@@ -134,7 +135,7 @@ class ProcessNodes:
             yield Path(name)
 
     def _tidy(self) -> None:
-        """Forget pods that went while nobody was here."""
+        """Remove the files of pods that were deleted while this program did not run."""
         if not self._folder.exists():
             return
         known = {pod["metadata"]["uid"] for pod in self._pods.list()}
@@ -148,8 +149,8 @@ class ProcessNodes:
         run = None if life is None else life.run_of(asked.container)
         if self._session is None or run is None:
             name = pod["metadata"]["name"]
-            said = f"container {asked.container} of pod {name} does not run as a process here"
-            raise ApiError(400, "BadRequest", said)
+            message = f"container {asked.container} of pod {name} does not run as a process here"
+            raise ApiError(400, "BadRequest", message)
         name = f"{run}/entered-{next(self._entered)}"
         try:
             return await Command.start(
@@ -272,7 +273,7 @@ class _Session:
     async def run(self) -> None:
         """Run pods until the agent is gone."""
         for pod in self._nodes.pods():
-            # Addresses that are still shown are nobody else's, in whatever order pods are looked at.
+            # Addresses that are still shown stay reserved, in whatever order pods are started.
             status = pod.get("status") or {}
             if status.get("podIP") and status.get("phase") not in _TERMINAL:
                 self._host.addresses.reserve(status["podIP"])
@@ -329,7 +330,7 @@ class _Session:
             life.shut_down(state.notice, state.last_call)
         # What is written now is the end only if it was over before.
         over = life.over
-        status = life.told(trusted=is_ready(node))
+        status = life.reported_status(trusted=is_ready(node))
         if status != (pod.get("status") or {}):
             pod = await self._write(pod, status)
         if over:
@@ -386,7 +387,7 @@ class _Session:
                 raise
 
     def _complain(self, pod: Object, node: Object) -> None:
-        """Say once for each node that limits are not kept, when somebody has set one."""
+        """Record a warning once per node when a pod has limits that cannot be enforced."""
         lacks, name = self._host.abilities.limits, node["metadata"]["name"]
         limited = any((one.get("resources") or {}).get("limits") for one in pod["spec"]["containers"])
         if lacks and limited and name not in self._unlimited:

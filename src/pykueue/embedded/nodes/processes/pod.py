@@ -2,7 +2,7 @@
 
 One task leads it: folders, network, init containers, containers, restarts. What the processes do by
 themselves arrives as exits. Being told to stop cancels the task, not the processes; those are then asked to
-end, and ended when their grace is over. Source: reference/cluster-workloads.md, 4.1 and 4.5.
+end, and ended when their grace is over. Source: docs/reference/cluster-workloads.md, 4.1 and 4.5.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import signal
 from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 from pathlib import Path
-from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import parse
 from pykueue.embedded.nodes.containers import CRASH_EXIT, ENDED, NEW, RUNNING, SIGKILL_EXIT, Container
 from pykueue.embedded.nodes.podstate import DEADLINE, PodState, Stop
@@ -35,8 +35,6 @@ from pykueue.embedded.nodes.processes.logs import last_words, log_path
 from pykueue.embedded.nodes.processes.probes import ProbeFailedError, Target, ask
 from pykueue.embedded.nodes.processes.volumes import VolumeError, Volumes
 from pykueue.kube.events import NORMAL, WARNING
-
-Object = dict[str, Any]
 
 #: Seconds before something that could not be set up is tried again.
 RETRY = 1.0
@@ -76,7 +74,7 @@ class ProcessPod(PodState):
         self._stop_changed = asyncio.Event()
         #: Set whenever a container started, ended, or passed its startup probe.
         self._moved_on = asyncio.Event()
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self.sandbox = False
         now = host.clock.time()
         for container in self.containers:
@@ -100,7 +98,7 @@ class ProcessPod(PodState):
         if self._stop is not None and self._stop.kill_at != before:
             self._stop_changed.set()
 
-    def told(self, *, trusted: bool) -> Object:
+    def reported_status(self, *, trusted: bool) -> Object:
         """The pod's status as it is now; `trusted` as for `status`."""
         self._now = self._host.clock.time()
         return self.status(self.pod, self._node_address, trusted=trusted)
@@ -131,25 +129,31 @@ class ProcessPod(PodState):
         return self._runs.get(container)
 
     def kill(self) -> None:
-        """Nobody asks for the pod any more: end its processes now."""
+        """The pod is gone: kill its processes now."""
         for run in self._runs.values():
             self._host.link.tell("signal", run=run, number=signal.SIGKILL)
         self._host.link.tell("disconnect", pod=self.uid)
 
     async def _until_stopped(self, life: asyncio.Task[None]) -> None:
-        """Wait until its life is over, or somebody or its own deadline wants an end to it."""
+        """Wait until the pod has ended, a stop is requested, or its deadline has passed."""
         seconds = self._spec.get("activeDeadlineSeconds")
         deadline = inf if seconds is None else (self.acknowledged or 0.0) + seconds
-        while self._stop is None and not life.done():
-            told = asyncio.create_task(self._stop_changed.wait())
-            left = None if deadline == inf else max(0.0, deadline - self._host.clock.time())
-            try:
-                await asyncio.wait({life, told}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                told.cancel()
-            now = self._host.clock.time()
-            if self._stop is None and now >= deadline:
-                self._stop = Stop(now, now + self._grace, ending=DEADLINE)
+        waiting: set[asyncio.Task[object]] = set()
+        if deadline < inf:
+            waiting.add(asyncio.create_task(self._host.clock.sleep_until(deadline)))
+        try:
+            while self._stop is None and not life.done():
+                stop_changed = asyncio.create_task(self._stop_changed.wait())
+                try:
+                    await asyncio.wait({life, stop_changed, *waiting}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    stop_changed.cancel()
+                if self._stop is None and any(one.done() for one in waiting):
+                    now = self._host.clock.time()
+                    self._stop = Stop(now, now + self._grace, ending=DEADLINE)
+        finally:
+            for one in waiting:
+                one.cancel()
 
     # -- living
 
@@ -306,7 +310,7 @@ class ProcessPod(PodState):
         self._progressed()
 
     def _launch_of(self, container: Container) -> Object:
-        """What the agent is told to start. Raises ConfigError and OSError."""
+        """The agent's command that starts the container. Raises ConfigError and OSError."""
         assert self._volumes is not None
         around = Surroundings(self.address, self._node_address, self._allocatable)
         sources = self._host.sources(self.pod["metadata"]["namespace"])
@@ -318,8 +322,8 @@ class ProcessPod(PodState):
         if lacks and mounts:
             raise ConfigError(f"volumes cannot be mounted here: {lacks}")
         if not lacks:
-            said = container.spec.get("terminationMessagePath") or TERMINATION_LOG
-            mounts += self._files.mounts(container.name, said, named=not self._host.abilities.network)
+            message_path = container.spec.get("terminationMessagePath") or TERMINATION_LOG
+            mounts += self._files.mounts(container.name, message_path, named=not self._host.abilities.network)
         # Parents before children: what is mounted later is seen.
         mounts.sort(key=lambda one: len(Path(one["target"]).parts))
         return {
@@ -460,8 +464,8 @@ class ProcessPod(PodState):
 
     def _say(self, kind: str, reason: str, text: str) -> None:
         """An event, unless it was the last thing said about this."""
-        if f"{reason}: {text}" not in self._said:
-            self._said.add(f"{reason}: {text}")
+        if f"{reason}: {text}" not in self._reported:
+            self._reported.add(f"{reason}: {text}")
             self._host.event(self.pod, kind, reason, text)
         self._changed()
 
@@ -484,5 +488,5 @@ def _needs_network(spec: Object) -> bool:
 
 
 def forget(folder: Path, uid: str) -> None:
-    """The pod is gone: nobody will ask for its logs or look for its files."""
+    """Remove the logs and files of a pod that is gone."""
     shutil.rmtree(folder / uid, ignore_errors=True)

@@ -8,10 +8,9 @@ import signal
 import ssl
 from typing import Any, NamedTuple
 
+from pykueue.api.objects import Object
 from pykueue.embedded.nodes.processes.host import Host
 from pykueue.embedded.nodes.processes.link import AgentError, AgentGoneError, Exit
-
-Object = dict[str, Any]
 
 _USER_AGENT = "kube-probe/1.32"
 _counter = itertools.count(1)
@@ -42,8 +41,8 @@ async def ask(host: Host, target: Target, action: Object, seconds: float | None)
             elif "httpGet" in action:
                 await _get(host, target, action["httpGet"])
             elif "tcpSocket" in action:
-                said = action["tcpSocket"]
-                _, writer = await _connect(host, target, said)
+                handler = action["tcpSocket"]
+                _, writer = await _connect(host, target, handler)
                 writer.close()
             elif "sleep" in action:
                 await host.clock.sleep(action["sleep"].get("seconds") or 0)
@@ -76,32 +75,32 @@ async def _execute(host: Host, target: Target, command: list[str]) -> None:
 
 
 async def _connect(
-    host: Host, target: Target, said: Object, context: ssl.SSLContext | None = None
+    host: Host, target: Target, handler: Object, context: ssl.SSLContext | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    address = (said.get("host") or target.address, _port(target.container, said.get("port")))
+    address = (handler.get("host") or target.address, _port(target.container, handler.get("port")))
     made = await host.link.socket("tcp")
     try:
         await asyncio.get_running_loop().sock_connect(made, address)
     except BaseException:
         made.close()
         raise
-    name = (said.get("host") or target.address) if context is not None else None
+    name = (handler.get("host") or target.address) if context is not None else None
     return await asyncio.open_connection(sock=made, ssl=context, server_hostname=name)
 
 
-async def _get(host: Host, target: Target, said: Object) -> None:
+async def _get(host: Host, target: Target, handler: Object) -> None:
     context = None
-    if said.get("scheme") == "HTTPS":
+    if handler.get("scheme") == "HTTPS":
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    reader, writer = await _connect(host, target, said, context)
+    reader, writer = await _connect(host, target, handler, context)
     try:
-        port = _port(target.container, said.get("port"))
-        headers = {"Host": f"{said.get('host') or target.address}:{port}", "User-Agent": _USER_AGENT}
-        headers |= {one["name"]: one["value"] for one in said.get("httpHeaders") or ()}
+        port = _port(target.container, handler.get("port"))
+        headers = {"Host": f"{handler.get('host') or target.address}:{port}", "User-Agent": _USER_AGENT}
+        headers |= {one["name"]: one["value"] for one in handler.get("httpHeaders") or ()}
         headers |= {"Accept": "*/*", "Connection": "close"}
-        path = said.get("path") or "/"
+        path = handler.get("path") or "/"
         lines = [f"GET {path if path.startswith('/') else '/' + path} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         writer.write("\r\n".join([*lines, "", ""]).encode())
@@ -117,13 +116,13 @@ async def _get(host: Host, target: Target, said: Object) -> None:
         raise ProbeFailedError(f"HTTP probe failed with statuscode: {code}")
 
 
-def _port(container: Object, said: Any) -> int:
+def _port(container: Object, handler: Any) -> int:
     """A port by number, or by its name in the container. Raises ProbeFailedError."""
-    if isinstance(said, int):
-        return said
+    if isinstance(handler, int):
+        return handler
     for one in container.get("ports") or ():
-        if one.get("name") == said:
+        if one.get("name") == handler:
             return int(one["containerPort"])
-    if str(said).isdigit():
-        return int(said)
-    raise ProbeFailedError(f"couldn't find port {said!r} in container {container.get('name')!r}")
+    if str(handler).isdigit():
+        return int(handler)
+    raise ProbeFailedError(f"couldn't find port {handler!r} in container {container.get('name')!r}")

@@ -1,8 +1,9 @@
 """Services as pods find them: the addresses behind names, and connections to cluster addresses.
 
-A name server answers for the cluster's domain, as reference/cluster-workloads.md 4.3 says which names there
+A name server answers for the cluster's domain, as docs/reference/cluster-workloads.md 4.3 says which names
+there
 are. Connections to a Service's cluster address are accepted here and passed on to one of its pods, TCP only.
-What pods there are is read from the API when somebody asks; there is nothing to keep up to date.
+Endpoints are read from the API on each request; there is no state to keep up to date.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.embedded.nodes.processes.host import CLUSTER_DOMAIN, GATEWAY
 from pykueue.embedded.nodes.processes.link import AgentError, Link
 from pykueue.kube.informer import Informer
-
-Object = dict[str, Any]
 
 DNS_PORT = 53
 #: Seconds for which an answer may be kept: pods come and go.

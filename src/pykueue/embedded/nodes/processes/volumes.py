@@ -6,8 +6,8 @@ import os
 import stat
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.quantity import parse
 from pykueue.embedded.nodes.processes.environment import (
     ConfigError,
@@ -19,8 +19,6 @@ from pykueue.embedded.nodes.processes.environment import (
     resource_field,
 )
 
-Object = dict[str, Any]
-
 #: Gives a token of the pod's service account for an audience ("" for the API server), for so many seconds.
 Tokens = Callable[[str, int], Awaitable[str]]
 #: Makes a folder one in memory, of at most so many bytes.
@@ -29,6 +27,8 @@ InMemory = Callable[[Path, int | None], Awaitable[None]]
 _SOURCES = ("configMap", "secret", "downwardAPI")
 _FILE_MODE = 0o644
 _TOKEN_SECONDS = 3600
+#: The shortest life a TokenRequest may ask for.
+_LEAST_TOKEN_SECONDS = 600
 _TOKEN_MODE = 0o600
 
 
@@ -60,9 +60,9 @@ class Volumes:
         if "hostPath" in volume:
             return _host_path(volume["hostPath"])
         if "emptyDir" in volume:
-            said = volume["emptyDir"] or {}
-            if _new_folder(place) and said.get("medium") == "Memory":
-                limit = said.get("sizeLimit")
+            specified = volume["emptyDir"] or {}
+            if _new_folder(place) and specified.get("medium") == "Memory":
+                limit = specified.get("sizeLimit")
                 await in_memory(place, None if limit is None else parse(limit).nanos // 10**9)
             return place
         for field in _SOURCES:
@@ -71,12 +71,12 @@ class Volumes:
                 self._write(place, self._files(volume, field), default)
                 return place
         if "projected" in volume:
-            said = volume["projected"]
+            specified = volume["projected"]
             files: dict[str, tuple[bytes, int | None]] = {}
-            for source in said.get("sources") or ():
+            for source in specified.get("sources") or ():
                 if "serviceAccountToken" in source:
                     wanted = source["serviceAccountToken"]
-                    seconds = wanted.get("expirationSeconds") or _TOKEN_SECONDS
+                    seconds = max(wanted.get("expirationSeconds") or _TOKEN_SECONDS, _LEAST_TOKEN_SECONDS)
                     token = await tokens(wanted.get("audience") or "", seconds)
                     files[wanted["path"]] = (token.encode(), _TOKEN_MODE)
                     continue
@@ -84,19 +84,19 @@ class Volumes:
                 if kind is None:
                     raise ConfigError(f"{', '.join(source)} is not supported here")
                 files |= self._files(source, kind)
-            self._write(place, files, said.get("defaultMode"))
+            self._write(place, files, specified.get("defaultMode"))
             return place
         unknown = ", ".join(key for key in volume if key != "name")
         raise ConfigError(f"{unknown} volumes are not supported by nodes that run processes")
 
     def _files(self, source: Object, field: str) -> dict[str, tuple[bytes, int | None]]:
         """path -> content and mode of the files of one source."""
-        said = source[field]
-        items = said.get("items")
+        specified = source[field]
+        items = specified.get("items")
         if field == "downwardAPI":
             return {one["path"]: (self._downward(one), one.get("mode")) for one in items or ()}
         # A volume of its own names a Secret otherwise than a part of a projected one does.
-        name = said.get("secretName") or said.get("name") or ""
+        name = specified.get("secretName") or specified.get("name") or ""
         kind, find = (
             ("configmap", self._sources.config_map)
             if field == "configMap"
@@ -104,7 +104,7 @@ class Volumes:
         )
         obj = find(name)
         if obj is None:
-            if said.get("optional"):
+            if specified.get("optional"):
                 return {}
             raise ConfigError(f'{kind} "{name}" not found')
         held = contents(obj)
@@ -114,7 +114,7 @@ class Volumes:
         for one in items:
             if one["key"] in held:
                 files[one["path"]] = (held[one["key"]], one.get("mode"))
-            elif not said.get("optional"):
+            elif not specified.get("optional"):
                 raise ConfigError(f'{kind} references non-existent config key: "{one["key"]}"')
         return files
 
@@ -170,9 +170,9 @@ def _below(source: Path, path: str) -> Path:
     return place
 
 
-def _host_path(said: Object) -> Path:
+def _host_path(specified: Object) -> Path:
     """The place on this machine, made where the type says so. Raises ConfigError and OSError."""
-    place, kind = Path(said["path"]), said.get("type") or ""
+    place, kind = Path(specified["path"]), specified.get("type") or ""
     if kind == "DirectoryOrCreate":
         place.mkdir(parents=True, exist_ok=True)
     elif kind == "FileOrCreate":

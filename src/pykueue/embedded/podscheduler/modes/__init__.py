@@ -1,4 +1,4 @@
-"""The APIs by which pods ask to be placed as a group: what a group is in each, and what it is told."""
+"""The APIs by which pods ask to be placed as a group: what a group is in each, and how its status is set."""
 
 from pykueue.embedded.podscheduler.modes.contract import GangMode
 from pykueue.embedded.podscheduler.modes.coscheduling import COSCHEDULING, FLUENCE

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
+from pykueue.api.objects import Object
+from pykueue.api.resources import Resource
 from pykueue.embedded.podscheduler.gangs import Gang, Terms
 from pykueue.embedded.podscheduler.podinfo import PodInfo
-from pykueue.kube.resources import Resource
-
-Object = dict[str, Any]
 
 
 class GangMode(Protocol):
@@ -68,17 +67,3 @@ def owned_by(pod: Object) -> list[Object]:
         "controller": True,
     }
     return [{**reference, "blockOwnerDeletion": False}]
-
-
-def with_condition(conditions: list[Object], new: Object) -> list[Object]:
-    """The conditions with `new` in place of the one of its type, which keeps its time if its status stays."""
-    found = []
-    placed = False
-    for one in conditions:
-        if one.get("type") == new["type"]:
-            since = one.get("lastTransitionTime") if one.get("status") == new["status"] else None
-            found.append({**new, "lastTransitionTime": since or new["lastTransitionTime"]})
-            placed = True
-        else:
-            found.append(one)
-    return found if placed else [*found, new]

@@ -1,14 +1,15 @@
 """Groups of `scheduling.x-k8s.io`: coscheduling, and Fluence, which uses the same kind.
 
-Rules: reference/cluster-workloads.md 3.6 and 3.7. Other than there no member ever waits on a reserved node
+Rules: docs/reference/cluster-workloads.md 3.6 and 3.7. Other than there no member ever waits on a reserved
+node
 for its siblings: a group is placed in one step, so that two groups never hold parts of what both need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from pykueue.api.objects import Object
 from pykueue.api.times import format_time, parse_time
 from pykueue.embedded.kinds.podspec import amounts_of
 from pykueue.embedded.podgroups.definitions import COSCHEDULING_POD_GROUPS
@@ -23,8 +24,6 @@ from pykueue.embedded.podscheduler.gangs import (
 )
 from pykueue.embedded.podscheduler.modes.contract import owned_by
 from pykueue.embedded.podscheduler.podinfo import PodInfo
-
-Object = dict[str, Any]
 
 #: Names under which the two schedulers are asked for; the label works with any of the served names.
 COSCHEDULING = "scheduler-plugins-scheduler"
@@ -83,8 +82,8 @@ class Coscheduling:
     def made_for(self, pod: Object, owner: Object | None) -> Object | None:
         if pod["spec"].get("schedulerName") != FLUENCE:
             return None
-        said = (pod["metadata"].get("labels") or {}).get(SIZE_LABEL, "")
-        size = int(said) if said.isdecimal() else ((owner or {}).get("spec") or {}).get("parallelism") or 1
+        text = (pod["metadata"].get("labels") or {}).get(SIZE_LABEL, "")
+        size = int(text) if text.isdecimal() else ((owner or {}).get("spec") or {}).get("parallelism") or 1
         return {
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,

@@ -1,20 +1,17 @@
 """Groups of Kubernetes itself: pods whose `schedulingGroup` names a PodGroup of scheduling.k8s.io.
 
-Rules: reference/cluster-workloads.md 3.8.
+Rules: docs/reference/cluster-workloads.md 3.8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from pykueue.api.times import format_time
+from pykueue.api.meta import set_condition
+from pykueue.api.objects import Object
 from pykueue.embedded.podgroups.definitions import NATIVE_POD_GROUPS
 from pykueue.embedded.podscheduler.gangs import Gang, Terms
-from pykueue.embedded.podscheduler.modes.contract import with_condition
 from pykueue.embedded.podscheduler.podinfo import PodInfo
-
-Object = dict[str, Any]
 
 PATIENCE = 300.0
 _SCHEDULED = "PodGroupScheduled"
@@ -54,13 +51,11 @@ class Native:
         if known.get("status") == "True":
             # Once placed the group stays so, whatever becomes of its pods.
             return None
-        said = ("True", "Scheduled", "")
+        wanted = ("True", "Scheduled", "")
         if gang.lacking or not gang.ready:
             if not gang.verdict:
                 return None
-            said = ("False", "Unschedulable", gang.verdict)
-        if (known.get("status"), known.get("reason"), known.get("message")) == said:
+            wanted = ("False", "Unschedulable", gang.verdict)
+        if (known.get("status"), known.get("reason"), known.get("message")) == wanted:
             return None
-        condition = dict(zip(("type", "status", "reason", "message"), (_SCHEDULED, *said), strict=True))
-        condition["lastTransitionTime"] = format_time(now)
-        return {**old, "conditions": with_condition(conditions, condition)}
+        return {**old, "conditions": set_condition(conditions, _SCHEDULED, *wanted, now)}

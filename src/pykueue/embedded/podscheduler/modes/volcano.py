@@ -1,15 +1,15 @@
 """Groups of Volcano: pods whose `schedulerName` is `volcano`.
 
-Rules: reference/cluster-workloads.md 3.2 to 3.4.
+Rules: docs/reference/cluster-workloads.md 3.2 to 3.4.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
+from pykueue.api.meta import set_condition
+from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError
-from pykueue.api.times import format_time
 from pykueue.embedded.kinds.podspec import Amounts, amounts_of
 from pykueue.embedded.podgroups.definitions import VOLCANO_POD_GROUPS
 from pykueue.embedded.podscheduler.cluster import Cluster
@@ -23,10 +23,8 @@ from pykueue.embedded.podscheduler.gangs import (
     Gangs,
     Terms,
 )
-from pykueue.embedded.podscheduler.modes.contract import controller_of, owned_by, with_condition
+from pykueue.embedded.podscheduler.modes.contract import controller_of, owned_by
 from pykueue.embedded.podscheduler.podinfo import PodInfo
-
-Object = dict[str, Any]
 
 VOLCANO = "volcano"
 GROUP_ANNOTATION = "scheduling.k8s.io/group-name"
@@ -83,9 +81,9 @@ class Volcano:
             metadata.get("annotations") or {}
         ):
             return None
-        said = (owner or {}).get("metadata", {}).get("annotations") or {}
-        least = str(said.get(MIN_MEMBER_ANNOTATION, ""))
-        queue = (metadata.get("annotations") or {}).get(QUEUE_ANNOTATION) or said.get(QUEUE_ANNOTATION)
+        annotations = (owner or {}).get("metadata", {}).get("annotations") or {}
+        least = str(annotations.get(MIN_MEMBER_ANNOTATION, ""))
+        queue = (metadata.get("annotations") or {}).get(QUEUE_ANNOTATION) or annotations.get(QUEUE_ANNOTATION)
         spec: Object = {
             "minMember": int(least) if least.isdecimal() and int(least) else 1,
             "queue": queue or DEFAULT_QUEUE,
@@ -184,7 +182,7 @@ class Volcano:
                     total[name] = total.get(name, 0) + value
         return total
 
-    # What groups are told
+    # Status of groups
 
     def status(self, gang: Gang, now: float, session: str) -> Object | None:
         assert gang.object is not None
@@ -199,11 +197,11 @@ class Volcano:
             "failed": counts[FAILED],
         }
         conditions = list(old.get("conditions") or ())
-        for said in _conditions(gang):
-            current: Object = next((one for one in conditions if one.get("type") == said["type"]), {})
-            if any(current.get(key) != value for key, value in said.items()):
-                times = {"transitionID": session, "lastTransitionTime": format_time(now)}
-                conditions = with_condition(conditions, {**said, **times})
+        for condition in _conditions(gang):
+            current: Object = next((one for one in conditions if one.get("type") == condition["type"]), {})
+            if any(current.get(key) != value for key, value in condition.items()):
+                texts = (condition["status"], condition["reason"], condition["message"])
+                conditions = set_condition(conditions, condition["type"], *texts, now, transitionID=session)
         if conditions:
             new["conditions"] = conditions
         return None if new == old else new
@@ -235,25 +233,25 @@ def _conditions(gang: Gang) -> list[Object]:
     """What can be said about the group now; nothing as long as no attempt was made."""
     lacking = gang.lacking
     if not lacking:
-        said = []
+        conditions = []
         if gang.ready:
-            said.append(_said("Scheduled", "True", "", "tasks in gang are ready to be scheduled"))
+            conditions.append(_condition("Scheduled", "True", "", "tasks in gang are ready to be scheduled"))
         if gang.object is not None and _is_unschedulable(gang.object):
-            said.append(_said("Unschedulable", "False", "", ""))
-        return said
+            conditions.append(_condition("Unschedulable", "False", "", ""))
+        return conditions
     assert gang.terms is not None
     everyone = max(gang.terms.min_member, gang.ready + len(gang.waiting))
     start = f"{lacking}/{everyone} tasks in gang unschedulable"
     if gang.ready + len(gang.waiting) < gang.terms.min_member:
         there = gang.ready + len(gang.waiting)
         text = f"{start}: {there} of at least {gang.terms.min_member} pods exist"
-        return [_said("Unschedulable", "True", "NotEnoughTasks", text)]
+        return [_condition("Unschedulable", "True", "NotEnoughTasks", text)]
     if not gang.complete:
         text = f"{start}: not enough pods of every task exist"
-        return [_said("Unschedulable", "True", "NotEnoughPodsOfTask", text)]
+        return [_condition("Unschedulable", "True", "NotEnoughPodsOfTask", text)]
     if not gang.verdict:
         return []
-    return [_said("Unschedulable", "True", "NotEnoughResources", f"{start}: {gang.verdict}")]
+    return [_condition("Unschedulable", "True", "NotEnoughResources", f"{start}: {gang.verdict}")]
 
 
 def _is_unschedulable(group: Object) -> bool:
@@ -261,5 +259,5 @@ def _is_unschedulable(group: Object) -> bool:
     return any(one.get("type") == "Unschedulable" and one.get("status") == "True" for one in conditions)
 
 
-def _said(type_: str, status: str, reason: str, message: str) -> Object:
+def _condition(type_: str, status: str, reason: str, message: str) -> Object:
     return {"type": type_, "status": status, "reason": reason, "message": message}

@@ -1,0 +1,86 @@
+"""Reading and rewriting API objects that must never be changed in place, because caches share them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+#: A Kubernetes object, decoded.
+Object = dict[str, Any]
+#: Namespace (empty for cluster-scoped objects) and name.
+Key = tuple[str, str]
+
+
+def get(obj: Mapping[str, Any], *path: str) -> Any:
+    """The value at `path`, or None where any step of it is missing."""
+    value: Any = obj
+    for key in path:
+        if value.__class__ is not dict:  # not isinstance: nothing is called more often than this
+            return None
+        value = value.get(key)
+    return value
+
+
+def section(obj: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The map at `path`; empty where it is missing."""
+    value = get(obj, *path)
+    return value if isinstance(value, dict) else {}
+
+
+def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return section(obj, "metadata", "labels")
+
+
+def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    return section(obj, "metadata", "annotations")
+
+
+def without_finalizer(obj: Object, finalizer: str) -> Object:
+    """A copy without it; the object itself where it has none of that name."""
+    finalizers = obj["metadata"].get("finalizers") or ()
+    if finalizer not in finalizers:
+        return obj
+    rest = [name for name in finalizers if name != finalizer]
+    return replaced(obj, ("metadata", "finalizers"), rest or None)
+
+
+def replaced(obj: Mapping[str, Any], path: Iterable[str], value: Any) -> Object:
+    """A copy of `obj` with `value` at `path`; None removes the field. The rest is shared."""
+    key, *rest = path
+    copy = dict(obj)
+    if rest:
+        inner = obj.get(key)
+        if value is None and not isinstance(inner, Mapping):
+            return copy
+        copy[key] = replaced(inner if isinstance(inner, Mapping) else {}, rest, value)
+    elif value is None:
+        copy.pop(key, None)
+    else:
+        copy[key] = value
+    return copy
+
+
+def changed(obj: Mapping[str, Any], path: Iterable[str], change: Callable[[Any], Any]) -> Object:
+    """A copy of `obj` with the value at `path` replaced by `change` of it."""
+    steps = tuple(path)
+    return replaced(obj, steps, change(get(obj, *steps)))
+
+
+def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
+    """The JSON merge patch that turns `old` into `new`: lists whole, removed fields as null."""
+    patch: Object = {}
+    for key in {**old, **new}:
+        before, after = old.get(key), new.get(key)
+        if before == after:
+            continue
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            patch[key] = merge_patch(before, after)
+        else:
+            patch[key] = after
+    return patch
+
+
+def condition_of(status: Mapping[str, Any] | None, type: str) -> Object | None:
+    """The condition of that type in an object's status; None if it has none."""
+    conditions = (status or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == type), None)

@@ -1,0 +1,95 @@
+"""What this version accepts without carrying it out: one list for decisions, start-up warnings and documents.
+
+A Workload that requests one of these features is not admitted as if it had not; its condition QuotaReserved
+names the feature. A configuration that sets one is warned about when the manager starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature of Kueue that is not built yet."""
+
+    name: str
+    #: Feature gates that do nothing without it.
+    gates: tuple[str, ...] = ()
+    #: Controllers of AdmissionChecks that it needs.
+    check_controllers: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """That it is not supported, to follow the field that requests it."""
+        return f"{self.name} is not supported by this version of pykueue"
+
+
+TOPOLOGY = Feature(
+    "topology-aware scheduling",
+    gates=_names("""
+        TopologyAwareScheduling ElasticJobsViaWorkloadSlicesWithTAS SchedulerLibraryIntegration
+        TASAssignmentsEncodingByHostnamePrefix TASBalancedPlacement TASCacheNodeMatchResults
+        TASCacheTopologyTree TASCachingRemainingResources TASFailedNodeReplacement
+        TASFailedNodeReplacementFailFast TASHandleOverlappingFlavors TASMultiLayerTopology
+        TASProfileMixed TASRecomputeAssignmentWithinSchedulingCycle
+        TASReplaceNodeDueToNotReadyOverFixedTime TASReplaceNodeOnNodeTaints
+        TASReplaceNodeOnPodTermination TASRespectNodeAffinityPreferred
+    """),
+)
+DEVICES = Feature(
+    "quota for claims of devices",
+    gates=_names("""
+        KueueDRAIntegration KueueDRAIntegrationConsumableCapacity
+        KueueDRAIntegrationExtendedResource KueueDRAIntegrationPartitionableDevices
+        KueueDRARejectWorkloadsWhenDRADisabled
+    """),
+)
+ELASTIC_JOBS = Feature("elastic jobs by workload slices")
+MULTI_KUEUE = Feature(
+    "sending workloads to other clusters",
+    gates=_names("""
+        MultiKueue MultiKueueAdaptersForCustomJobs MultiKueueClusterProfile
+        MultiKueueIncrementalDispatcherConfig MultiKueueIncrementalDispatcherRespectConfigOrder
+        MultiKueueKubeConfigPathValidation MultiKueueManagerQuotaAutomation MultiKueueRemoteSpecSync
+    """),
+    check_controllers=("kueue.x-k8s.io/multikueue",),
+)
+PROVISIONING = Feature(
+    "provisioning of nodes for workloads",
+    gates=_names("""
+        CleanupProvisioningRequestsOnEviction
+    """),
+    check_controllers=("kueue.x-k8s.io/provisioning-request",),
+)
+OTHER_KINDS = Feature(
+    "the job kinds of other operators",
+    gates=_names("""
+        DeferRayServiceFinalizationForRedisCleanup LWSImmutableGroupSize SparkApplicationIntegration
+        ValidateRayAndSparkJobUpdates
+    """),
+)
+RECOVERY = Feature("deletion of pods that are stuck in termination", gates=_names(" FailureRecoveryPolicy "))
+
+OTHER = Feature(
+    "some behaviour around the edges",
+    gates=_names("""
+        RemoveFinalizersWithStrictPatch WorkloadIdentifierAnnotations PodIntegrationValidateGroupOwner
+        SkipReassignmentForPodOwnedWorkloads VectorizedResourceRequests SkipAncestorCheckForDeletedWorkloads
+        UnadmittedWorkloadsExplicitStatus WorkloadRequestUseMergePatch
+    """),
+)
+
+#: In the order in which documents list them.
+FEATURES = (TOPOLOGY, DEVICES, ELASTIC_JOBS, MULTI_KUEUE, PROVISIONING, OTHER_KINDS, RECOVERY, OTHER)
+#: Gates whose behaviour this version does not have.
+GATES = frozenset(gate for feature in FEATURES for gate in feature.gates)
+
+
+def unsupported_check(controller: str) -> Feature | None:
+    """The feature that an AdmissionCheck of this controller needs; None for controllers of others."""
+    return next((each for each in FEATURES if controller in each.check_controllers), None)

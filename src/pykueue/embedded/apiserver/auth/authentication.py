@@ -1,0 +1,273 @@
+"""Who makes a request: bearer tokens (static ones and ServiceAccounts') and client certificates.
+
+Source: docs/reference/kubernetes-api-machinery.md, section 17; k8s.io/kubernetes/pkg/serviceaccount.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import (
+    bad_request,
+    conflict,
+    invalid,
+    invalid_object,
+    not_found,
+)
+from pykueue.embedded.apiserver.objects.metadata import new_uid, time_text
+from pykueue.embedded.apiserver.registry.call import User
+from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.kube.errors import ApiError
+
+AUTHENTICATED = "system:authenticated"
+ISSUER = "https://kubernetes.default.svc"
+#: Audiences of the server itself: a token for others does not authenticate requests.
+AUDIENCES = (ISSUER,)
+
+#: Seconds a ServiceAccount token is valid unless requested otherwise, and what may be requested.
+TOKEN_LIFE, SHORTEST_TOKEN_LIFE, LONGEST_TOKEN_LIFE = 3600, 600, 1 << 32
+#: Seconds by which the clock may have been set back since a token was issued, and by which the deletion time
+#: of what it is bound to may have passed.
+_LEEWAY = 60
+#: Kinds a token may be bound to, and where their objects are.
+_BOUND = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+#: The shortest key that signs tokens, bytes: as long as what it signs with (RFC 7518, section 3.2).
+SHORTEST_KEY = 32
+#: The shortest static token, characters.
+SHORTEST_TOKEN = 16
+
+
+class Identity(NamedTuple):
+    """Whose a token is, and for which of the requested audiences it is."""
+
+    user: User
+    audiences: list[str]
+
+
+def unauthorized() -> ApiError:
+    """401."""
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+class Authenticator:
+    """Knows the static tokens, and signs and checks ServiceAccount tokens with the server's key.
+
+    ValueError for an empty token, and for a key of less than `SHORTEST_KEY` bytes.
+    """
+
+    def __init__(self, core: Core, key: bytes, tokens: dict[str, User] | None = None) -> None:
+        if len(key) < SHORTEST_KEY:
+            raise ValueError(f"the signing key has {len(key)} bytes; at least {SHORTEST_KEY} are needed")
+        if tokens and not all(tokens):
+            raise ValueError("a token is empty")
+        self._core = core
+        self._key = key
+        # By hash, so that the time of a look-up does not depend on how much of a token is right.
+        self._tokens = {_hash(token): _authenticated(user) for token, user in (tokens or {}).items()}
+
+    def by_token(self, token: str) -> User | None:
+        """The user of a bearer token for this server, or None."""
+        identity = self.identify(token, AUDIENCES)
+        return identity.user if identity is not None else None
+
+    def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        """Whose token it is; None when it is not valid for any of the audiences."""
+        if not token:
+            return None
+        user, own = self._tokens.get(_hash(token)), AUDIENCES
+        if user is None:
+            claims = self._claims(token)
+            user = self._service_account(claims) if claims is not None else None
+            own = tuple(claims["aud"]) if claims is not None else ()
+        common = [one for one in audiences if one in own]
+        return Identity(user, common) if user is not None and common else None
+
+    @staticmethod
+    def by_certificate(certificate: dict[str, Any]) -> User | None:
+        """The user a verified client certificate names: CN is the user, O the groups."""
+        name, groups = "", []
+        for part in certificate.get("subject") or ():
+            for key, value in part:
+                if key == "commonName":
+                    name = value
+                elif key == "organizationName":
+                    groups.append(value)
+        return _authenticated(User(name, tuple(groups))) if name else None
+
+    # -- issuing
+
+    def issue(self, account: Object, request: Object) -> Object:
+        """Answer a TokenRequest, types checked, for a ServiceAccount.
+
+        422 when the requested life is out of range, 404 or 409 when the object to bind the token to is not
+        there, 400 when a token cannot be bound to it.
+        """
+        spec, meta = request.get("spec") or {}, account["metadata"]
+        _check_request(request, meta)
+        now = int(self._core.clock.time())
+        life = spec.get("expirationSeconds", TOKEN_LIFE)
+        private: Object = {
+            "namespace": meta["namespace"],
+            "serviceaccount": {"name": meta["name"], "uid": meta["uid"]},
+        }
+        if spec.get("boundObjectRef"):
+            private.update(self._bound(spec["boundObjectRef"], meta))
+        claims = {
+            "aud": spec.get("audiences") or list(AUDIENCES),
+            "exp": now + life,
+            "iat": now,
+            "nbf": now,
+            "iss": ISSUER,
+            "jti": new_uid(self._core.rng),
+            "kubernetes.io": private,
+            "sub": f"system:serviceaccount:{meta['namespace']}:{meta['name']}",
+        }
+        head = _encode(orjson.dumps({"alg": "HS256", "typ": "JWT"}))
+        body = f"{head}.{_encode(orjson.dumps(claims))}"
+        token = f"{body}.{_encode(self._sign(body))}"
+        return {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {
+                "name": meta["name"],
+                "namespace": meta["namespace"],
+                "creationTimestamp": time_text(now),
+            },
+            "spec": {**spec, "audiences": claims["aud"], "expirationSeconds": life},
+            "status": {"token": token, "expirationTimestamp": time_text(now + life)},
+        }
+
+    def _bound(self, reference: Object, account: Object) -> Object:
+        """The claims of the object that a token is bound to, and of the node of a pod."""
+        kind, name = reference.get("kind") or "", reference.get("name") or ""
+        plural = _BOUND.get(kind)
+        if plural is None or reference.get("apiVersion") not in (None, "", "v1"):
+            shown = f"{reference.get('apiVersion') or 'v1'}, Kind={kind}"
+            raise bad_request(
+                f"cannot bind token to object of type {shown}; accepted: Pod, Secret, Node of v1"
+            )
+        found = self._core.find_settled("", plural, "" if kind == "Node" else account["namespace"], name)
+        if found is None:
+            raise not_found("", plural, name)
+        spec, uid = found.get("spec") or {}, found["metadata"]["uid"]
+        if kind == "Pod" and (spec.get("serviceAccountName") or "default") != account["name"]:
+            raise bad_request(
+                f'cannot bind token for serviceaccount "{account["name"]}" to pod running with different '
+                "serviceaccount name."
+            )
+        if reference.get("uid") not in (None, "", uid):
+            raise conflict(
+                "",
+                plural,
+                name,
+                f"the UID in the bound object reference ({reference['uid']}) does not match the UID in "
+                "record. The object might have been deleted and then recreated",
+            )
+        claims: Object = {kind.lower(): {"name": name, "uid": uid}}
+        if kind == "Pod" and spec.get("nodeName"):
+            node = self._core.find_settled("", "nodes", "", spec["nodeName"])
+            known = {"uid": node["metadata"]["uid"]} if node is not None else {}
+            claims["node"] = {"name": spec["nodeName"], **known}
+        return claims
+
+    def _sign(self, text: str) -> bytes:
+        return hmac.new(self._key, text.encode(), hashlib.sha256).digest()
+
+    # -- checking
+
+    def _claims(self, token: str) -> Object | None:
+        """The claims of a token that this server signed and that is valid now."""
+        body, _, signature = token.rpartition(".")
+        head, dot, payload = body.partition(".")
+        if not dot:
+            return None
+        try:
+            if not hmac.compare_digest(_decode(signature), self._sign(body)):
+                return None
+            algorithm, claims = orjson.loads(_decode(head))["alg"], orjson.loads(_decode(payload))
+            now = self._core.clock.time()
+            valid = claims["nbf"] <= now + _LEEWAY and claims["iat"] <= now + _LEEWAY and now < claims["exp"]
+            signed = algorithm == "HS256" and claims["iss"] == ISSUER
+            return claims if valid and signed and isinstance(claims["aud"], list) else None
+        except (binascii.Error, ValueError, KeyError, TypeError):
+            return None
+
+    def _service_account(self, claims: Object) -> User | None:
+        """The account of valid claims, if it and what the token is bound to are still there."""
+        private = claims["kubernetes.io"]
+        namespace, account = private["namespace"], private["serviceaccount"]
+        bound = [kind for kind in _BOUND if kind.lower() in private]
+        if "pod" in private and "node" in private:
+            bound.remove("Node")  # only for information: the token ends with the pod
+        present = self._present("serviceaccounts", namespace, account) and all(
+            self._present(_BOUND[kind], "" if kind == "Node" else namespace, private[kind.lower()])
+            for kind in bound
+        )
+        if not present:
+            return None
+        extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
+        for kind in ("pod", "node"):
+            for field in ("name", "uid"):
+                if field in private.get(kind, {}):
+                    extra[f"authentication.kubernetes.io/{kind}-{field}"] = [private[kind][field]]
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+        return _authenticated(User(claims["sub"], groups, account["uid"], extra))
+
+    def _present(self, plural: str, namespace: str, reference: Object) -> bool:
+        found = self._core.find_settled("", plural, namespace, reference["name"])
+        if found is None or found["metadata"]["uid"] != reference.get("uid"):
+            return False
+        deleted = found["metadata"].get("deletionTimestamp")
+        return deleted is None or deleted >= time_text(int(self._core.clock.time()) - _LEEWAY)
+
+
+def _check_request(request: Object, account: Object) -> None:
+    """400 and 422 for what a TokenRequest may not ask of the account with this metadata."""
+    given, causes = request.get("metadata") or {}, []
+    for field in ("name", "namespace"):
+        if given.get(field) not in (None, "", account[field]):
+            detail = f"must match the service account {field} if specified"
+            causes.append(invalid(f"metadata.{field}", given[field], detail))
+    life = (request.get("spec") or {}).get("expirationSeconds", TOKEN_LIFE)
+    if life < SHORTEST_TOKEN_LIFE:
+        detail = "may not specify a duration less than 10 minutes"
+        causes.append(invalid("spec.expirationSeconds", life, detail))
+    if life > LONGEST_TOKEN_LIFE:
+        detail = "may not specify a duration larger than 2^32 seconds"
+        causes.append(invalid("spec.expirationSeconds", life, detail))
+    if causes:
+        raise invalid_object("authentication.k8s.io", "TokenRequest", account["name"], causes)
+    if given.get("uid") not in (None, "", account["uid"]):
+        raise conflict(
+            "authentication.k8s.io",
+            "tokenrequests",
+            account["name"],
+            f"the UID in the token request ({given['uid']}) does not match the UID of the service account "
+            f"({account['uid']})",
+        )
+
+
+def _authenticated(user: User) -> User:
+    if AUTHENTICATED in user.groups:
+        return user
+    return user._replace(groups=(*user.groups, AUTHENTICATED))

@@ -1,0 +1,209 @@
+"""Which parts of an object a CEL rule reads.
+
+A compiled rule is walked once; the answer is a tree of fields. With it only those parts are handed to the CEL
+library, which converts whatever it gets in full, a hundred times more than most rules need, and rules whose
+parts did not change need not run. Whatever the analysis does not understand counts as read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykueue.embedded.apiserver.registry.protobuf import wire_fields
+
+# Field numbers of the published messages Any, CheckedExpr, Expr and Constant (cel/expr/*.proto).
+_ANY_VALUE: Final = 2
+_CHECKED_EXPR: Final = 4
+_CONST: Final = 3
+_LIST: Final = 7
+_STRING_VALUE: Final = 6
+
+_INDEX: Final = frozenset({"_[_]", "_[?_]"})
+_OPTIONAL_SELECT: Final = "_?._"
+
+
+@dataclass(slots=True, eq=False)
+class Reads:
+    """What is read of a value: all of it, some fields, every element; or only whether and how large it is."""
+
+    whole: bool = False
+    fields: dict[str, Reads] = field(default_factory=dict)
+    #: Of each list element or map value.
+    element: Reads | None = None
+    #: Whether the number of its elements matters.
+    size: bool = False
+
+    def child(self, name: str) -> Reads:
+        return self.fields.setdefault(name, Reads())
+
+    def each(self) -> Reads:
+        if self.element is None:
+            self.element = Reads()
+        return self.element
+
+
+def reads_of(serialized: bytes, variables: tuple[str, ...]) -> dict[str, Reads]:
+    """What a serialized, checked expression reads of each variable; those it does not name are left out."""
+    analysis = _Analysis(variables)
+    checked = _one(memoryview(serialized), _ANY_VALUE)
+    expr = None if checked is None else _one(checked, _CHECKED_EXPR)
+    if expr is None:
+        raise ValueError("the serialized expression is not a CheckedExpr")
+    analysis.consume(expr, {})
+    return analysis.found
+
+
+class _Analysis:
+    def __init__(self, variables: tuple[str, ...]) -> None:
+        self._variables = variables
+        self.found: dict[str, Reads] = {}
+
+    def consume(self, expr: Any, scope: Mapping[str, Reads | None]) -> None:
+        """The value of the expression itself is needed."""
+        place = self._place(expr, scope)
+        if place is not None:
+            place.whole = True
+
+    def _place(self, expr: Any, scope: Mapping[str, Reads | None]) -> Reads | None:
+        """The part of a variable that an expression stands for, or None for a value of its own."""
+        for number, _, body in wire_fields(expr):
+            if isinstance(body, int):
+                continue
+            match number:  # ident, select, call, list, struct, comprehension
+                case 4:
+                    return self._ident(_text(body, 1), scope)
+                case 5:
+                    return self._select(body, scope)
+                case 6:
+                    return self._call(body, scope)
+                case 7:
+                    for inner in _all(body, 1):
+                        self.consume(inner, scope)
+                    return None
+                case 8:
+                    for entry in _all(body, 2):
+                        for key in (3, 4):
+                            for inner in _all(entry, key):
+                                self.consume(inner, scope)
+                    return None
+                case 9:
+                    return self._comprehension(body, scope)
+        return None
+
+    def _ident(self, name: str, scope: Mapping[str, Reads | None]) -> Reads | None:
+        if name in scope:
+            return scope[name]
+        return self.found.setdefault(name, Reads()) if name in self._variables else None
+
+    def _select(self, body: Any, scope: Mapping[str, Reads | None]) -> Reads | None:
+        operand = _one(body, 1)
+        place = self._place(operand, scope) if operand is not None else None
+        if place is None:
+            return None
+        child = place.child(_text(body, 2))
+        # has(a.b) asks whether b is there, not what it is.
+        return None if _one(body, 3) else child
+
+    def _call(self, body: Any, scope: Mapping[str, Reads | None]) -> Reads | None:
+        function, arguments = _text(body, 2), [*_all(body, 1), *_all(body, 3)]
+        if function in _INDEX and len(arguments) == 2:
+            place = self._place(arguments[0], scope)
+            name = _constant_text(arguments[1])
+            if name is None:
+                self.consume(arguments[1], scope)
+            if place is None:
+                return None
+            return place.each() if name is None else place.child(name)
+        if function == _OPTIONAL_SELECT and len(arguments) == 2:
+            place, name = self._place(arguments[0], scope), _constant_text(arguments[1])
+            return None if place is None or name is None else place.child(name)
+        if function == "size" and len(arguments) == 1:
+            place = self._place(arguments[0], scope)
+            if place is not None:
+                place.size = True
+            return None
+        for argument in arguments:
+            self.consume(argument, scope)
+        return None
+
+    def _comprehension(self, body: Any, scope: Mapping[str, Reads | None]) -> Reads | None:
+        variable, accumulator = _text(body, 1), _text(body, 3)
+        ranged, start = _one(body, 2), _one(body, 4)
+        place = self._place(ranged, scope) if ranged is not None else None
+        inner: dict[str, Reads | None] = dict(scope)
+        # Going through a value needs all its elements, if only to count them.
+        inner[variable] = None if place is None else place.each()
+        if place is not None:
+            place.size = True
+        inner[accumulator] = None
+        if start is not None:
+            if ranged is not None and _is_empty_list(ranged):
+                # cel.bind: the accumulator is another name for the value.
+                inner[accumulator] = self._place(start, scope)
+            else:
+                self.consume(start, scope)
+        for number in (5, 6):
+            step = _one(body, number)
+            if step is not None and not (ranged is not None and _is_empty_list(ranged)):
+                self.consume(step, inner)
+        result = _one(body, 7)
+        return self._place(result, inner) if result is not None else None
+
+
+def _all(body: Any, wanted: int) -> list[Any]:
+    return [value for number, _, value in wire_fields(body) if number == wanted]
+
+
+def _one(body: Any, wanted: int) -> Any:
+    found = _all(body, wanted)
+    return found[-1] if found else None
+
+
+def _text(body: Any, wanted: int) -> str:
+    value = _one(body, wanted)
+    return "" if value is None or isinstance(value, int) else str(value, "utf-8")
+
+
+def _constant_text(expr: Any) -> str | None:
+    constant = _one(expr, _CONST)
+    if constant is None:
+        return None
+    value = _one(constant, _STRING_VALUE)
+    return None if value is None or isinstance(value, int) else str(value, "utf-8")
+
+
+def _is_empty_list(expr: Any) -> bool:
+    body = _one(expr, _LIST)
+    return body is not None and not _all(body, 1)
+
+
+def project(value: Any, reads: Reads) -> Any:
+    """The parts of a value that are read, in containers like the original's; the value itself if all are."""
+    if reads.whole:
+        return value
+    if type(value) is dict:
+        if reads.element is not None or reads.size:
+            return {name: _project_entry(name, inner, reads) for name, inner in value.items()}
+        found = {}
+        for name, below in reads.fields.items():
+            if name in value:
+                inner = value[name]
+                kind = type(inner)
+                plain = below.whole or (kind is not dict and kind is not list)
+                found[name] = inner if plain else project(inner, below)
+        return found
+    if type(value) is list:
+        each = reads.element
+        return [None] * len(value) if each is None else [project(inner, each) for inner in value]
+    return value
+
+
+def _project_entry(name: str, value: Any, reads: Reads) -> Any:
+    """The entry of a map that is also gone through: it may be read both by its name and as one of all."""
+    below, each = reads.fields.get(name), reads.element
+    if below is None or each is None:
+        only = below or each
+        return None if only is None else project(value, only)
+    return value

@@ -1,0 +1,136 @@
+"""The shape of kinds: what is pruned, defaulted and refused before anything is stored.
+
+`custom_schema` compiles the structural schema of a CustomResourceDefinition's version, `builtin_schema`
+finds that of a built-in kind. Both answer the ObjectSchema protocol (contract.py) and have a `node` that
+patches and managed fields walk along. An object that needs nothing done to it costs one run of a compiled
+validator; only one that has something to prune, to default or to refuse is walked in Python.
+
+Source: docs/reference/kubernetes-api-machinery.md, sections 15 and 22.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.cel.rules import Rules, compile_rules
+from pykueue.embedded.apiserver.objects.errors import Cause
+from pykueue.embedded.apiserver.schema.builtin import OBJECT_META, definition_node, metadata_definitions
+from pykueue.embedded.apiserver.schema.builtin import builtin_schema as builtin_schema
+from pykueue.embedded.apiserver.schema.causes import faults_of, first_faults, to_causes
+from pykueue.embedded.apiserver.schema.compile import compile_validator, custom_root
+from pykueue.embedded.apiserver.schema.node import structural_node
+from pykueue.embedded.apiserver.schema.openapi import published_custom
+from pykueue.embedded.apiserver.schema.ratcheting import unchanged
+from pykueue.embedded.apiserver.schema.walk import (
+    apply_defaults,
+    check_unique,
+    clean,
+    compile_defaults,
+    compile_unique,
+)
+
+from .check import check_custom_schema as check_custom_schema
+
+#: Of a version that declares no schema: everything is kept.
+_ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+_RULES_SKIPPED = Cause(
+    "<nil>",
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
+    "existing errors to complete validation",
+)
+
+
+#: Faults after which rules are not asked: what they read may not be there, or too large to go through.
+_ENDING: Final = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+
+
+class CustomSchema:
+    """The shape of one version of a custom kind, compiled."""
+
+    def __init__(self, group: str, version: str, kind: str, namespaced: bool, openapi: Object) -> None:
+        self.group, self.version, self.kind, self.namespaced = group, version, kind, namespaced
+        self._published = openapi
+        self.node = structural_node(openapi, definition_node(OBJECT_META))
+        self._validator = compile_validator(custom_root(openapi, metadata_definitions()))
+        self._defaults = compile_defaults(self.node)
+        self._unique = compile_unique(self.node)
+        self._rules: Rules | None = None
+        self._has_rules: bool | None = None
+
+    def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
+        """Pruned and defaulted, and the paths of the fields pruned."""
+        unknown: list[str] = []
+        if self._validator.is_valid(obj):
+            return obj, unknown
+        if self._defaults is not None:
+            obj = apply_defaults(obj, self._defaults)
+            if self._validator.is_valid(obj):
+                return obj, unknown
+        obj = clean(obj, self.node, None, unknown)
+        # Dropping a null uncovers a default, of its field or of a parent that is absent now.
+        if self._defaults is not None:
+            obj = apply_defaults(obj, self._defaults)
+        return obj, unknown
+
+    def validate(self, obj: Object, old: Object | None = None) -> list[Cause]:
+        """Why the object is refused; `obj` must have been prepared.
+
+        On an update (`old` given) faults in parts that did not change are let pass.
+        """
+        causes: list[Cause] = []
+        if obj is old:
+            return causes
+        if not self._validator.is_valid(obj):
+            for error in first_faults(faults_of(self._validator, obj)):
+                if old is None or not unchanged(error.instance_path, obj, old, self.node):
+                    causes.extend(to_causes(error))
+        if self._unique is not None:
+            check_unique(obj, old, self._unique, None, causes)
+        rules = self._compiled_rules()
+        if rules is not None:
+            skipped = any(cause.reason in _ENDING for cause in causes)
+            causes.extend([_RULES_SKIPPED] if skipped else rules.check(obj, old))
+        return causes
+
+    def _compiled_rules(self) -> Rules | None:
+        """The validation rules, compiled when the first object is validated."""
+        if self._has_rules is None:
+            self._rules = compile_rules(self.node)
+            self._has_rules = self._rules is not None
+        return self._rules
+
+    def openapi(self) -> Object:
+        """The schema as OpenAPI v3 publishes it."""
+        return published_custom(self.group, self.version, self.kind, self._published)
+
+
+def custom_schema(
+    group: str, version: str, kind: str, namespaced: bool, openapi: Mapping[str, Any] | None
+) -> CustomSchema:
+    """Compile `openAPIV3Schema` of one version of a CustomResourceDefinition; None accepts anything.
+
+    The schema must have passed `check_custom_schema`. Schemas that are alike are compiled once: servers that
+    start one after the other in one process share them.
+    """
+    return _compiled(group, version, kind, namespaced, orjson.dumps(openapi or _ANYTHING))
+
+
+@lru_cache(maxsize=256)
+def _compiled(group: str, version: str, kind: str, namespaced: bool, openapi: bytes) -> CustomSchema:
+    return CustomSchema(group, version, kind, namespaced, orjson.loads(openapi))

@@ -1,0 +1,130 @@
+"""Commands in containers: `kubectl exec`, over a WebSocket with channels.
+
+Source: docs/reference/kubernetes-api-machinery.md, section 14. The first byte of each message is its channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import orjson
+
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import bad_request, to_status
+from pykueue.kube.errors import ApiError
+
+from .websocket import WebSocket
+
+#: Best first. Only the fifth version lets a client end a channel.
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_INPUT, OUTPUT, ERRORS, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+
+
+class Session(Protocol):
+    """A command that was started."""
+
+    def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
+        """What it writes: OUTPUT or ERRORS, and the text."""
+
+    async def write(self, data: bytes) -> None:
+        """Give it input."""
+
+    def end_input(self) -> None:
+        """There is no more input."""
+
+    def resize(self, width: int, height: int) -> None:
+        """Its terminal has another size now."""
+
+    async def exit_code(self) -> int:
+        """Wait for its end."""
+
+    def kill(self) -> None:
+        """End the command: its client has gone."""
+
+
+class Wanted(NamedTuple):
+    """What is to be started."""
+
+    container: str
+    command: list[str]
+    input: bool
+    terminal: bool
+
+
+#: Starts a command in a container of a pod. Raises ApiError when that is not possible.
+Enter = Callable[[Object, Wanted], Awaitable[Session]]
+
+
+def wanted(pod: Object, query: Sequence[tuple[str, str]]) -> Wanted:
+    """The command, container and streams that a request specifies. 400 without a container or command."""
+    name = pod["metadata"]["name"]
+    parameters = dict(query)
+    command = [value for key, value in query if key == "command"]
+    containers = [one["name"] for one in (pod.get("spec") or {}).get("containers") or ()]
+    inits = [one["name"] for one in (pod.get("spec") or {}).get("initContainers") or ()]
+    container = parameters.get("container") or (containers[0] if len(containers) == 1 else "")
+    if not container:
+        raise bad_request(
+            f"a container name must be specified for pod {name}, choose one of: [{' '.join(containers)}]"
+        )
+    if container not in (*containers, *inits):
+        raise bad_request(f"container {container} is not valid for pod {name}")
+    if not command:
+        raise bad_request("you must specify at least 1 command for the container")
+    true = ("1", "true")
+    return Wanted(container, command, parameters.get("stdin") in true, parameters.get("tty") in true)
+
+
+async def converse(socket: WebSocket, asked: Wanted, starting: Awaitable[Session]) -> None:
+    """Forward input and output until the command has ended, then send its exit status."""
+    try:
+        session = await starting
+    except ApiError as error:
+        await socket.send(bytes([_STATUS]) + orjson.dumps(to_status(error)))
+        socket.close()
+        return
+    listening = asyncio.create_task(_listen(socket, session))
+    try:
+        async with contextlib.aclosing(session.output()) as output:
+            async for channel, data in output:
+                await socket.send(bytes([channel]) + data)
+        code = await session.exit_code()
+        await socket.send(bytes([_STATUS]) + orjson.dumps(_outcome(code, asked)))
+        socket.close()
+    finally:
+        listening.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await listening
+        session.kill()
+
+
+async def _listen(socket: WebSocket, session: Session) -> None:
+    while (message := await socket.receive()) is not None:
+        channel, data = message[:1], message[1:]
+        if channel == bytes([_INPUT]) and data:
+            await session.write(data)
+        elif channel == bytes([_RESIZE]):
+            size: Any = {}
+            with contextlib.suppress(orjson.JSONDecodeError):
+                size = orjson.loads(data)
+            if isinstance(size, dict) and all(type(size.get(one)) is int for one in ("Width", "Height")):
+                session.resize(size["Width"], size["Height"])
+        elif channel == bytes([_CLOSE]) and data == bytes([_INPUT]):
+            session.end_input()
+    # The client has gone.
+    session.kill()
+
+
+def _outcome(code: int, asked: Wanted) -> Object:
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: {code} ({' '.join(asked.command)})",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }

@@ -1,0 +1,504 @@
+"""The HTTP front: from bytes on a connection to a call, and from the answer to bytes.
+
+Everything Kubernetes-specific about a request happens behind it. Errors always leave as Status objects; a
+fault of the server itself is logged and answered 500 without its traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from email.utils import formatdate
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, unquote
+
+import aiohttp
+import orjson
+
+from pykueue.embedded.apiserver.auth.authentication import Authenticator, unauthorized
+from pykueue.embedded.apiserver.auth.impersonation import ANONYMOUS, Wanted, impersonated
+from pykueue.embedded.apiserver.auth.rbac import forbidden
+from pykueue.embedded.apiserver.discovery.aggregation import DESCRIBER, access_of, unavailable
+from pykueue.embedded.apiserver.objects.errors import internal_error, method_not_allowed, to_status
+from pykueue.embedded.apiserver.registry.call import (
+    Call,
+    User,
+    is_set,
+    parse_query,
+    resolve,
+    write_options,
+)
+from pykueue.embedded.apiserver.registry.decoding import report_unknown
+from pykueue.embedded.apiserver.registry.reads import Listing
+from pykueue.embedded.apiserver.schema.openapi import v2_document, v2_json_document
+from pykueue.embedded.apiserver.watch.delivery import Delivery, Rounds
+from pykueue.embedded.apiserver.watch.watches import Shown, Watch, bookmark
+from pykueue.embedded.apiserver.webhooks.services import connection_fault
+from pykueue.embedded.store.records import Batch
+from pykueue.kube.errors import ApiError
+
+from .connection import Connection, Request
+from .encoding import LIST_VIEWS, OBJECT_VIEWS, FrameEncoder, dump, encode_answer, encode_listing
+from .exec import PROTOCOLS, converse, wanted
+from .negotiation import (
+    OPENAPI_V2,
+    OPENAPI_V2_ANSWER,
+    PLAIN,
+    PROTOBUF,
+    YAML,
+    Form,
+    choose,
+    decode_body,
+    duplicate_fields,
+    media_type,
+)
+from .warning_fields import warning_fields
+from .websocket import WebSocket
+
+if TYPE_CHECKING:
+    from pykueue.embedded.apiserver.server import Server
+
+log = logging.getLogger(__name__)
+
+#: Seconds between bookmarks of a watch that allows them.
+_BOOKMARK_INTERVAL = 60.0
+#: Seconds a watch may last when its client says nothing: chosen at random between these.
+_WATCH_TIME = (1800.0, 3600.0)
+#: Initial events written between two pauses for the connection to take them.
+_SLICE = 500
+#: Requests, besides watches, carried out at the same time; further ones are answered with 429.
+IN_FLIGHT = 1000
+#: Connections of one address, and of all.
+ADDRESS_CONNECTIONS, CONNECTIONS = 4096, 16384
+#: Bytes of unfinished heads, whose senders are not known yet, and of unfinished and waiting bodies.
+HEADS_HELD, BODIES_HELD = 32 * 1024 * 1024, 256 * 1024 * 1024
+
+#: Seconds between two looks for clients that stall.
+_CHECK_INTERVAL = 5.0
+#: Seconds requests are given to end, and bytes to leave, when the server stops.
+_STOP_TIME, _FLUSH_TIME = 5.0, 0.05
+
+_CACHE = b"Cache-Control: no-cache, private\r\n"
+_JSON = _CACHE + b"Content-Type: application/json\r\n"
+_TEXT = _CACHE + b"Content-Type: text/plain\r\n"
+_EXTRA = b"impersonate-extra-"
+#: What a path may hold unescaped (RFC 3986).
+_PATH = "/:@!$&'()*+,;=~"
+_OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
+
+
+class HttpFront:
+    """Answers HTTP requests for a server. The connections' `Handler`."""
+
+    def __init__(self, server: Server, authenticator: Authenticator) -> None:
+        self._server = server
+        self._authenticator = authenticator
+        self._in_flight = 0
+        self._connections: set[Connection] = set()
+        self._per_address: Counter[str] = Counter()
+        self._heads = self._bodies = 0
+        #: Watches that are open, so that stopping can end them.
+        self._watches: set[asyncio.Event] = set()
+        self._rounds = Rounds()
+        self._date = (0, b"")
+        self._loop = asyncio.get_running_loop()
+        self._check = self._loop.call_later(_CHECK_INTERVAL, self._look_after)
+
+    def connect(self) -> Connection:
+        """The protocol of a new connection."""
+        return Connection(self)
+
+    async def close(self) -> None:
+        """End all watches and connections; requests that are being carried out get a little time."""
+        self._check.cancel()
+        for ended in self._watches:
+            ended.set()
+        busy = [one.task for one in self._connections if one.task is not None]
+        for connection in self._connections:
+            connection.finish()
+        if busy:
+            await asyncio.wait(busy, timeout=_STOP_TIME)
+            left = [one.gone for one in self._connections]
+            if left:
+                await asyncio.wait(left, timeout=_FLUSH_TIME)
+        for connection in list(self._connections):
+            connection.abort()
+
+    def _look_after(self) -> None:
+        now = self._loop.time()
+        for connection in list(self._connections):
+            connection.check(now)
+        self._check = self._loop.call_later(_CHECK_INTERVAL, self._look_after)
+
+    # -- what connections ask
+
+    def opened(self, connection: Connection) -> bool:
+        self._connections.add(connection)
+        self._per_address[connection.address] += 1
+        return (
+            self._per_address[connection.address] <= ADDRESS_CONNECTIONS
+            and len(self._connections) <= CONNECTIONS
+        )
+
+    def closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._per_address[connection.address] -= 1
+        if not self._per_address[connection.address]:
+            del self._per_address[connection.address]
+
+    def identify(self, request: Request, connection: Connection) -> User:
+        user = self._user(request, connection)
+        if user is None:
+            raise unauthorized()
+        return user
+
+    def hold(self, heads: int, bodies: int) -> bool:
+        self._heads += heads
+        self._bodies += bodies
+        more_heads, more_bodies = heads > 0, bodies > 0
+        return not ((more_heads and self._heads > HEADS_HELD) or (more_bodies and self._bodies > BODIES_HELD))
+
+    def date_field(self) -> bytes:
+        second = int(self._server.clock.time())
+        known, field = self._date
+        if second != known:
+            field = f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
+            self._date = (second, field)
+        return field
+
+    async def handle(self, request: Request, connection: Connection) -> None:
+        try:
+            await self._answer(request, connection)
+        except ApiError as error:
+            self._refuse(request, connection, error)
+        except ConnectionError:
+            raise
+        except Exception:
+            log.exception("%s %.500s failed", request.method, request.target)
+            fault = internal_error("the server failed to carry out the request")
+            self._refuse(request, connection, fault)
+
+    def _refuse(self, request: Request, connection: Connection, error: ApiError) -> None:
+        if connection.answered:  # too late to say so
+            raise ConnectionAbortedError(error.message)
+        fields = _JSON
+        if error.retry_after is not None:
+            fields += b"Retry-After: %d\r\n" % int(error.retry_after)
+        connection.answer(error.code, fields, orjson.dumps(to_status(error)))
+
+    async def _answer(self, request: Request, connection: Connection) -> None:
+        if request.fault is not None:
+            raise request.fault
+        raw_path, _, raw_query = request.target.partition("?")
+        path = unquote(raw_path) if "%" in raw_path else raw_path
+        user = request.user or self._user(request, connection)
+        if user is None:
+            if path.rstrip("/") not in _OPEN_PATHS and not path.startswith(
+                ("/healthz/", "/livez/", "/readyz/")
+            ):
+                raise unauthorized()
+            user = ANONYMOUS
+        elif any(key.startswith(b"impersonate-") for key in request.headers):
+            user = self._impersonated(request, user)
+        target = resolve(self._server.core.registry, path)
+        if request.upgrade:
+            if target is not None and target.subresource == "exec":
+                await self._enter(request, connection, Call(request.method, target, {}, user), raw_query)
+                return
+            self._refuse_upgrade(request)
+        if target is None:
+            if self._server.aggregation.extension(path) is not None:
+                query = parse_query(raw_query)
+                document = await self._server.extended(request.method, path, query, user)
+                connection.answer(200, _JSON, orjson.dumps(document))
+                return
+            service = self._server.aggregation.find(path)
+            if service is not None:
+                await self._pass_on(request, connection, path, user, service)
+                return
+            await self._document(request, connection, path, user)
+            return
+        query = parse_query(raw_query) if raw_query else {}
+        method = request.method
+        agent = request.header(b"user-agent").partition("/")[0][:128] or "unknown"
+        call = Call(method, target, query, user, agent=agent)
+        if method == "GET":
+            if call.flag("watch"):
+                await self._watch(request, connection, call)
+                return
+            if target.subresource == "log":
+                await self._logs(connection, call)
+                return
+        elif method not in ("POST", "PUT", "PATCH", "DELETE"):
+            raise method_not_allowed()
+        collection = not target.name and method in ("GET", "DELETE")
+        form = choose(request.header(b"accept"), LIST_VIEWS if collection else OBJECT_VIEWS)
+        if self._in_flight >= IN_FLIGHT:
+            raise ApiError(429, "TooManyRequests", "too many requests, please try again later", None, 1)
+        if method != "GET":
+            await self._read_body(request, call)
+        self._in_flight += 1
+        try:
+            answer = await self._server.handle(call)
+        finally:
+            self._in_flight -= 1
+        now = self._server.clock.time()
+        if isinstance(answer, Listing):
+            body, code = await encode_listing(call, answer, form, now), 200
+        else:
+            body, code = encode_answer(call, answer, form, now), answer.code
+        fields = _JSON if form is PLAIN else _fields(form)
+        if call.warnings:
+            fields += warning_fields(call.warnings)
+        await connection.answer_in_pieces(code, fields, body)
+
+    def _refuse_upgrade(self, request: Request) -> None:
+        """Attach, port-forward and proxies are not served, and exec by WebSocket only (501)."""
+        wanted = request.header(b"upgrade").lower()
+        if request.method == "CONNECT" or wanted.startswith(("websocket", "spdy/")):
+            raise ApiError(
+                501,
+                "NotImplemented",
+                "this server offers no attach or port-forward; exec needs WebSockets: kubectl 1.31 or newer",
+            )
+
+    # -- who
+
+    def _user(self, request: Request, connection: Connection) -> User | None:
+        if connection.certificate is not None:
+            user = self._authenticator.by_certificate(connection.certificate)
+            if user is not None:
+                return user
+        header = request.headers.get(b"authorization")
+        if header is None:
+            return None
+        scheme, _, token = header.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            raise unauthorized()
+        user = self._authenticator.by_token(token.strip())
+        if user is None:
+            raise unauthorized()
+        return user
+
+    def _impersonated(self, request: Request, user: User) -> User:
+        extra = {
+            unquote(key[len(_EXTRA) :].decode("latin-1")): request.all(key)
+            for key in request.headers
+            if key.startswith(_EXTRA)
+        }
+        name, uid = (next(iter(request.all(key)), "") for key in (b"impersonate-user", b"impersonate-uid"))
+        wanted = Wanted(name, request.all(b"impersonate-group"), uid, extra)
+        return impersonated(self._server.authorizer, user, wanted)
+
+    # -- bodies
+
+    async def _read_body(self, request: Request, call: Call) -> None:
+        data = request.body
+        media = media_type(request.header(b"content-type"))
+        call.content_type, call.body_size = media, len(data)
+        if not data:
+            if call.method == "DELETE" or (call.method == "POST" and call.target.subresource):
+                return
+            raise ApiError(400, "BadRequest", "the request needs a body")
+        body = await decode_body(data, media, call.method)
+        call.body, faults = body.value, body.duplicates
+        if call.query.get("fieldValidation") in ("Strict", "Warn"):
+            if media != PROTOBUF and data[:1] in (b"{", b"[") and media != YAML:
+                faults = duplicate_fields(data)
+            if faults:
+                report_unknown(faults, write_options(call, "CreateOptions"), call.warnings)
+
+    # -- aggregated servers
+
+    async def _pass_on(
+        self, request: Request, connection: Connection, path: str, user: User, service: Any
+    ) -> None:
+        """Let the server answer that an APIService names (section 18)."""
+        server = self._server
+        query = parse_query(request.target.partition("?")[2])
+        access = access_of(request.method, path, query)
+        if access is None:
+            server.authorize_path(user, request.method.lower(), path)
+        elif not server.authorizer.decide(user, access).allowed:
+            raise forbidden(user, access)
+        await self._forward(request, connection, path, user, service, is_set(query, "watch"))
+
+    async def _forward(
+        self, request: Request, connection: Connection, path: str, user: User, service: Any, streams: bool
+    ) -> None:
+        kept = {
+            name: request.header(name.lower().encode())
+            for name in ("Accept", "Content-Type", "User-Agent")
+            if request.header(name.lower().encode())
+        }
+        # The path as it was authorized, not as it was written.
+        target = quote(path, safe=_PATH) + "".join(request.target.partition("?")[1:])
+        passed = self._server.aggregation.request(request.method, target, service, user, kept, request.body)
+        try:
+            async with passed as response:
+                media = response.headers.get("Content-Type", "application/json")
+                fields = _CACHE + f"Content-Type: {media}\r\n".encode()
+                if not streams or response.status != 200:
+                    connection.answer(response.status, fields, await response.read())
+                    return
+                connection.begin(fields)
+                async for piece in response.content.iter_any():
+                    connection.send(piece)
+                    await connection.drain()
+                connection.end()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            why = connection_fault(error) if isinstance(error, aiohttp.ClientConnectorError) else error
+            raise unavailable(str(why)) from error
+
+    # -- documents
+
+    async def _document(self, request: Request, connection: Connection, path: str, user: User) -> None:
+        server = self._server
+        if user is not ANONYMOUS:
+            server.authorize_path(user, request.method.lower(), path)
+        plain = path.rstrip("/")
+        accept = request.header(b"accept")
+        if request.method not in ("GET", "HEAD"):
+            connection.answer(404, _TEXT, b"404 page not found\n")
+        elif plain.startswith(("/healthz", "/livez", "/readyz")):
+            query = parse_query(request.target.partition("?")[2])
+            verdict = await server.health.answer(plain, query)
+            connection.answer(verdict.code, _TEXT, verdict.text.encode())
+        elif plain == "/metrics":
+            connection.answer(200, _TEXT, server.metrics_text())
+        elif plain == "/openapi/v2":
+            await self._openapi_v2(connection, accept)
+        elif (service := server.aggregation.find_openapi(plain)) is not None:
+            await self._forward(request, connection, plain, DESCRIBER, service, streams=False)
+        else:
+            document: Any
+            form = choose(accept, ("APIGroupDiscoveryList",) if plain in ("/api", "/apis") else ())
+            if form.view:
+                document = server.discovery.aggregated(plain == "/api", form.version)
+            else:
+                document = server.discovery.document(path)
+            if document is None:
+                connection.answer(404, _TEXT, b"404 page not found\n")
+            else:
+                connection.answer(200, _fields(form), dump(document, form.media))
+
+    async def _openapi_v2(self, connection: Connection, accept: str) -> None:
+        if OPENAPI_V2 in accept or "proto-openapi" in accept:
+            fields = _CACHE + f"Content-Type: {OPENAPI_V2_ANSWER}\r\n".encode()
+            others = await self._server.aggregation.openapi_v2(OPENAPI_V2)
+            # What does not begin with the document's first field was not written in this form.
+            connection.answer(200, fields, v2_document(one for one in others if one[:1] == b"\n"))
+        else:
+            others = await self._server.aggregation.openapi_v2("application/json")
+            connection.answer(200, _JSON, orjson.dumps(v2_json_document(others)))
+
+    # -- watches
+
+    async def _watch(self, request: Request, connection: Connection, call: Call) -> None:
+        server = self._server
+        await server.authorize(call)
+        form = choose(request.header(b"accept"), OBJECT_VIEWS)
+        if form.media != "application/json":
+            form = PLAIN
+        watch = Watch(server.core, call)
+        encoder = FrameEncoder(call, form, watch.selection.key)
+        ended = asyncio.Event()
+        waiting: list[tuple[list[Shown], Batch | None]] = []
+        early = True
+        clock = server.clock
+
+        def deliver(shown: list[Shown], batch: Batch | None) -> None:
+            if early:
+                waiting.append((shown, batch))
+                return
+            delivery.send(encoder.chunk(shown, batch, clock))
+
+        def let_go() -> None:
+            watch.stop()
+            connection.abort()
+
+        delivery = Delivery(connection.transport, self._rounds, let_go)
+
+        def fail(error: ApiError) -> None:
+            delivery.flush()
+            connection.send(encoder.frame("ERROR", to_status(error)))
+            ended.set()
+
+        self._watches.add(ended)
+        try:
+            connection.begin(_fields(form))
+            try:
+                initial = await watch.start(deliver, fail)
+            except ApiError as error:
+                connection.send(encoder.frame("ERROR", to_status(error)))
+                connection.end()
+                return
+            for start in range(0, len(initial), _SLICE):
+                connection.send(encoder.frames(initial[start : start + _SLICE], clock.time()))
+                await connection.drain()
+            if watch.options.marks_end:
+                mark = bookmark(watch.endpoint, watch.start_revision, True)
+                connection.send(encoder.bookmark(mark))
+            early = False
+            for shown, batch in waiting:
+                delivery.send(encoder.chunk(shown, batch, clock))
+            await self._keep_watching(watch, encoder, delivery, connection, ended)
+            watch.stop()
+            delivery.flush()
+            connection.end()
+        finally:
+            watch.stop()
+            delivery.close()
+            self._watches.discard(ended)
+
+    async def _keep_watching(
+        self,
+        watch: Watch,
+        encoder: FrameEncoder,
+        delivery: Delivery,
+        connection: Connection,
+        ended: asyncio.Event,
+    ) -> None:
+        loop = self._loop
+        duration = watch.options.timeout or self._server.core.rng.uniform(*_WATCH_TIME)
+        deadline = loop.time() + duration
+        while (left := deadline - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(min(left, _BOOKMARK_INTERVAL)):
+                    await ended.wait()
+                    return
+            except TimeoutError:
+                pass
+            if watch.options.bookmarks:
+                delivery.flush()
+                connection.send(encoder.bookmark(bookmark(watch.endpoint, watch.revision)))
+
+    # -- exec
+
+    async def _enter(self, request: Request, connection: Connection, call: Call, query: str) -> None:
+        pod = await self._server.entered(call)
+        asked = wanted(pod, parse_qsl(query, keep_blank_values=True))
+        if request.method != "GET" or request.header(b"upgrade").lower() != "websocket":
+            self._refuse_upgrade(request)
+        socket = WebSocket.accept(request, connection, PROTOCOLS)
+        # Errors from here on are sent over the WebSocket: clients take an HTTP error for a refused upgrade.
+        await converse(socket, asked, self._server.enter(pod, asked))
+
+    # -- logs
+
+    async def _logs(self, connection: Connection, call: Call) -> None:
+        await self._server.authorize(call)
+        lines = await self._server.logs(call)
+        connection.begin(_TEXT)
+        async for line in lines:
+            connection.send(line)
+            await connection.drain()
+        connection.end()
+
+
+@lru_cache(maxsize=64)
+def _fields(form: Form) -> bytes:
+    """The header fields of an answer in a form."""
+    return _CACHE + f"Content-Type: {form.content_type}\r\n".encode()

@@ -1,0 +1,42 @@
+"""What the request pipeline expects of a kind's schema; the schema modules of this room provide it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import Cause
+
+from .node import Node
+
+
+class ObjectSchema(Protocol):
+    """The shape of one kind in one version: published for built-in kinds, structural for custom ones.
+
+    Objects are shared and immutable: a method that changes something returns a new object that copies only
+    along the changed path, and returns its argument itself when there is nothing to change.
+    """
+
+    @property
+    def node(self) -> Node:
+        """What patches and managed fields walk along: list types, merge keys."""
+        ...
+
+    def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
+        """The object without unknown fields and with the schema's defaults, and the unknown fields' paths.
+
+        Subtrees that are the same object in `old` (`is`), which was prepared before, may be skipped. Must
+        cope with wrong types anywhere (it leaves such parts alone for `validate` to refuse).
+        """
+        ...
+
+    def validate(self, obj: Object, old: Object | None = None) -> list[Cause]:
+        """Why the object is refused: types, bounds, list uniqueness, CEL rules, ratcheting on `old`.
+
+        Subtrees that are the same object in both (`is`) need not be looked at again.
+        """
+        ...
+
+    def openapi(self) -> dict[str, Any]:
+        """The schema as OpenAPI v3 publishes it."""
+        ...

@@ -1,0 +1,324 @@
+"""Admission: asking webhooks before a write is stored, in process or over HTTPS alike.
+
+A `Webhook` takes and returns AdmissionReview v1 objects. Mutating ones run first, one after the other by
+configuration name; validating ones follow once the object has its final form. Matching and answers follow
+docs/reference/kubernetes-api-machinery.md, section 16.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.objects.errors import bad_request, internal_error, invalid_object
+from pykueue.embedded.apiserver.objects.metadata import new_uid
+from pykueue.embedded.apiserver.objects.patch import json_patch
+from pykueue.embedded.apiserver.objects.selectors import selector_matches
+from pykueue.embedded.apiserver.registry.call import Call
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint
+from pykueue.kube.errors import ApiError
+
+if TYPE_CHECKING:
+    from pykueue.embedded.apiserver.registry.core import Core
+
+Review = Callable[[Object], Awaitable[Object]]
+
+
+class WebhookFailedError(Exception):
+    """The webhook could not be asked, or its answer makes no sense."""
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """One registered webhook.
+
+    `rules` as in webhook configurations (operations, apiGroups, apiVersions, resources, scope). `review`
+    takes and returns an AdmissionReview; a mutating one in this process may answer the changed object
+    itself under `response.object` instead of a patch.
+    """
+
+    name: str
+    mutating: bool
+    rules: list[dict[str, Any]]
+    review: Review
+    namespace_selector: Mapping[str, Any] | None = None
+    object_selector: Mapping[str, Any] | None = None
+    #: Whether a webhook that cannot be asked lets the request pass.
+    ignore_failure: bool = False
+    #: Whether it may be asked about a dry run.
+    side_effects: bool = False
+    #: `Equivalent` also matches requests in other versions of the resource, converted; `Exact` does not.
+    exact: bool = False
+    reinvoke: bool = False
+    #: Further conditions on the request; all must hold.
+    conditions: Callable[[Object], bool] | None = None
+
+
+@dataclass(slots=True)
+class Attributes:
+    """The request's attributes in an AdmissionReview, besides the object."""
+
+    operation: str
+    call: Call
+    name: str
+    namespace: str
+    old: Object | None
+    dry_run: bool
+    options: Object = field(default_factory=dict)
+
+
+#: Configurations of webhooks are never subject to webhooks.
+_EXEMPT = frozenset(
+    (
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+    )
+)
+
+
+def _listed(values: Iterable[str], value: str) -> bool:
+    return "*" in values or value in values
+
+
+def _resource_matches(patterns: Iterable[str], plural: str, subresource: str) -> bool:
+    for pattern in patterns:
+        resource, _, sub = pattern.partition("/")
+        if resource not in ("*", plural):
+            continue
+        if pattern == "*" and not subresource:
+            return True
+        if sub == subresource or (sub == "*" and (subresource or resource == "*")):
+            return True
+    return False
+
+
+class Admission:
+    """All registered webhooks, asked in the order of their names."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._registered: list[Webhook] = []
+        self._configured: list[Webhook] = []
+        self._matching: dict[tuple[Any, ...], tuple[list[tuple[Webhook, Endpoint]], ...]] = {}
+        self._registry_changes = -1
+
+    def register(self, webhook: Webhook) -> None:
+        """Ask an in-process webhook from now on; replaces one of the same name and type."""
+        self._registered = [
+            one for one in self._registered if (one.name, one.mutating) != (webhook.name, webhook.mutating)
+        ]
+        self._registered.append(webhook)
+        self._registered.sort(key=lambda one: one.name)
+        self._matching.clear()
+
+    def unregister(self, name: str) -> None:
+        """Ask the in-process webhooks of that name no longer."""
+        self._registered = [one for one in self._registered if one.name != name]
+        self._matching.clear()
+
+    def configure(self, webhooks: list[Webhook]) -> None:
+        """Set the webhooks that stored configurations describe."""
+        self._configured = webhooks
+        self._matching.clear()
+
+    def _find(
+        self, operation: str, endpoint: Endpoint, subresource: str
+    ) -> tuple[list[tuple[Webhook, Endpoint]], ...]:
+        registry = self._core.registry
+        if registry.changes != self._registry_changes:
+            self._matching.clear()
+            self._registry_changes = registry.changes
+        key = (operation, endpoint.group, endpoint.version, endpoint.plural, subresource)
+        found = self._matching.get(key)
+        if found is None:
+            mutating: list[tuple[Webhook, Endpoint]] = []
+            validating: list[tuple[Webhook, Endpoint]] = []
+            if endpoint.plural not in _EXEMPT:
+                for webhook in (*self._registered, *self._configured):
+                    form = self._form(webhook, operation, endpoint, subresource)
+                    if form is not None:
+                        (mutating if webhook.mutating else validating).append((webhook, form))
+            found = self._matching[key] = (mutating, validating)
+        return found
+
+    def _form(
+        self, webhook: Webhook, operation: str, endpoint: Endpoint, subresource: str
+    ) -> Endpoint | None:
+        """In which version the webhook wants the object, or None when it is not interested."""
+        versions = [endpoint]
+        if not webhook.exact:
+            versions += [
+                one
+                for one in self._core.registry
+                if one.storage is endpoint.storage and one.version != endpoint.version
+            ]
+        for form in versions:
+            for rule in webhook.rules:
+                scope = rule.get("scope") or "*"
+                if (
+                    _listed(rule.get("operations") or (), operation)
+                    and _listed(rule.get("apiGroups") or (), form.group)
+                    and _listed(rule.get("apiVersions") or (), form.version)
+                    and _resource_matches(rule.get("resources") or (), form.plural, subresource)
+                    and (scope == "*" or (scope == "Namespaced") == form.namespaced)
+                ):
+                    return form
+        return None
+
+    def wanted(self, operation: str, endpoint: Endpoint, subresource: str) -> bool:
+        """Whether any webhook is interested in such requests."""
+        mutating, validating = self._find(operation, endpoint, subresource)
+        return bool(mutating or validating)
+
+    async def mutate(self, attributes: Attributes, obj: Object) -> Object:
+        """The object (in stored form) after all mutating webhooks. Raises ApiError when one denies."""
+        call = attributes.call
+        hooks, _ = self._find(attributes.operation, call.endpoint, call.target.subresource)
+        if not hooks:
+            return obj
+        first = obj
+        changed_by = -1
+        for number, (webhook, form) in enumerate(hooks):
+            before = obj
+            obj = await self._ask_mutating(webhook, form, attributes, obj)
+            if obj is not before:
+                changed_by = number
+        if obj is not first:
+            for number, (webhook, form) in enumerate(hooks):
+                if webhook.reinvoke and number < changed_by:
+                    obj = await self._ask_mutating(webhook, form, attributes, obj)
+        return obj
+
+    async def validate(self, attributes: Attributes, obj: Object | None) -> None:
+        """Ask all validating webhooks. Raises ApiError when one denies."""
+        call = attributes.call
+        _, hooks = self._find(attributes.operation, call.endpoint, call.target.subresource)
+        for webhook, form in hooks:
+            await self._ask(webhook, form, attributes, obj)
+
+    async def _ask_mutating(
+        self, webhook: Webhook, form: Endpoint, attributes: Attributes, obj: Object
+    ) -> Object:
+        try:
+            response = await self._ask(webhook, form, attributes, obj)
+        except (TypeError, ValueError, AttributeError, LookupError):
+            # Custom objects are checked only when they have been mutated: this one may not be of its kind.
+            storage = attributes.call.endpoint.storage
+            causes = storage.schema.validate(obj)
+            if not causes:
+                raise
+            name = str(obj["metadata"].get("name") or "")
+            raise invalid_object(storage.group, storage.kind.kind, name, causes) from None
+        if response is None:
+            return obj
+        if "object" in response:
+            changed = response["object"]
+        elif response.get("patch"):
+            try:
+                patch = orjson.loads(base64.b64decode(response["patch"]))
+                changed = json_patch(form.from_storage(obj), patch)
+            except (ValueError, ApiError) as error:
+                raise internal_error(
+                    f'failed calling webhook "{webhook.name}": the patch cannot be applied: {error}'
+                ) from error
+        else:
+            return obj
+        if not isinstance(changed, dict) or not isinstance(changed.get("metadata"), dict):
+            raise internal_error(f'failed calling webhook "{webhook.name}": the result is not an object')
+        if changed is obj:
+            return obj
+        if form.fetch is not None:
+            await form.fetch((changed,), form.storage.api_version)
+        return form.to_storage(changed)
+
+    async def _ask(
+        self, webhook: Webhook, form: Endpoint, attributes: Attributes, obj: Object | None
+    ) -> Object | None:
+        """The response, or None when the webhook is not concerned (or failed and may be ignored)."""
+        old = attributes.old
+        if not self._selected(webhook, attributes, obj, old):
+            return None
+        if attributes.dry_run and webhook.side_effects:
+            raise bad_request(
+                f'admission webhook "{webhook.name}" does not support dry run, but the effects of a dry run '
+                "must not be stored"
+            )
+        if form.fetch is not None:
+            await form.ready([one for one in (obj, old) if one is not None])
+        review = self._review(form, attributes, obj)
+        request = review["request"]
+        try:
+            if webhook.conditions is not None and not webhook.conditions(request):
+                return None
+            answer = await webhook.review(review)
+            response = answer.get("response")
+            if not isinstance(response, dict) or response.get("uid", request["uid"]) != request["uid"]:
+                raise WebhookFailedError("expected a response with the uid of the request")
+        except WebhookFailedError as error:
+            if webhook.ignore_failure:
+                return None
+            raise internal_error(f'failed calling webhook "{webhook.name}": {error}') from error
+        for warning in response.get("warnings") or ():
+            attributes.call.warnings.append(str(warning))
+        if response.get("allowed") is True:
+            return response
+        status = response.get("status") or {}
+        message = status.get("message") or status.get("reason") or ""
+        text = f"denied the request: {message}" if message else "denied the request without explanation"
+        code = int(status.get("code") or 0)
+        raise ApiError(
+            code if code >= 400 else 400,
+            str(status.get("reason") or ""),
+            f'admission webhook "{webhook.name}" {text}',
+            status.get("details"),
+        )
+
+    def _selected(
+        self, webhook: Webhook, attributes: Attributes, obj: Object | None, old: Object | None
+    ) -> bool:
+        if webhook.object_selector:
+            labels = [(one.get("metadata") or {}).get("labels") or {} for one in (obj, old) if one]
+            if not any(selector_matches(webhook.object_selector, one) for one in labels):
+                return False
+        if webhook.namespace_selector:
+            endpoint = attributes.call.endpoint
+            if endpoint.plural == "namespaces" and not endpoint.group:
+                namespace = obj or old
+            elif attributes.namespace:
+                namespace = self._core.find("", "namespaces", "", attributes.namespace)
+            else:
+                return True
+            labels_of = ((namespace or {}).get("metadata") or {}).get("labels") or {}
+            return selector_matches(webhook.namespace_selector, labels_of)
+        return True
+
+    def _review(self, form: Endpoint, attributes: Attributes, obj: Object | None) -> Object:
+        call, old = attributes.call, attributes.old
+        asked = call.endpoint
+        subresource = call.target.subresource
+        request: Object = {
+            "uid": new_uid(self._core.rng),
+            "kind": {"group": form.group, "version": form.version, "kind": form.kind.kind},
+            "resource": {"group": form.group, "version": form.version, "resource": form.plural},
+            "requestKind": {"group": asked.group, "version": asked.version, "kind": asked.kind.kind},
+            "requestResource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
+            "name": attributes.name,
+            "operation": attributes.operation,
+            "userInfo": call.user.info(),
+            "object": form.from_storage(obj) if obj is not None else None,
+            "oldObject": form.from_storage(old) if old is not None else None,
+            "dryRun": attributes.dry_run,
+            "options": attributes.options or None,
+        }
+        if attributes.namespace:
+            request["namespace"] = attributes.namespace
+        if subresource:
+            request["subResource"] = request["requestSubResource"] = subresource
+        return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}

@@ -1,0 +1,1 @@
+"""The scheduling cycle: nomination, order and processing of the heads of a tree."""

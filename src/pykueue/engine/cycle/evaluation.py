@@ -1,0 +1,303 @@
+"""Evaluating one workload: its flavors, whom it would preempt, and how small it could be.
+
+Looks at the live tree and leaves it as it was. Source of the rules: docs/reference/kueue-semantics.md 5.3.1
+and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pykueue.api import kueue
+from pykueue.engine.explain.explanation import Blocker, Search
+from pykueue.engine.flavors.assignment import (
+    FIT,
+    NO_CANDIDATES,
+    NO_FIT,
+    PREEMPT,
+    RECLAIM,
+    Assignment,
+    Chooser,
+    Credit,
+    Pinned,
+)
+from pykueue.engine.flavors.plan import Plan, make_plan
+from pykueue.engine.flavors.requests import SchedulingClass
+from pykueue.engine.options import Options
+from pykueue.engine.policies import NO_POLICIES, EvaluationContext, Policies
+from pykueue.engine.preemption import classical, fair
+from pykueue.engine.preemption.classical import (
+    PreemptionContext,
+    PreemptionRequest,
+    Targets,
+    UsageOf,
+    restore,
+    simulate_removal,
+)
+from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.quota.reservation import reserved_amounts
+from pykueue.engine.quota.usage import FlavorUsage, borrowing_level
+from pykueue.engine.workload import WorkloadInfo
+
+
+class Evaluation:
+    """What became of one workload."""
+
+    __slots__ = ("assignment", "report", "shortages", "targets")
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        targets: Targets,
+        report: Search | None,
+        shortages: tuple[str, ...] = (),
+    ) -> None:
+        self.assignment = assignment
+        self.targets = targets
+        self.report = report
+        #: Why shared capacities are not enough, one sentence each.
+        self.shortages = shortages
+
+
+class Evaluator:
+    """Evaluates workloads under the options of an engine."""
+
+    def __init__(
+        self,
+        options: Options,
+        flavors: Mapping[str, kueue.ResourceFlavor],
+        usage_of: UsageOf,
+        policies: Policies = NO_POLICIES,
+    ) -> None:
+        self._options = options
+        self.policies = policies
+        self._flavors = flavors
+        self._usage_of = usage_of if options.admission_fair_sharing is not None else None
+        self._fungible = options.enabled("FlavorFungibility")
+        self._within_nominal = options.enabled("FairSharingPreemptWithinNominal")
+        self._partial = options.enabled("PartialAdmission")
+        self._ignore_undeclared = (
+            options.enabled("QuotaCheckStrategy") and options.quota_check_strategy == "IgnoreUndeclared"
+        )
+
+    def context(self, now: float) -> PreemptionContext:
+        """What evaluations at `now` (seconds since 1970) share, as long as no usage changes."""
+        if self.policies is NO_POLICIES:
+            return PreemptionContext()
+        return PreemptionContext(EvaluationContext(now, self._options, self.policies))
+
+    def plan(self, scheduling_class: SchedulingClass, queue: ClusterQueue) -> Plan:
+        """How the queue's flavors could serve the shape."""
+        plan: Plan | None = scheduling_class.plans.get(queue.name)
+        if plan is None or plan.flavor_usages is not queue.flavor_usages:
+            plan = make_plan(scheduling_class, queue, self._flavors, self._ignore_undeclared)
+            scheduling_class.plans[queue.name] = plan
+        return plan
+
+    def evaluate(
+        self,
+        info: WorkloadInfo,
+        queue: ClusterQueue,
+        *,
+        replaced: WorkloadInfo | None = None,
+        nominated: Pinned | None = None,
+        already_targeted: Collection[WorkloadInfo] = (),
+        context: PreemptionContext | None = None,
+    ) -> Evaluation:
+        """Flavors and victims for a workload.
+
+        `context` is of `context(now)`; without it no policy hook is asked.
+        `replaced` is the slice it stands in for, `nominated` binds it to the flavors it was nominated with,
+        and `taken` are workloads that are preempted for others already.
+        """
+        attempt = _Attempt(
+            self, info, queue, replaced, nominated, already_targeted, context or PreemptionContext()
+        )
+        first = attempt.at()
+        if first.assignment.mode == FIT or first.targets:
+            return first
+        scheduling_class = info.scheduling_class
+        assert scheduling_class is not None
+        if self._partial and scheduling_class.shrinkable and replaced is None:
+            smaller = attempt.shrink(scheduling_class)
+            if smaller is not None:
+                return smaller
+        return first
+
+    def search(self, request: PreemptionRequest) -> tuple[Targets, Search]:
+        """Victims for a need."""
+        names = request.queue.flavor_resource_names
+        report = Search(needed=tuple(names[flavor_resource] for flavor_resource in sorted(request.needed)))
+        queue = request.queue
+        if queue.within == "Never" and (queue.reclaim == "Never" or queue.parent is None):
+            return [], report
+        if self._options.fair_sharing:
+            targets = fair.search(request, report, self._options.preemption_strategies, self._within_nominal)
+        else:
+            targets = classical.search(request, report)
+        return targets, report
+
+    @property
+    def usage_of(self) -> UsageOf | None:
+        return self._usage_of
+
+    @property
+    def fungible(self) -> bool:
+        return self._fungible
+
+    @property
+    def fair_sharing(self) -> bool:
+        return self._options.fair_sharing
+
+
+class _Attempt:
+    """The evaluation of one workload in one state of the tree."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        info: WorkloadInfo,
+        queue: ClusterQueue,
+        replaced: WorkloadInfo | None,
+        nominated: Pinned | None,
+        already_targeted: Collection[WorkloadInfo],
+        context: PreemptionContext,
+    ) -> None:
+        self.context = context
+        self.evaluator = evaluator
+        self.info = info
+        self.queue = queue
+        scheduling_class = info.scheduling_class
+        assert scheduling_class is not None
+        self.scheduling_class = scheduling_class
+        self.plan = evaluator.plan(scheduling_class, queue)
+        self.excluded = already_targeted
+        self.pinned: Pinned | None = nominated
+        self.pinned_by: Blocker = "FlavorNotNominated"
+        self.credit: Credit | None = None
+        if replaced is not None:
+            self.excluded = (replaced,)
+            self.pinned, self.credit = _slice_terms(replaced, self.scheduling_class)
+            self.pinned_by = "FlavorOfReplacedSlice"
+        fresh = nominated is not None or not evaluator.fungible
+        self.scan: Mapping[tuple[int, str], int] = {} if fresh else info.scan
+        self.chooser = Chooser(queue, self._oracle, evaluator.fair_sharing, evaluator.fungible)
+        #: Searches for one pair, which the search for the whole workload often repeats.
+        self.found: dict[tuple[int, int], tuple[Targets, Search]] = {}
+
+    def at(self, counts: list[int] | None = None) -> Evaluation:
+        """The outcome at full size, or at other counts."""
+        assignment = self.chooser.choose(
+            self.scheduling_class, self.plan, self.scan, counts, self.pinned, self.pinned_by, self.credit
+        )
+        evaluation = self.context.evaluation
+        if evaluation is not None and evaluation.policies.rewrite is not None and self.pinned is None:
+            assignment = self._rewritten(evaluation, assignment, counts)
+        demands = self.info.demands
+        shortages: tuple[str, ...] = ()
+        if demands:
+            shortages = tuple([each.explain(amount) for each, amount in demands if not each.fits(amount)])
+        if shortages and assignment.mode == FIT:
+            assignment.mode = PREEMPT
+        if assignment.mode != PREEMPT:
+            return Evaluation(assignment, [], None)
+        targets, report = self._targets(assignment)
+        return Evaluation(assignment, targets, report, shortages)
+
+    def _rewritten(
+        self, evaluation: EvaluationContext, assignment: Assignment, counts: list[int] | None
+    ) -> Assignment:
+        """The assignment with the flavors that a policy hook names, if it names any."""
+        assert evaluation.policies.rewrite is not None
+        flavors = evaluation.policies.rewrite(self.info, self.queue, assignment, evaluation.now)
+        if not flavors:
+            return assignment
+        return self.chooser.choose(
+            self.scheduling_class, self.plan, {}, counts, flavors, "FlavorNotNominated", self.credit
+        )
+
+    def shrink(self, scheduling_class: SchedulingClass) -> Evaluation | None:
+        """The largest size at which it fits or can preempt, by binary search (7)."""
+        # From the sizes in the spec; but a pod set that needs no quota any more is not charged again.
+        full = [pods.full_count if pods.count else 0 for pods in scheduling_class.pod_sets]
+        spare = [
+            size - pods.min_count if size and pods.min_count is not None else 0
+            for size, pods in zip(full, scheduling_class.pod_sets, strict=True)
+        ]
+        steps = sum(spare)
+        if not steps:
+            return None
+        low, high = 0, steps + 1
+        best: Evaluation | None = None
+        while low < high:
+            middle = (low + high) // 2
+            counts = [count - less * middle // steps for count, less in zip(full, spare, strict=True)]
+            found = self.at(counts)
+            if found.assignment.mode == FIT or found.targets:
+                best, high = found, middle
+            else:
+                low = middle + 1
+        return best
+
+    def _oracle(self, flavor_usage: FlavorUsage, amount: int, level: int) -> tuple[int, int]:
+        request = PreemptionRequest(
+            self.info,
+            self.queue,
+            [(flavor_usage, amount)],
+            (flavor_usage.flavor_resource,),
+            self.evaluator.usage_of,
+            self.excluded,
+            self.context,
+        )
+        targets, report = self.evaluator.search(request)
+        self.found[(flavor_usage.flavor_resource, amount)] = targets, report
+        if not targets:
+            return NO_CANDIDATES, level
+        for info, _ in targets:
+            simulate_removal(info)
+        level, _ = borrowing_level(flavor_usage, amount)
+        for info, _ in targets:
+            restore(info)
+        own = any(info.queue is self.queue for info, _ in targets)
+        return (PREEMPT if own else RECLAIM), level
+
+    def _targets(self, assignment: Assignment) -> tuple[Targets, Search]:
+        """Victims for all that the assignment lacks (8.2)."""
+        needed = {
+            choice.flavor_usage.flavor_resource
+            for choices in assignment.choices
+            for choice in choices.values()
+            if NO_FIT < choice.mode < FIT
+        }
+        flavor_usages = self.queue.flavor_usages
+        requests = [
+            (flavor_usages[flavor_resource], amount)
+            for flavor_resource, amount in assignment.usage.items()
+            if amount > 0
+        ]
+        if len(requests) == 1 and len(needed) == 1 and not self.info.demands:
+            known = self.found.get((requests[0][0].flavor_resource, requests[0][1]))
+            if known is not None:
+                return known
+        request = PreemptionRequest(
+            self.info, self.queue, requests, needed, self.evaluator.usage_of, self.excluded, self.context
+        )
+        return self.evaluator.search(request)
+
+
+def _slice_terms(replaced: WorkloadInfo, scheduling_class: SchedulingClass) -> tuple[Pinned, Credit]:
+    """The flavors a replacement is bound to, and what its predecessor holds already (11.9)."""
+    pinned: dict[tuple[int, str], str] = {}
+    credit: dict[tuple[int, str], int] = {}
+    assert replaced.admission is not None
+    by_name = {given.name: given for given in replaced.admission.pod_set_assignments}
+    sizes = {pods.name: pods.count for pods in replaced.obj.spec.pod_sets}
+    for index, pods in enumerate(scheduling_class.pod_sets):
+        given = by_name.get(pods.name)
+        if given is None:
+            continue
+        size = sizes.get(pods.name, 0)
+        for resource, flavor, amount in reserved_amounts(given, size, size):
+            pinned[(index, resource)] = flavor
+            credit[(index, resource)] = amount
+    return pinned, credit

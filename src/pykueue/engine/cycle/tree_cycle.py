@@ -1,0 +1,577 @@
+"""One scheduling cycle over the heads of one tree: nominate, order, process, put back.
+
+Entries are nominated against the tree as it is and then processed one by one, each seeing the usage the
+earlier ones left behind. While entries are processed the cells of the tree hold what is planned (everything
+earlier entries asked for); what is only planned is taken off again at the end, and what was admitted stays.
+Source of the rules: docs/reference/kueue-semantics.md 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import heappush
+from typing import Any
+
+from pykueue.api.cohorts import cycle_message
+from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION
+from pykueue.api.unsupported import ELASTIC_JOBS
+from pykueue.engine import capacity
+from pykueue.engine.capacity import Demands
+from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
+from pykueue.engine.decisions import Admit, Decision, PendingReason, Preempt, Requeue, RequeueReason
+from pykueue.engine.explain.explanation import Explanation
+from pykueue.engine.fair_sharing.shares import Contender, Tournament
+from pykueue.engine.flavors.assignment import FIT, NO_FIT, REASONS, WAITING
+from pykueue.engine.policies import Held
+from pykueue.engine.preemption.classical import restore, simulate_removal
+from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.quota.reservation import reservation_of
+from pykueue.engine.quota.usage import FlavorUsage, add
+from pykueue.engine.state import State
+from pykueue.engine.workload import (
+    ACTIVE,
+    IN_FLIGHT,
+    INADMISSIBLE,
+    NO_SCAN,
+    REPLACES_SLICE,
+    WorkloadInfo,
+    has_closed_gate,
+)
+
+_COARSE: dict[str, PendingReason] = {
+    "Misconfigured": "Inadmissible",
+    "Suspended": "Inadmissible",
+    "WaitingForPodsReady": "Waiting",
+    "AdmissionGated": "AdmissionGated",
+}
+
+#: Requeue reasons after which the next workload of a StrictFIFO queue is looked at.
+_SET_ASIDE = frozenset({"NamespaceMismatch", "Held"})
+#: Requeue reasons after which a BestEffortFIFO queue looks at the workload again at once (4.5).
+_IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"})
+#: Rounds of preemption after which a workload comes before those that were preempted for it.
+MANY_PREEMPTION_ATTEMPTS = 2
+
+
+class Entry:
+    """A head that may get quota in this cycle."""
+
+    __slots__ = ("explanation", "found", "info", "is_preemptor", "queue", "replaced")
+
+    def __init__(
+        self,
+        info: WorkloadInfo,
+        queue: ClusterQueue,
+        found: Evaluation,
+        replaced: WorkloadInfo | None,
+        is_preemptor: bool,
+    ) -> None:
+        self.info = info
+        self.queue = queue
+        self.found = found
+        self.replaced = replaced
+        self.is_preemptor = is_preemptor
+        self.explanation = Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
+
+
+class TreeCycle:
+    """One cycle over one tree."""
+
+    def __init__(self, state: State, evaluator: Evaluator, now: float) -> None:
+        self.state = state
+        self.evaluator = evaluator
+        self.now = now
+        options = state.options
+        self._recompute = options.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap")
+        self._preemptors_first = options.enabled("PrioritizePreemptorWorkloads")
+        self._by_priority = options.enabled("PrioritySortingWithinCohort")
+        self._keep_scan = options.enabled("FlavorFungibilityPreserveScanProgress")
+        self._gates_work = options.enabled("ConcurrentAdmission") or options.enabled(
+            "MultiKueueOrchestratedPreemption"
+        )
+        self._fine_reasons = options.enabled("UnadmittedWorkloadsObservability")
+        self._non_borrowing_first = options.enabled("FairSharingPrioritizeNonBorrowing")
+        #: Shared by all nominations, during which the tree stays as it is.
+        self._context = evaluator.context(now)
+        self._policies = evaluator.policies
+        self.decisions: list[Decision] = []
+        #: Something happened that makes the next cycle different from this one.
+        self.progress = False
+        #: An entry was admitted, parked or preempts: the next cycle has other entries or other usage.
+        self._entries_change = False
+        #: Workloads for which others of this cycle were preempted. Under fair sharing they go first:
+        #: shares do not consider earlier preemptions, so the two could preempt each other forever. Otherwise
+        #: they go first from the second attempt on: a preemptor that shrank to fit what it reclaimed can rank
+        #: behind the workload it reclaimed it from.
+        self._preempted_for: set[str] = set()
+        #: Targets of this cycle.
+        self._targeted: set[WorkloadInfo] = set()
+        #: What they use of the quota of their queues, and of shared capacities.
+        self._freed: dict[FlavorUsage, int] = {}
+        self._freed_demands: Demands = ()
+        #: What earlier entries request without having been admitted, of quota and of shared capacities.
+        self._planned: dict[FlavorUsage, int] = {}
+        self._planned_demands: Demands = ()
+
+    def run(self, queues: Sequence[ClusterQueue]) -> None:
+        """Decide about the heads of the queues: those of one tree, or of trees that share a capacity."""
+        entries: list[Entry] = []
+        usage_of = self.evaluator.usage_of
+        heads: list[tuple[WorkloadInfo, ClusterQueue]] = []
+        for queue in queues:
+            if queue.pending.workloads and queue.is_active:
+                info = queue.pending.head(usage_of, queue.strict)
+                if info is not None:
+                    heads.append((info, queue))
+        for info, queue in heads:
+            is_preemptor = queue.pending.preemptor is info
+            self.state.places.move(info, IN_FLIGHT)
+            entry = self._nominate(info, queue, is_preemptor)
+            if entry is not None:
+                entries.append(entry)
+        if not entries:
+            return
+        self._preempted_for = {entry.info.preempted_for for entry in entries}
+        if self.state.options.fair_sharing:
+            tournament = Tournament([self._contender(entry) for entry in entries], self._non_borrowing_first)
+            while (entry := tournament.next()) is not None:
+                self._process(entry)
+        else:
+            if len(entries) > 1:
+                entries.sort(key=self._rank)
+            for entry in entries:
+                self._process(entry)
+        self._lift_planned()
+
+    # --- order ------------------------------------------------------------------------------------------
+
+    def _rank(self, entry: Entry) -> tuple[Any, ...]:
+        """Position among the entries of a tree (5.4)."""
+        info = entry.info
+        return (
+            not (self._preemptors_first and entry.is_preemptor),
+            not (info.preemption_attempts >= MANY_PREEMPTION_ATTEMPTS and info.key in self._preempted_for),
+            self._policy_rank(entry),
+            entry.found.assignment.level,
+            -info.priority if self._by_priority else 0,
+            info.timestamp,
+            info.created,
+            info.key,
+        )
+
+    def _contender(self, entry: Entry) -> Contender:
+        info = entry.info
+        return Contender(
+            entry,
+            info.key,
+            entry.queue,
+            entry.found.assignment.usage,
+            (-info.priority if self._by_priority else 0, info.timestamp, info.created),
+            (
+                not (self._preemptors_first and entry.is_preemptor),
+                info.key not in self._preempted_for,
+                self._policy_rank(entry),
+            ),
+        )
+
+    def _policy_rank(self, entry: Entry) -> Any:
+        """What a policy hook says about the position of an entry; the same for all without one."""
+        hook = self._policies.entry_order
+        return hook(entry.info, entry.queue, self.now) if hook is not None else 0
+
+    # --- nomination -------------------------------------------------------------------------------------
+
+    def _nominate(self, info: WorkloadInfo, queue: ClusterQueue, is_preemptor: bool) -> Entry | None:
+        """An entry, or None if the head may not get quota now (5.3)."""
+        state = self.state
+        checks = info.obj.status.admission_checks
+        scheduling_class = info.scheduling_class
+        assert scheduling_class is not None
+        problem = ""
+        reason: PendingReason = "Misconfigured"
+        requeue: RequeueReason = "Generic"
+        if checks and any(check.state in ("Retry", "Rejected") for check in checks):
+            reason, problem = "PendingEvaluation", "an admission check is not passed"
+        elif queue.tree.cyclic:
+            reason = "Suspended"
+            cycle = cycle_message(state.forest.cycle_above(queue))
+            problem = f"ClusterQueue {queue.name} is inactive: {cycle}"
+        elif info.namespace not in state.namespaces:
+            problem = f"namespace {info.namespace} does not exist"
+        elif not state.admits_namespace(queue, info.namespace):
+            requeue = "NamespaceMismatch"
+            problem = f"ClusterQueue {queue.name} does not take workloads of namespace {info.namespace}"
+        else:
+            problem = scheduling_class.problem or self._slice_problem(info)
+        if problem:
+            self._return_to_queue(info, queue, reason, requeue, Explanation(problem=problem))
+            return None
+        hook = self._policies.eligible
+        held = hook(info, queue, self.now) if hook is not None else None
+        if held is not None:
+            self._hold(info, queue, held)
+            return None
+        self._expire_scan(info, queue)
+        replaced = state.replaced_by(info)
+        found = self.evaluator.evaluate(info, queue, replaced=replaced, context=self._context)
+        return Entry(info, queue, found, replaced, is_preemptor)
+
+    def _hold(self, info: WorkloadInfo, queue: ClusterQueue, held: Held) -> None:
+        """Sets a head aside, as a policy hook says; the workloads behind it go on, in a strict queue too."""
+        if held.until is not None:
+            heappush(self.state.timers, (held.until, info.key))
+        self._set_scan(info, NO_SCAN)
+        self._return_to_queue(info, queue, "Waiting", "Held", Explanation(problem=held.message))
+
+    def _slice_problem(self, info: WorkloadInfo) -> str:
+        """Why a workload that is a slice of an elastic job is not admitted, or empty."""
+        annotations = info.obj.metadata.annotations
+        if ELASTIC_JOBS not in self.state.options.unsupported:
+            return ""
+        if annotations.get(REPLACES_SLICE) or annotations.get(ELASTIC_JOB_ANNOTATION) == "true":
+            return ELASTIC_JOBS.message
+        return ""
+
+    def _expire_scan(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
+        """Forgets which flavors were tried once that may have changed (6.8)."""
+        if not info.scan or queue.generation == info.scan_generation:
+            return
+        if not self._keep_scan or self.state.cycle - info.scan_cycle > 1:
+            self._set_scan(info, NO_SCAN)
+
+    # --- processing -------------------------------------------------------------------------------------
+
+    def _process(self, entry: Entry) -> None:
+        """Decides about one entry (5.5)."""
+        found = entry.found
+        if self._targeted and any(target in self._targeted for target, _ in found.targets):
+            if not self._recompute:
+                self._save_scan(entry, found)
+                self._skip(entry, "TargetsTaken")
+                return
+            if self._again(entry):
+                return
+            found = entry.found
+            if not found.targets:
+                # What it tried was not enough: the next evaluation goes on with the flavors that are left.
+                self._save_scan(entry, found)
+        elif not (self.state.unready and found.assignment.mode == FIT):
+            # One that is only held until all pods are ready keeps its assignment: it tries no other flavor.
+            self._save_scan(entry, found)
+        assignment = found.assignment
+        if assignment.mode == NO_FIT:
+            entry.explanation.outcome = "NoFit"
+            self._requeue(entry, REASONS[assignment.reason], "NoFit")
+            return
+        if assignment.mode != FIT and not found.targets:
+            entry.explanation.outcome = "NoCandidates"
+            self._requeue(entry, REASONS[WAITING], "PreemptionNoCandidates")
+            if not found.shortages:
+                self._reserve(entry)
+            return
+        if assignment.mode != FIT and self._gates_work and has_closed_gate(entry.info.obj):
+            self._set_scan(entry.info, NO_SCAN)
+            entry.explanation.outcome = "PreemptionGated"
+            self._requeue(entry, "AdmissionGated", "PreemptionGated", blocked_on_gates=True)
+            return
+        if not self._fits(entry):
+            self._skip(entry, "NoLongerFits")
+            return
+        if assignment.mode == FIT:
+            if self.state.unready:
+                entry.explanation.outcome = "PodsNotReady"
+                self._requeue(entry, "WaitingForPodsReady", "FailedAfterNomination")
+            else:
+                self._admit(entry)
+        else:
+            self._preempt(entry)
+
+    def _save_scan(self, entry: Entry, found: Evaluation) -> None:
+        """Remembers which flavors were tried, and whether that leads anywhere while nothing changes."""
+        info = entry.info
+        if not self.state.scan_memory:
+            return
+        scan, changes = found.assignment.scan or NO_SCAN, self.state.changes
+        before = info.scan
+        self._set_scan(info, scan)
+        if info.scanned_at == changes:
+            return
+        tried = info.tried if info.tried_at == changes else ()
+        again = scan in tried
+        if scan != before and not again:
+            # The next evaluation begins elsewhere; but once all flavors were tried, something has to change.
+            self.progress = True
+        # Pod sets that hide each other's flavors in turn never come to the last ones.
+        if not scan or again:
+            info.scanned_at = changes
+        info.tried, info.tried_at = (*tried, scan), changes
+
+    def _set_scan(self, info: WorkloadInfo, scan: Mapping[tuple[int, str], int]) -> None:
+        """Remembers which flavors were tried, in this cycle and under the present quotas."""
+        self.state.record_undo(info)
+        info.scan = scan
+        info.scan_cycle = self.state.cycle
+        if info.queue is not None:
+            info.scan_generation = info.queue.generation
+
+    def _again(self, entry: Entry) -> bool:
+        """Evaluate an entry again without the targets of other entries; whether that decided it (5.6)."""
+        nominated = {
+            (index, resource): choice.flavor
+            for index, choices in enumerate(entry.found.assignment.choices)
+            for resource, choice in choices.items()
+        }
+        self._lift_freed()
+        found = self.evaluator.evaluate(
+            entry.info,
+            entry.queue,
+            nominated=nominated,
+            already_targeted=self._targeted,
+            context=self.evaluator.context(self.now),
+        )
+        self._count_freed()
+        entry.found = found
+        entry.explanation.attempts = found.assignment.attempts
+        entry.explanation.search = found.report
+        entry.explanation.recomputed = True
+        self._set_scan(entry.info, NO_SCAN)
+        if found.assignment.mode != FIT:
+            return False
+        # It fits once the victims of an earlier entry are gone: what it needs is kept for it.
+        self._plan(entry)
+        entry.explanation.outcome = "Deferred"
+        self._requeue(entry, "WaitingForPreemptedWorkloads", "PendingPreemption")
+        return True
+
+    def _plan(self, entry: Entry) -> None:
+        """Counts what an entry asks for, for the rest of the cycle."""
+        flavor_usages = entry.queue.flavor_usages
+        for flavor_resource, amount in entry.found.assignment.usage.items():
+            self._plan_amount(flavor_usages[flavor_resource], amount)
+        if entry.info.demands:
+            capacity.reserve(entry.info.demands)
+            self._planned_demands += entry.info.demands
+
+    def _plan_amount(self, flavor_usage: FlavorUsage, amount: int) -> None:
+        if amount > 0:
+            add(flavor_usage, amount)
+            self._planned[flavor_usage] = self._planned.get(flavor_usage, 0) + amount
+
+    def _reserve(self, entry: Entry) -> None:
+        """Keeps others of the cohort from taking what an entry waits for (5.7)."""
+        queue = entry.queue
+        if queue.reclaim == "Any" and not (self._preemptors_first and entry.is_preemptor):
+            return
+        borrows = entry.found.assignment.level > 0
+        for flavor_resource, amount in entry.found.assignment.usage.items():
+            flavor_usage = queue.flavor_usages[flavor_resource]
+            if not borrows:
+                self._plan_amount(flavor_usage, min(amount, flavor_usage.nominal - flavor_usage.usage))
+            elif flavor_usage.borrowing_limit is None:
+                self._plan_amount(flavor_usage, amount)
+            else:
+                self._plan_amount(
+                    flavor_usage,
+                    min(amount, flavor_usage.nominal + flavor_usage.borrowing_limit - flavor_usage.usage),
+                )
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether an entry fits once all victims of the cycle and its own are gone.
+
+        One that would be admitted at once must also fit while they still run, next to what was admitted in
+        this cycle (defect D3 of the reference, which over-commits here).
+        """
+        flavor_usages = entry.queue.flavor_usages
+        wanted = [
+            (flavor_usages[flavor_resource], amount)
+            for flavor_resource, amount in entry.found.assignment.usage.items()
+            if amount > 0
+        ]
+        quota, demands = self.state.quota, entry.info.demands
+        targets = entry.found.targets
+        freed = self._freed or self._freed_demands
+        if freed:
+            self._lift_freed()
+        for target, _ in targets:
+            simulate_removal(target)
+        fits = quota.fits(wanted) and (not demands or capacity.fit(demands))
+        for target, _ in targets:
+            restore(target)
+        if freed:
+            self._count_freed()
+        if fits and freed and entry.found.assignment.mode == FIT:
+            self._lift_planned()
+            fits = quota.fits(wanted) and (not demands or capacity.fit(demands))
+            self._count_planned()
+        return fits
+
+    def _lift_freed(self) -> None:
+        """Look at the capacity as it will be once the targets of this cycle are gone."""
+        self.state.quota.release(self._freed.items())
+        capacity.release(self._freed_demands)
+
+    def _count_freed(self) -> None:
+        """The exact inverse of `_lift_freed`."""
+        self.state.quota.reserve(self._freed.items())
+        capacity.reserve(self._freed_demands)
+
+    def _lift_planned(self) -> None:
+        """Look at the capacity without what earlier entries only plan."""
+        self.state.quota.release(self._planned.items())
+        capacity.release(self._planned_demands)
+
+    def _count_planned(self) -> None:
+        """The exact inverse of `_lift_planned`."""
+        self.state.quota.reserve(self._planned.items())
+        capacity.reserve(self._planned_demands)
+
+    # --- outcomes ---------------------------------------------------------------------------------------
+
+    def _skip(self, entry: Entry, outcome: Any) -> None:
+        if not self._keep_scan:
+            self._set_scan(entry.info, NO_SCAN)
+        if self._entries_change:
+            # It lost to another entry, not to the usage: the flavors it tried say nothing of the next cycle.
+            self.state.record_undo(entry.info)
+            entry.info.scanned_at = entry.info.tried_at = -1
+        entry.explanation.outcome = outcome
+        self._requeue(entry, REASONS[WAITING], "FailedAfterNomination")
+
+    def _admit(self, entry: Entry) -> None:
+        state, info, queue = self.state, entry.info, entry.queue
+        assignment = entry.found.assignment
+        scheduling_class = info.scheduling_class
+        assert scheduling_class is not None
+        reservation = reservation_of(
+            scheduling_class, self.evaluator.plan(scheduling_class, queue), queue.name, assignment
+        )
+        required = queue.required_checks(assignment_flavors(entry)) if queue.check_rules else []
+        listed = {check.name: check.state for check in info.obj.status.admission_checks}
+        passed = all(listed.get(name) == "Ready" for name in (*required, *listed))
+        explanation = entry.explanation
+        explanation.outcome = "Admitted"
+        if assignment.shrunk:
+            explanation.counts = {
+                pods.name: count
+                for pods, count in zip(info.obj.spec.pod_sets, assignment.counts, strict=True)
+            }
+        old = entry.replaced
+        if old is not None:
+            state.release(old)
+            state.undo_log.set(old, "superseded", True)
+        state.record_undo(info)
+        info.admission, info.usage, info.flavor_resources = reservation
+        info.reserved_at = self.now
+        info.assumed = True
+        info.admitted = passed
+        info.ready = False
+        info.evicted = info.eviction_assumed = False
+        info.scan = NO_SCAN
+        info.preempted_for = ""
+        info.preemption_attempts = 0
+        info.reason = ""
+        if queue.pending.preemptor is info:
+            state.undo_log.set(queue.pending, "preemptor", None)
+        state.reserve(info, queue)
+        state.penalize(info)
+        self.progress = self._entries_change = True
+        self.decisions.append(
+            Admit(
+                info.key,
+                queue.name,
+                reservation.admission,
+                passed,
+                info.queue_since,
+                state.cycle,
+                explanation,
+                old.key if old is not None else "",
+            )
+        )
+
+    def _preempt(self, entry: Entry) -> None:
+        state, info, queue = self.state, entry.info, entry.queue
+        self._plan(entry)
+        if not all(target.evicted for target, _ in entry.found.targets):
+            state.undo_log.set(info, "preemption_attempts", info.preemption_attempts + 1)
+        for target, reason in entry.found.targets:
+            self._targeted.add(target)
+            victim_queue = target.queue
+            assert victim_queue is not None
+            for flavor_resource, amount in target.usage:
+                flavor_usage = victim_queue.flavor_usages[flavor_resource]
+                self._freed[flavor_usage] = self._freed.get(flavor_usage, 0) + amount
+            self._freed_demands += target.demands
+            if target.evicted:
+                continue
+            state.undo_log.set(target, "eviction_assumed", True)
+            state.undo_log.set(target, "preempted_for", info.key)
+            state.mark_evicted(target, True)
+            self.progress = self._entries_change = True
+            self.decisions.append(
+                Preempt(
+                    target.key,
+                    reason,
+                    info.key,
+                    info.uid,
+                    victim_queue.name,
+                    victim_queue.path,
+                    queue.path,
+                    state.cycle,
+                )
+            )
+        self._set_scan(info, NO_SCAN)
+        entry.explanation.outcome = "Preempting"
+        entry.explanation.pending_preemptions = len(entry.found.targets)
+        self._requeue(entry, "WaitingForPreemptedWorkloads", "PendingPreemption")
+
+    def _requeue(
+        self, entry: Entry, reason: Any, requeue: RequeueReason, blocked_on_gates: bool = False
+    ) -> None:
+        self._return_to_queue(
+            entry.info, entry.queue, reason, requeue, entry.explanation, blocked_on_gates=blocked_on_gates
+        )
+
+    def _return_to_queue(
+        self,
+        info: WorkloadInfo,
+        queue: ClusterQueue,
+        reason: PendingReason,
+        requeue: RequeueReason,
+        explanation: Explanation,
+        blocked_on_gates: bool = False,
+    ) -> None:
+        """Gives a head back to its queue, in line or parked (4.5)."""
+        pending = queue.pending
+        strict = queue.strict
+        in_line = (requeue not in _SET_ASIDE if strict else requeue in _IMMEDIATE) or bool(info.scan)
+        if requeue == "PendingPreemption":
+            self.state.undo_log.set(pending, "preemptor", info)
+        self.state.places.move(info, ACTIVE if in_line else INADMISSIBLE)
+        if not in_line:
+            self.progress = self._entries_change = True
+            if pending.preemptor is info:
+                self.state.undo_log.set(pending, "preemptor", None)  # defect D5 of the reference
+            alike = self.state.hashing and not strict and not info.demands
+            if alike and requeue in ("NoFit", "PreemptionNoCandidates"):
+                assert info.scheduling_class is not None
+                pending.set_class_inadmissible((info.scheduling_class, info.priority), reason)
+        if not self._fine_reasons:
+            reason = _COARSE.get(reason, "Pending")
+        self.state.undo_log.set(info, "reason", reason)
+        self.decisions.append(
+            Requeue(
+                info.key,
+                queue.name,
+                reason,
+                requeue,
+                not in_line,
+                self.state.cycle,
+                explanation,
+                blocked_on_gates,
+            )
+        )
+
+
+def assignment_flavors(entry: Entry) -> set[str]:
+    """Flavors an entry would get."""
+    return {choice.flavor for choices in entry.found.assignment.choices for choice in choices.values()}

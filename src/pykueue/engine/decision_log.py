@@ -1,0 +1,289 @@
+"""What happened to each workload: the events that touched it and the decisions about it, in order.
+
+An engine that is made with a `DecisionLog` records into it; one without records nothing and pays nothing.
+Entries are data: decisions with their explanations, and what changed in an object between two events.
+`pykueue.engine.story` makes a text of them. What happens inside a fork is not recorded.
+
+A time is that of the object where it has one (creation, transition of a condition), else the last time the
+engine was given, in seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykueue.api import encode, kueue
+from pykueue.api.meta import Condition, parse_time
+from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
+from pykueue.engine.events import Event, Upsert
+from pykueue.engine.explain.render import reason_text
+
+#: Entries kept of one object: the first `FIRST_KEPT`, and of the others the newest.
+ENTRIES_MAX: Final = 64
+FIRST_KEPT: Final = 8
+#: Objects with entries; beyond it, those of the object longest without a new one are dropped.
+OBJECTS_MAX: Final = 10_000
+#: Fields named in one change of a queue.
+FIELDS_MAX: Final = 8
+
+CREATED: Final = "created"
+DELETED: Final = "deleted"
+
+
+@dataclass(slots=True, frozen=True)
+class Change:
+    """A difference between two versions of an object."""
+
+    object: str
+    """Kind and name, as in `Workload team/train` and `ClusterQueue a`."""
+    field: str
+    """`created`, `deleted`, a path (`spec.priority`), `condition TYPE` or `admissionCheck NAME`."""
+    before: str = ""
+    after: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One thing that happened; the same decision again is counted, not repeated."""
+
+    number: int
+    """Position among all entries of the engine."""
+    at: float
+    """Seconds since 1970."""
+    cycle: int
+    """Scheduling cycles that were complete, the one that decided this included."""
+    what: Change | Decision
+    count: int = 1
+    last_at: float = 0.0
+    """When it was decided for the last time, if `count` is more than 1."""
+
+
+@dataclass(slots=True)
+class Story:
+    """Everything known to have happened to one workload."""
+
+    workload: str
+    """`namespace/name`."""
+    entries: list[Entry]
+    dropped: int
+    """Entries after the first `FIRST_KEPT` that are not kept any more."""
+
+
+@dataclass(slots=True)
+class _Object:
+    """The entries of one object, and what it was like last."""
+
+    entries: list[Entry] = field(default_factory=list)
+    dropped: int = 0
+    exists: bool = False
+    fields: dict[str, str] = field(default_factory=dict)
+    """Observed fields of a Workload."""
+    spec: Any = None
+    """Of a queue, as encoded."""
+
+
+class DecisionLog:
+    """Entries by object. At most `entries_max` of each of `objects_max` objects are kept."""
+
+    def __init__(self, entries_max: int = ENTRIES_MAX, objects_max: int = OBJECTS_MAX) -> None:
+        self._entries_max = max(entries_max, FIRST_KEPT + 1)
+        self._objects_max = objects_max
+        #: By `Kind name`, the object with the newest entry last.
+        self._objects: dict[str, _Object] = {}
+        self._number = 0
+        self._cycle = 0
+
+    # --- recording --------------------------------------------------------------------------------------
+
+    def observe(self, event: Event, now: float) -> None:
+        """Records what an event shows to have changed in a workload or a queue."""
+        if not isinstance(event, Upsert):
+            self._removed(event.kind, event.namespace, event.name, now)
+        elif isinstance(event.obj, kueue.Workload):
+            self._workload(event.obj, now)
+        elif isinstance(event.obj, kueue.ClusterQueue | kueue.LocalQueue):
+            self._queue(event.obj, now)
+
+    def decided(self, decisions: Iterable[Decision], cycle: int, now: float) -> None:
+        """Records the decisions of a cycle; a preemption belongs to both workloads."""
+        self._cycle = cycle
+        for decision in decisions:
+            keys = [decision.key]
+            if isinstance(decision, Preempt):
+                keys.append(decision.preemptor)
+            for key in keys:
+                name = f"Workload {key}"
+                known = self._objects.get(name)
+                last = known.entries[-1] if known is not None and known.entries else None
+                if last is not None and _is_same(last.what, decision):
+                    last.what, last.cycle = decision, cycle
+                    last.count += 1
+                    last.last_at = now
+                else:
+                    self._add(name, now, decision)
+
+    def _removed(self, kind: str, namespace: str, name: str, now: float) -> None:
+        title = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+        known = self._objects.get(title)
+        if known is not None and known.exists:
+            known.exists = False
+            known.fields, known.spec = {}, None
+            self._add(title, now, Change(title, DELETED))
+
+    def _workload(self, obj: kueue.Workload, now: float) -> None:
+        title = f"Workload {obj.metadata.key}"
+        known = self._object(title)
+        new = _fields(obj)
+        if not known.exists:
+            known.exists = True
+            known.fields = {
+                name: new[name] for name in ("spec.queueName", "spec.priority", "spec.active") if name in new
+            }
+            details = [f"priority {new['spec.priority']}"]
+            for pods in obj.spec.pod_sets:
+                details.append(f"pod set {pods.name}: {pods.count} pod{'' if pods.count == 1 else 's'}")
+            change = Change(title, CREATED, "", new["spec.queueName"], message="; ".join(details))
+            self._add(title, obj.metadata.created or now, change)
+        old, known.fields = known.fields, new
+        if old == new:
+            return
+        times = {f"condition {each.type}": each for each in obj.status.conditions}
+        changed = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+        for name in sorted(changed, key=lambda name: _time(times.get(name), now)):
+            before, after = old.get(name, ""), new.get(name, "")
+            condition = times.get(name)
+            if condition is None:
+                self._add(title, now, Change(title, name, before, after))
+            elif before or condition.status == "True":
+                change = Change(title, name, before, after, condition.reason, condition.message)
+                self._add(title, _time(condition, now), change)
+
+    def _queue(self, obj: kueue.ClusterQueue | kueue.LocalQueue, now: float) -> None:
+        title = f"{type(obj).__name__} {obj.metadata.key}"
+        known = self._object(title)
+        spec = encode(obj.spec)
+        if not known.exists:
+            known.exists = True
+            self._add(title, now, Change(title, CREATED))
+        elif spec != known.spec:
+            differences = list(_differences("spec", known.spec, spec))
+            for name, before, after in differences[:FIELDS_MAX]:
+                self._add(title, now, Change(title, name, before, after))
+        known.spec = spec
+
+    def _object(self, title: str) -> _Object:
+        """The object of that title, from now on the newest."""
+        known = self._objects.pop(title, None)
+        if known is None:
+            known = _Object()
+            if len(self._objects) >= self._objects_max:
+                del self._objects[next(iter(self._objects))]
+        self._objects[title] = known
+        return known
+
+    def _add(self, title: str, at: float, what: Change | Decision) -> None:
+        entries = self._object(title).entries
+        self._number += 1
+        entries.append(Entry(self._number, at, self._cycle, what))
+        if len(entries) > self._entries_max:
+            del entries[FIRST_KEPT]
+            self._objects[title].dropped += 1
+
+    # --- asking -----------------------------------------------------------------------------------------
+
+    def workloads(self) -> list[str]:
+        """Keys of all workloads with entries, sorted."""
+        return sorted(title.partition(" ")[2] for title in self._objects if title.startswith("Workload "))
+
+    def story(self, key: str) -> Story:
+        """What happened to a workload, and to the queues it was in while it existed; in order."""
+        title = f"Workload {key}"
+        known = self._objects.get(title)
+        if known is None:
+            return Story(key, [], 0)
+        entries = list(known.entries)
+        first = entries[0].number
+        last = entries[-1].number if not known.exists else self._number
+        for queue in self._queues_of(key, entries):
+            other = self._objects.get(queue)
+            for entry in other.entries if other is not None else ():
+                if first < entry.number < last:
+                    entries.append(entry)
+        return Story(key, sorted(entries, key=lambda entry: entry.number), known.dropped)
+
+    def _queues_of(self, key: str, entries: Iterable[Entry]) -> Iterator[str]:
+        """Titles of the queues that a workload was in."""
+        namespace = key.partition("/")[0]
+        found: dict[str, None] = {}
+        for entry in entries:
+            match entry.what:
+                case Change(field="created" | "spec.queueName", after=name):
+                    local = f"LocalQueue {namespace}/{name}"
+                    found[local] = None
+                    known = self._objects.get(local)
+                    if known is not None and known.spec is not None:
+                        found[f"ClusterQueue {known.spec.get('clusterQueue', '')}"] = None
+                case Admit() | Requeue() | Preempt() as decision if decision.key == key:
+                    found[f"ClusterQueue {decision.cluster_queue}"] = None
+        return iter(found)
+
+
+def _is_same(before: Change | Decision, after: Decision) -> bool:
+    """Whether a workload waits for the same reason again."""
+    return (
+        isinstance(before, Requeue)
+        and isinstance(after, Requeue)
+        and (before.reason, before.requeue, before.inadmissible)
+        == (after.reason, after.requeue, after.inadmissible)
+        and reason_text(before.explanation) == reason_text(after.explanation)
+    )
+
+
+def _fields(obj: kueue.Workload) -> dict[str, str]:
+    """What is observed of a workload, as text."""
+    fields = {
+        "spec.queueName": obj.spec.queue_name or "",
+        "spec.priority": str(obj.spec.priority or 0),
+        "spec.active": "true" if obj.spec.active else "false",
+    }
+    for done in obj.status.reclaimable_pods:
+        fields[f"reclaimablePods {done.name}"] = str(done.count)
+    for check in obj.status.admission_checks:
+        fields[f"admissionCheck {check.name}"] = check.state
+    for condition in obj.status.conditions:
+        fields[f"condition {condition.type}"] = condition.status
+    return fields
+
+
+def _time(condition: Condition | None, now: float) -> float:
+    """When a condition changed, in seconds since 1970; `now` where it does not say."""
+    stamp = condition.last_transition_time if condition is not None else None
+    return parse_time(stamp) if stamp else now
+
+
+def _differences(path: str, before: Any, after: Any) -> Iterator[tuple[str, str, str]]:
+    """(path, before, after) of every leaf that differs; items of lists go by their name, if they have one."""
+    if isinstance(before, list) and isinstance(after, list):
+        before, after = _by_name(before), _by_name(after)
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in {**before, **after}:
+            yield from _differences(f"{path}.{name}", before.get(name), after.get(name))
+    elif before != after:
+        yield path, _text(before), _text(after)
+
+
+def _by_name(items: list[Any]) -> dict[str, Any]:
+    return {
+        str(item["name"]) if isinstance(item, dict) and "name" in item else str(index): item
+        for index, item in enumerate(items)
+    }
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "unset"
+    return "set" if isinstance(value, dict | list) else str(value)

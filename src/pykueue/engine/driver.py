@@ -1,0 +1,225 @@
+"""Carries decisions out in memory: what the API, the workload controller and the job controllers would do.
+
+    driver = Driver(Options(), now)
+    driver.apply(Upsert(cluster_queue), Upsert(workload), ...)
+    driver.follow()
+    driver.cycle()
+    driver.carry_out()
+    driver.advance(driver.now + 1)
+
+No job runs here: pods are ready, and jobs finish, when the caller says so. An evicted workload gives its
+quota back at once, unless the caller does that with `release`. Time passes only in `advance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from typing import Literal, NamedTuple
+
+from pykueue.api import kueue
+from pykueue.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
+from pykueue.api.meta import find_condition
+from pykueue.engine import lifecycle
+from pykueue.engine.capacity import SharedCapacity
+from pykueue.engine.decision_log import DecisionLog
+from pykueue.engine.decisions import Admit, Decision, Preempt
+from pykueue.engine.engine import Engine
+from pykueue.engine.events import Event, Removed, Upsert
+from pykueue.engine.options import Options
+from pykueue.engine.policies import NO_POLICIES, Policies
+from pykueue.engine.workload import REPLACES_SLICE
+
+#: Cycles in a row that admit and preempt nothing, after which `until_stable` ends.
+IDLE_CYCLES = 3
+#: The most cycles of `until_stable`: two workloads could preempt each other without end.
+CYCLES_MAX = 10_000
+
+
+class Change(NamedTuple):
+    """What happened to a workload beside the decisions."""
+
+    kind: Literal["Evicted", "Withdrawn", "Finished"]
+    """Withdrawn: it lost a reservation that never became an admission, without an eviction."""
+    workload: str
+    reason: str
+
+
+class Driver:
+    """An engine, the workloads as its decisions make them, and the time."""
+
+    def __init__(
+        self,
+        options: Options | None,
+        now: float,
+        release: Literal["at once", "manual"] = "at once",
+        log: DecisionLog | None = None,
+        capacities: Sequence[SharedCapacity] = (),
+        policies: Policies = NO_POLICIES,
+    ) -> None:
+        self.engine = Engine(options, log, capacities, policies)
+        self.now = now
+        #: Cycles so far.
+        self.cycles = 0
+        #: As they are now, by key; finished ones included.
+        self.workloads: dict[str, kueue.Workload] = {}
+        self._at_once = release == "at once"
+        #: Decisions of the last cycle that are not carried out.
+        self._decisions: list[Decision] = []
+        #: Workloads to look at in `follow`, by key.
+        self._changed: dict[str, None] = {}
+        #: Key of a slice -> key of the workload that replaces it.
+        self._replacements: dict[str, str] = {}
+        #: (time, key): when a back-off ends.
+        self._backoffs: list[tuple[float, str]] = []
+        self.engine.tick(now)
+
+    # --- what others do ---------------------------------------------------------------------------------
+
+    def apply(self, *events: Event) -> None:
+        """Objects appeared, changed or went; `follow` does what that leads to."""
+        others = False
+        for event in events:
+            if isinstance(event, Upsert) and isinstance(event.obj, kueue.Workload):
+                self._put(event.obj)
+                continue
+            self.engine.apply(event)
+            if isinstance(event, Removed) and event.kind == "Workload":
+                key = f"{event.namespace}/{event.name}"
+                self.workloads.pop(key, None)
+                self._changed.pop(key, None)
+            else:
+                others = True
+        if others:
+            # Queues may have stopped or started, or begin to sample past usage.
+            self._changed = dict.fromkeys(self.workloads)
+            self.engine.tick(self.now)
+
+    def finish(self, key: str, reason: str = "Succeeded") -> None:
+        """The job of a workload finished."""
+        self._put(lifecycle.finished(self.workloads[key], reason, self.now))
+
+    def release(self, key: str) -> list[Change]:
+        """The job of an evicted workload stopped: its quota goes back; it is over if a slice replaces it."""
+        workload = self.workloads[key]
+        new = self._released(workload)
+        self._put(new)
+        return list(_changes(workload, new))
+
+    # --- decisions --------------------------------------------------------------------------------------
+
+    def cycle(self) -> list[Decision]:
+        """One cycle over the heads of all queues. `carry_out` writes what it decided."""
+        self.cycles += 1
+        self._decisions = self.engine.cycle(self.now)
+        return self._decisions
+
+    def carry_out(self) -> list[Change]:
+        """Workloads become what the last cycle decided; `follow` does what that leads to."""
+        decisions, self._decisions = self._decisions, []
+        found: list[Change] = []
+        for decision in decisions:
+            if isinstance(decision, Admit):
+                found += self._admit(decision)
+        for decision in decisions:
+            if isinstance(decision, Preempt):
+                old = self.workloads[decision.key]
+                new = lifecycle.preempted(old, decision.reason, self.now)
+                if self._at_once:
+                    new = self._released(new)
+                    found += _changes(old, new)
+                self._put(new)
+        return found
+
+    def _admit(self, decision: Admit) -> Iterator[Change]:
+        workload = self.workloads[decision.key]
+        self._put(lifecycle.reserved(workload, decision.admission, decision.admitted, self.now))
+        if decision.replaces:
+            old = self.workloads[decision.replaces]
+            new = lifecycle.finished(old, "WorkloadSliceReplaced", self.now)
+            self._put(new)
+            yield from _changes(old, new)
+
+    def until_stable(self, cycles_max: int = CYCLES_MAX) -> Iterator[list[Decision]]:
+        """Cycles, carried out and a second apart, until none is in line or `IDLE_CYCLES` decided nothing.
+
+        Gives the decisions of each cycle before they are carried out.
+        """
+        idle, last = 0, self.cycles + cycles_max
+        while idle < IDLE_CYCLES and self.cycles < last and self.engine.any_in_line():
+            decisions = self.cycle()
+            idle = 0 if any(isinstance(each, Admit | Preempt) for each in decisions) else idle + 1
+            yield decisions
+            self.carry_out()
+            self.advance(self.now + 1)
+
+    # --- time -------------------------------------------------------------------------------------------
+
+    def advance(self, to: float) -> None:
+        """Time passes, to `to` (seconds since 1970): past usage is sampled when it is due, back-offs end."""
+        while (due := self.engine.next_sample()) is not None and due <= to:
+            self.engine.tick(due)
+        self.now = to
+        self.engine.tick(to)
+        while self._backoffs and self._backoffs[0][0] <= to:
+            self._changed[heappop(self._backoffs)[1]] = None
+
+    # --- what follows -----------------------------------------------------------------------------------
+
+    def follow(self) -> list[Change]:
+        """Does what the workload controller would, and gives the quota of evicted workloads back."""
+        found: list[Change] = []
+        while self._changed:
+            key = next(iter(self._changed))
+            del self._changed[key]
+            workload = self.workloads.get(key)
+            if workload is None or workload.condition_is(FINISHED):
+                continue
+            new = self._settled(workload)
+            if self._at_once and new.condition_is(EVICTED) and new.condition_is(QUOTA_RESERVED):
+                new = self._released(new)
+            if new is not workload:
+                found += _changes(workload, new)
+                self._put(new)
+        return found
+
+    def _settled(self, workload: kueue.Workload) -> kueue.Workload:
+        local, queue = self.engine.queues_of(workload)
+        return lifecycle.settled(workload, local, queue, self.now)
+
+    def _released(self, workload: kueue.Workload) -> kueue.Workload:
+        replacement = self.workloads.get(self._replacements.get(workload.metadata.key, ""))
+        if replacement is not None and not replacement.condition_is(FINISHED):
+            return lifecycle.finished(workload, "WorkloadSliceReplaced", self.now)
+        return lifecycle.released(workload, self.now)
+
+    def _put(self, workload: kueue.Workload) -> None:
+        """A workload is now like this."""
+        key = workload.metadata.key
+        self.workloads[key] = workload
+        self._changed[key] = None
+        replaced = workload.metadata.annotations.get(REPLACES_SLICE)
+        if replaced:
+            self._replacements[replaced] = key
+        if workload.status.requeue_state is not None:
+            until = lifecycle.requeue_at(workload)
+            if until is not None and until > self.now:
+                heappush(self._backoffs, (until, key))
+        self.engine.apply(Upsert(workload))
+
+
+def _changes(before: kueue.Workload, after: kueue.Workload) -> Iterator[Change]:
+    """What a reader of the API sees happen."""
+    key = after.metadata.key
+    done = find_condition(after.status.conditions, FINISHED)
+    if done is not None and done.status == "True" and not before.condition_is(FINISHED):
+        yield Change("Finished", key, done.reason)
+        return
+    eviction = find_condition(after.status.conditions, EVICTED)
+    is_evicted = eviction is not None and eviction.status == "True"
+    if eviction is not None and is_evicted and not before.condition_is(EVICTED):
+        if eviction.reason != PREEMPTED:
+            yield Change("Evicted", key, eviction.reason)
+    elif before.condition_is(QUOTA_RESERVED) and not after.condition_is(QUOTA_RESERVED) and not is_evicted:
+        reserved = find_condition(after.status.conditions, QUOTA_RESERVED)
+        yield Change("Withdrawn", key, reserved.reason if reserved is not None else "")

@@ -1,0 +1,394 @@
+# ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
+"""The whole state of an engine as JSON, and an engine from it: `load(dump(engine))` decides what it would.
+
+A dump is a `v1` List of the objects the engine knows, as manifests, and of one `EngineState`: what only the
+engine knows. Everything else (usage along the trees, flavors open to a shape, orders of candidates) follows
+from these. `restore` takes an EngineState alone, for an engine that got the objects otherwise; entries of
+workloads it does not know, or knows under another uid, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from pykueue.api import KINDS, DecodeError, decode, decode_as, encode, kind_of, kueue
+from pykueue.api.core import Namespace
+from pykueue.api.meta import ObjectMeta
+from pykueue.api.model import Model
+from pykueue.api.quantity import Quantity
+from pykueue.engine.engine import Engine
+from pykueue.engine.events import Upsert
+from pykueue.engine.flavors.requests import SchedulingClass
+from pykueue.engine.options import Options
+from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.queues.local_queue import LocalQueue
+from pykueue.engine.quota.tree import Cohort
+from pykueue.engine.state import State
+from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, WorkloadInfo
+
+API_VERSION: Final = "pykueue.io/v1alpha1"
+KIND: Final = "EngineState"
+
+#: Progress of a search for flavors: (pod set, resource, index of the last flavor tried).
+Scan = list[tuple[int, str, int]]
+#: (flavor, resource, amount in the units quota is counted in).
+Use = tuple[str, str, int]
+
+
+class WorkloadState(Model):
+    """What the engine knows of a workload beside its object."""
+
+    place: str = OUT
+    cluster_queue: str = ""
+    """Where it waits, or holds quota."""
+    local_queue: str = ""
+    """`namespace/name`."""
+    uid: str = ""
+    created: float = 0.0
+    priority: int = 0
+    timestamp: float = 0.0
+    queue_since: float = 0.0
+    requeue_blocked: bool = False
+    requeue_at: float = 0.0
+    gated: bool = False
+    replaces: str = ""
+    reason: str = ""
+    inadmissible: str = ""
+    """Why all workloads like it are inadmissible, if they are."""
+    explained: str = ""
+    scan: Scan = []
+    scan_cycle: int = 0
+    scan_generation: int = 0
+    scanned_at: int = -1
+    tried: list[Scan] = []
+    tried_at: int = -1
+    preempted_for: str = ""
+    preemption_attempts: int = 0
+    admission: kueue.Admission | None = None
+    usage: list[Use] = []
+    flavor_resources: list[tuple[str, str]] = []
+    reserved_at: float = 0.0
+    assumed: bool = False
+    admitted: bool = False
+    ready: bool = False
+    evicted: bool = False
+    eviction_assumed: bool = False
+    superseded: bool = False
+
+
+#: Fields that a record has under the same name, as they are.
+_PLAIN: Final = (
+    "uid", "created", "priority", "timestamp", "queue_since", "requeue_blocked", "requeue_at", "gated",
+    "replaces", "reason", "scan_cycle", "scan_generation", "scanned_at", "tried_at", "preempted_for",
+    "preemption_attempts", "admission", "reserved_at", "assumed", "admitted", "ready", "evicted",
+    "eviction_assumed", "superseded",
+)  # fmt: skip
+
+
+class Unfit(Model):
+    """Pod sets that did not fit in a queue: workloads that ask for the same are not looked at."""
+
+    pod_sets: list[kueue.PodSet]
+    counts: list[int]
+    namespace: str = ""
+    """One whose LimitRanges they were read under; empty for none."""
+    priority: int = 0
+    reason: str = ""
+
+
+class ClusterQueueState(Model):
+    """What the engine knows of a ClusterQueue beside its object."""
+
+    generation: int = 0
+    preemptor: str = ""
+    """Key of the workload whose preemptions are under way."""
+    changed: bool = False
+    """Its tree may have something to decide."""
+    unfit: list[Unfit] = []
+
+
+class LocalQueueState(Model):
+    """Past usage under admission fair sharing, by resource; penalties by workload."""
+
+    consumed: dict[str, Quantity] = {}
+    sampled: float | None = None
+    penalties: dict[str, dict[str, Quantity]] = {}
+
+
+class EngineState(Model):
+    """What only the engine knows."""
+
+    options: dict[str, Any] = {}
+    now: float = 0.0
+    """The last time it was given, in seconds since 1970."""
+    cycle: int = 0
+    changes: int = 0
+    flavor_resources: list[tuple[str, str]] = []
+    """In the order they were first seen."""
+    timers: list[tuple[float, str]] = []
+    """(time, key): ends of back-offs."""
+    cluster_queues: dict[str, ClusterQueueState] = {}
+    local_queues: dict[str, LocalQueueState] = {}
+    workloads: dict[str, WorkloadState] = {}
+
+
+# --- dumping ------------------------------------------------------------------------------------------------
+
+
+def dump(engine: Engine) -> dict[str, Any]:
+    """Everything the engine knows, as a List that `load` and `pykueue schedule -f` read."""
+    items = [_manifest(obj) for obj in _objects(engine)]
+    return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [*items, engine_state(engine)]}
+
+
+def engine_state(engine: Engine) -> dict[str, Any]:
+    """What only the engine knows, as a manifest; the objects are not part of it."""
+    state = engine._state
+    state.settle()
+    found = EngineState(
+        options=_options(engine.options),
+        now=state.now,
+        cycle=state.cycle,
+        changes=state.changes,
+        flavor_resources=list(state.flavor_resources.names),
+        timers=sorted(timer for timer in state.timers if timer[1] in state.workloads),
+        cluster_queues={name: _queue(state, state.queues[name]) for name in sorted(state.queues)},
+        local_queues={
+            key: LocalQueueState(
+                consumed=_quantities(local.consumed),
+                sampled=local.sampled,
+                penalties={name: _quantities(penalty) for name, penalty in local.penalties.items()},
+            )
+            for key, local in sorted(state.locals.items())
+        },
+        workloads={key: _workload(state, info) for key, info in sorted(state.workloads.items())},
+    )
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "engine"}, "spec": encode(found)}
+
+
+def _objects(engine: Engine) -> Iterator[Model]:
+    """All objects, in an order in which none comes before what it names."""
+    state = engine._state
+    for name, labels in sorted(state.namespaces.items()):
+        yield Namespace(metadata=ObjectMeta(name=name, labels=dict(labels)))
+    for objects in (state.scheduling_classes.runtime_classes, state.topologies, state.flavors, state.checks):
+        yield from (obj for _, obj in sorted(objects.items()))
+    for _, ranges in sorted(engine._handlers.limit_ranges.items()):
+        yield from (obj for _, obj in sorted(ranges.items()))
+    nodes: list[Cohort | ClusterQueue | LocalQueue] = [
+        *(node for _, node in sorted(state.forest.cohorts.items())),
+        *(node for _, node in sorted(state.queues.items())),
+        *(node for _, node in sorted(state.locals.items())),
+    ]
+    yield from (node.obj for node in nodes if node.obj is not None)
+    yield from (info.obj for _, info in sorted(state.workloads.items()))
+
+
+def _manifest(obj: Model) -> dict[str, Any]:
+    return {"apiVersion": _VERSIONS[kind_of(obj)], "kind": kind_of(obj), **encode(obj)}
+
+
+_VERSIONS: Final = {kind: version for version, kind in KINDS}
+
+
+def _options(options: Options) -> dict[str, Any]:
+    encoded: dict[str, Any] = encode(replace(options, unsupported=frozenset()))
+    encoded["unsupported"] = sorted(encode(list(options.unsupported)), key=lambda each: each["name"])
+    return encoded
+
+
+def _queue(state: State, queue: ClusterQueue) -> ClusterQueueState:
+    preemptor = queue.pending.preemptor
+    return ClusterQueueState(
+        generation=queue.generation,
+        preemptor=preemptor.key if preemptor is not None else "",
+        changed=queue in state.ready,
+        unfit=sorted(_unfit(state, queue), key=lambda each: (each.priority, repr(each))),
+    )
+
+
+def _unfit(state: State, queue: ClusterQueue) -> Iterator[Unfit]:
+    """What did not fit in a queue, as far as a workload can still turn out to be like it."""
+    for (scheduling_class, priority), reason in queue.pending.inadmissible_classes.items():
+        namespace = _namespace_of(state, scheduling_class)
+        if namespace is not None:
+            yield Unfit(
+                pod_sets=scheduling_class.source,
+                counts=[pods.count for pods in scheduling_class.pod_sets],
+                namespace=namespace,
+                priority=priority,
+                reason=reason,
+            )
+
+
+def _namespace_of(state: State, scheduling_class: SchedulingClass) -> str | None:
+    """A namespace whose pod templates are read as those of the shape were; None if there is none any more."""
+    for namespace in ("", *sorted(state.limits)):
+        if state.scheduling_classes.under(state.limits_of(namespace)) == scheduling_class.environment:
+            return namespace
+    return None
+
+
+def _workload(state: State, info: WorkloadInfo) -> WorkloadState:
+    names, bucket = state.flavor_resources.names, info.bucket
+    return WorkloadState(
+        place=info.place,
+        cluster_queue=info.queue.name if info.queue is not None else "",
+        local_queue=info.local.key if info.local is not None else "",
+        inadmissible=bucket.inadmissible if bucket is not None else "",
+        explained=bucket.explained if bucket is not None else "",
+        scan=_scan(info.scan),
+        tried=[_scan(scan) for scan in info.tried],
+        usage=[(*names[flavor_resource], amount) for flavor_resource, amount in info.usage],
+        flavor_resources=sorted(names[flavor_resource] for flavor_resource in info.flavor_resources),
+        **{name: getattr(info, name) for name in _PLAIN},
+    )
+
+
+def _scan(scan: Mapping[tuple[int, str], int]) -> Scan:
+    return [(pods, resource, index) for (pods, resource), index in scan.items()]
+
+
+# --- loading ------------------------------------------------------------------------------------------------
+
+
+def load(document: Mapping[str, Any]) -> Engine:
+    """The engine of a dump. Raises DecodeError where it is none."""
+    items = document.get("items")
+    if not isinstance(items, list):
+        raise DecodeError("dump", "items: Expected `array`")
+    found = state_of(items)
+    if found is None:
+        raise DecodeError("dump", f"items: there is no {KIND} ({API_VERSION}) among them")
+    engine = Engine(options_of(found))
+    for item in items:
+        if not is_state(item):
+            engine.apply(Upsert(decode(item)))
+    restore(engine, found)
+    return engine
+
+
+def is_state(manifest: Any) -> bool:
+    """Whether a manifest is that of an EngineState."""
+    return (
+        isinstance(manifest, Mapping)
+        and manifest.get("kind") == KIND
+        and manifest.get("apiVersion") == API_VERSION
+    )
+
+
+def state_of(manifests: Iterable[Mapping[str, Any]]) -> EngineState | None:
+    """The EngineState among manifests, if there is one. Raises DecodeError for one of the wrong shape."""
+    for manifest in manifests:
+        if is_state(manifest):
+            try:
+                return decode_as(EngineState, manifest.get("spec"))
+            except DecodeError as error:
+                raise DecodeError(KIND, f"spec.{error.why}") from None
+    return None
+
+
+def options_of(found: EngineState) -> Options:
+    """The options of the engine that was dumped."""
+    return decode_as(Options, found.options)
+
+
+def restore(engine: Engine, found: EngineState) -> None:
+    """Makes an engine know what another one knew that was told of the same objects."""
+    state = engine._state
+    for flavor, resource in found.flavor_resources:
+        state.flavor_resources.index_of(flavor, resource)
+    state.settle()
+    known = {
+        key: (info, each)
+        for key, each in found.workloads.items()
+        if (info := state.workloads.get(key)) is not None and info.uid in ("", each.uid)
+    }
+    for info, _ in known.values():
+        _take_out(state, info)
+    for info, each in known.values():
+        _restore_workload(state, info, each)
+    state.to_flush.clear()
+    state.cohorts_to_flush.clear()
+    state.settle()
+    for key, local in found.local_queues.items():
+        _restore_local(state, key, local)
+    state.ready.clear()
+    for name, queue in found.cluster_queues.items():
+        _restore_queue(state, state.queue(name), queue)
+    for info, each in known.values():
+        bucket = info.bucket
+        if bucket is not None and each.inadmissible:
+            if not bucket.inadmissible and info.queue is not None:
+                info.queue.pending.deactivate_bucket(bucket, each.inadmissible)
+            bucket.explained = each.explained
+    state.timers[:] = found.timers
+    state.now, state.cycle, state.changes = found.now, found.cycle, found.changes
+
+
+def _take_out(state: State, info: WorkloadInfo) -> None:
+    """Takes a workload out of its queue, or its usage out of the tree."""
+    if info.place == RESERVED:
+        state.release(info)
+    elif info.place in (ACTIVE, INADMISSIBLE):
+        state.dequeue(info)
+
+
+def _restore_workload(state: State, info: WorkloadInfo, found: WorkloadState) -> None:
+    for name in _PLAIN:
+        setattr(info, name, getattr(found, name))
+    info.scan = {(pods, resource): index for pods, resource, index in found.scan}
+    info.tried = tuple({(pods, name): index for pods, name, index in scan} for scan in found.tried)
+    number = state.flavor_resources.index_of
+    info.usage = tuple((number(flavor, resource), amount) for flavor, resource, amount in found.usage)
+    info.flavor_resources = frozenset(number(flavor, resource) for flavor, resource in found.flavor_resources)
+    local = _local(state, found.local_queue)
+    if local is not info.local:
+        if info.local is not None:
+            del info.local.workloads[info.key]
+        if local is not None:
+            local.workloads[info.key] = info
+        info.local = local
+    queue = state.queue(found.cluster_queue) if found.cluster_queue else None
+    info.queue = queue
+    if queue is None:
+        return
+    if found.place == RESERVED:
+        state.reserve(info, queue)
+    elif found.place in (ACTIVE, INADMISSIBLE):
+        state.places.move(info, found.place, queue)
+
+
+def _local(state: State, key: str) -> LocalQueue | None:
+    namespace, _, name = key.partition("/")
+    return state.local(namespace, name) if key else None
+
+
+def _restore_local(state: State, key: str, found: LocalQueueState) -> None:
+    local = _local(state, key)
+    if local is not None:
+        local.consumed, local.sampled = _nanos(found.consumed), found.sampled
+        local.penalties = {name: _nanos(penalty) for name, penalty in found.penalties.items()}
+
+
+def _quantities(nanos: Mapping[str, int]) -> dict[str, Quantity]:
+    return {resource: Quantity(amount) for resource, amount in nanos.items()}
+
+
+def _nanos(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    return {resource: quantity.nanos for resource, quantity in quantities.items()}
+
+
+def _restore_queue(state: State, queue: ClusterQueue, found: ClusterQueueState) -> None:
+    pending = queue.pending
+    queue.generation = found.generation
+    pending.preemptor = pending.workloads.get(found.preemptor)
+    if found.changed:
+        state.ready[queue] = None
+    for each in found.unfit:
+        scheduling_class = state.scheduling_classes.of(
+            each.pod_sets, each.counts, state.limits_of(each.namespace)
+        )
+        pending.set_class_inadmissible((scheduling_class, each.priority), each.reason)

@@ -1,0 +1,321 @@
+"""Handlers of events of objects other than Workloads: quotas, flavors, checks and namespaces.
+
+Source of the rules: docs/reference/kueue-semantics.md 3.6, 3.9, 4.6 and 4.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pykueue.api import kueue
+from pykueue.api.core import LimitRange, Namespace, RuntimeClass
+from pykueue.api.meta import condition_is, parse_time
+from pykueue.api.model import Model
+from pykueue.engine import workload_events
+from pykueue.engine.flavors.requests import Limits
+from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.quota.tree import fair_weight
+from pykueue.engine.state import State
+from pykueue.engine.workload import RESERVED, WorkloadInfo
+
+_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+_PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+
+
+class EventHandlers:
+    """Turns events into moves of the state."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
+        self._limits_made = 0
+        self._environments = 0
+        self._upsert: dict[type, Callable[[Any], None]] = {
+            kueue.Workload: lambda obj: workload_events.upsert(state, obj),
+            kueue.ClusterQueue: self._cluster_queue,
+            kueue.Cohort: lambda obj: self._cohort(obj.metadata.name, obj),
+            kueue.LocalQueue: self._local_queue,
+            kueue.ResourceFlavor: lambda obj: self._flavor(obj.metadata.name, obj),
+            kueue.AdmissionCheck: lambda obj: self._check(obj.metadata.name, obj),
+            kueue.Topology: lambda obj: self._topology(obj.metadata.name, obj),
+            Namespace: lambda obj: self._namespace(obj.metadata.name, obj),
+            LimitRange: lambda obj: self._limit_range(obj.metadata.namespace, obj.metadata.name, obj),
+            RuntimeClass: lambda obj: self._runtime_class(obj.metadata.name, obj),
+        }
+        self._removed: dict[str, Callable[[str, str], None]] = {
+            "Workload": self._workload_removed,
+            "ClusterQueue": lambda _, name: self._cluster_queue_removed(name),
+            "Cohort": lambda _, name: self._cohort(name, None),
+            "LocalQueue": self._local_queue_removed,
+            "ResourceFlavor": lambda _, name: self._flavor(name, None),
+            "AdmissionCheck": lambda _, name: self._check(name, None),
+            "Topology": lambda _, name: self._topology(name, None),
+            "Namespace": lambda _, name: self._namespace(name, None),
+            "LimitRange": lambda namespace, name: self._limit_range(namespace, name, None),
+            "RuntimeClass": lambda _, name: self._runtime_class(name, None),
+        }
+
+    def upsert(self, obj: Model) -> None:
+        """An object appeared or changed; kinds that decide nothing are ignored.
+
+        Raises TypeError for what is not a typed object.
+        """
+        handler = self._upsert.get(type(obj))
+        if handler is not None:
+            handler(obj)
+        elif not isinstance(obj, Model):
+            raise TypeError(
+                f"Upsert.obj is of type {type(obj).__name__}; accepted: an object of pykueue.api, as "
+                "pykueue.api.decode makes it of a manifest"
+            )
+
+    def removed(self, kind: str, namespace: str, name: str) -> None:
+        """An object is gone; kinds that decide nothing are ignored.
+
+        Raises TypeError for anything but text.
+        """
+        for field, value in (("kind", kind), ("namespace", namespace), ("name", name)):
+            if not isinstance(value, str):
+                raise TypeError(f"Removed.{field} is of type {type(value).__name__}; accepted: str")
+        handler = self._removed.get(kind)
+        if handler is not None:
+            handler(namespace, name)
+
+    def place(self, info: WorkloadInfo) -> None:
+        """Lets a workload that is in no queue wait, if it may."""
+        workload_events.place(self.state, info)
+
+    def restore_slice(self, info: WorkloadInfo) -> None:
+        """The replacement of a slice failed: the slice counts again."""
+        workload_events.restore_slice(self.state, info)
+
+    # --- workloads and LocalQueues ----------------------------------------------------------------------
+
+    def _workload_removed(self, namespace: str, name: str) -> None:
+        info = self.state.workloads.get(f"{namespace}/{name}")
+        if info is not None:
+            workload_events.forget_workload(self.state, info)
+
+    def _local_queue(self, obj: kueue.LocalQueue) -> None:
+        state = self.state
+        local = state.local(obj.metadata.namespace, obj.metadata.name)
+        before = (local.cluster_queue, local.is_open)
+        first = local.obj is None
+        state.undo_log.set(local, "obj", obj)
+        weight = fair_weight(obj.spec.fair_sharing)
+        if weight != local.weight:
+            state.undo_log.set(local, "weight", weight)
+            if local.cluster_queue:
+                state.wake(state.queue(local.cluster_queue))
+        if first:
+            self._restore_history(obj)
+        if (local.cluster_queue, local.is_open) != before:
+            self._place_again(local.workloads.values())
+
+    def _restore_history(self, obj: kueue.LocalQueue) -> None:
+        """Takes past usage up where the status left it (10.4)."""
+        status = obj.status.fair_sharing
+        past = status.admission_fair_sharing_status if status is not None else None
+        if past is None or not self.state.history.on:
+            return
+        local = self.state.local(obj.metadata.namespace, obj.metadata.name)
+        consumed = {resource: quantity.nanos for resource, quantity in past.consumed_resources.items()}
+        self.state.undo_log.set(local, "consumed", consumed)
+        if past.last_update:
+            self.state.undo_log.set(local, "sampled", parse_time(past.last_update))
+
+    def _local_queue_removed(self, namespace: str, name: str) -> None:
+        local = self.state.local(namespace, name)
+        self.state.undo_log.set(local, "obj", None)
+        self._place_again(local.workloads.values())
+
+    def _place_again(self, workloads: Iterable[WorkloadInfo]) -> None:
+        """The way into the queue changed: waiting workloads leave and, if they may, come in again."""
+        for info in list(workloads):
+            if info.place != RESERVED:
+                self.state.dequeue(info)
+                self.state.record_undo(info)
+                workload_events.place(self.state, info)
+
+    # --- quotas -----------------------------------------------------------------------------------------
+
+    def _cluster_queue(self, obj: kueue.ClusterQueue) -> None:
+        state = self.state
+        queue = state.queue(obj.metadata.name)
+        old = queue.obj
+        if old is not None and old.spec == obj.spec and _terminating(old) == _terminating(obj):
+            state.undo_log.set(queue, "obj", obj)
+            return
+        queue.configure(obj)
+        state.forest.link(queue, obj.spec.cohort_name or "")
+        state.forest.touch(queue)
+        state.regroup(queue, queue.fair_by_usage and state.history.on)
+        self._refresh_activity(queue)
+        state.request_flush(queue)
+        state.wake(queue)
+
+    def _cluster_queue_removed(self, name: str) -> None:
+        state = self.state
+        queue = state.queues.get(name)
+        if queue is None:
+            return
+        for other in queue.tree.queues:
+            if other is not queue:
+                state.request_flush(other)
+        queue.configure(None)
+        state.forest.link(queue, "")
+        state.forest.touch(queue)
+        self._refresh_activity(queue)
+
+    def _cohort(self, name: str, obj: kueue.Cohort | None) -> None:
+        state = self.state
+        node = state.forest.cohorts.get(name)
+        if node is not None and node.obj is not None and obj is not None and node.obj.spec == obj.spec:
+            state.undo_log.set(node, "obj", obj)
+            return
+        state.forest.set_cohort(name, obj)
+        node = state.forest.cohorts.get(name)
+        if node is not None:
+            state.undo_log.put(state.cohorts_to_flush, node, None)
+
+    # --- what makes queues active -----------------------------------------------------------------------
+
+    def _flavor(self, name: str, obj: kueue.ResourceFlavor | None) -> None:
+        state = self.state
+        old = state.flavors.get(name)
+        if obj is None:
+            state.undo_log.drop(state.flavors, name)
+        else:
+            state.undo_log.put(state.flavors, name, obj)
+        if old is not None and obj is not None and old.spec == obj.spec:
+            return
+        for queue in state.queues.values():
+            if name in queue.all_flavors:
+                state.forest.touch(queue)  # what was found out about its flavors is void
+                self._refresh_activity(queue)
+                state.request_flush(queue)
+
+    def _check(self, name: str, obj: kueue.AdmissionCheck | None) -> None:
+        state = self.state
+        if obj is None:
+            state.undo_log.drop(state.checks, name)
+        else:
+            state.undo_log.put(state.checks, name, obj)
+        for queue in state.queues.values():
+            if any(rule == name for rule, _ in queue.check_rules) and self._refresh_activity(queue):
+                state.request_flush(queue)
+
+    def _topology(self, name: str, obj: kueue.Topology | None) -> None:
+        state = self.state
+        if obj is None:
+            state.undo_log.drop(state.topologies, name)
+        else:
+            state.undo_log.put(state.topologies, name, obj)
+        for queue in state.queues.values():
+            if self._refresh_activity(queue):
+                state.request_flush(queue)
+
+    def _refresh_activity(self, queue: ClusterQueue) -> bool:
+        """Compute whether a queue is active (3.9); returns whether that changed."""
+        problems = tuple(self._problems(queue))
+        if problems == queue.inactive:
+            return False
+        self.state.undo_log.set(queue, "inactive", problems)
+        self.state.wake(queue)
+        return True
+
+    def _problems(self, queue: ClusterQueue) -> Iterable[tuple[str, str]]:
+        state = self.state
+        obj = queue.obj
+        if obj is None:
+            yield "NotFound", "the ClusterQueue does not exist"
+            return
+        if _terminating(obj):
+            yield "Terminating", "the ClusterQueue is being deleted"
+        if obj.spec.stop_policy != "None":
+            yield "Stopped", "it is stopped"
+        missing = sorted(name for name in queue.all_flavors if name not in state.flavors)
+        if missing:
+            yield "FlavorNotFound", f"references missing ResourceFlavor(s): {', '.join(missing)}"
+        names = [name for name, _ in queue.check_rules]
+        absent = sorted(name for name in names if name not in state.checks)
+        if absent:
+            yield "AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {', '.join(absent)}"
+        present = [name for name in names if name in state.checks]
+        idle = sorted(
+            name for name in present if not condition_is(state.checks[name].status.conditions, "Active")
+        )
+        if idle:
+            yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {', '.join(idle)}"
+        by_controller = {name: state.checks[name].spec.controller_name for name in present}
+        remote = sorted(name for name, controller in by_controller.items() if controller == _MULTIKUEUE)
+        if len(remote) > 1:
+            yield (
+                "MultipleMultiKueueAdmissionChecks",
+                f"uses more than one MultiKueue check: {', '.join(remote)}",
+            )
+        per_flavor = sorted(name for name, on in queue.check_rules if on and name in remote)
+        if per_flavor:
+            yield (
+                "MultiKueueAdmissionCheckAppliedPerFlavor",
+                f"applies MultiKueue checks to single flavors: {', '.join(per_flavor)}",
+            )
+        if remote and any(controller == _PROVISIONING for controller in by_controller.values()):
+            yield "MultiKueueWithProvisioningRequest", "MultiKueue and provisioning checks exclude each other"
+        topologies = {
+            flavor.spec.topology_name
+            for name in queue.all_flavors
+            if (flavor := state.flavors.get(name)) is not None and flavor.spec.topology_name
+        }
+        lost = sorted(name for name in topologies if name not in state.topologies)
+        if lost:
+            yield "TopologyNotFound", f"references missing Topology(s): {', '.join(lost)}"
+
+    # --- namespaces and defaults ------------------------------------------------------------------------
+
+    def _namespace(self, name: str, obj: Namespace | None) -> None:
+        state = self.state
+        old = state.namespaces.get(name)
+        if obj is None:
+            state.undo_log.drop(state.namespaces, name)
+            return
+        labels = obj.metadata.labels
+        state.undo_log.put(state.namespaces, name, labels)
+        if old is not None and dict(old) == labels:
+            return
+        for queue in state.queues.values():
+            if queue.pending.inadmissible and queue.selector is not None and queue.selector.matches(labels):
+                state.flush(queue)
+
+    def _limit_range(self, namespace: str, name: str, obj: LimitRange | None) -> None:
+        ranges = dict(self.limit_ranges.get(namespace, {}))
+        ranges.pop(name, None)
+        if obj is not None:
+            ranges[name] = obj
+        self.state.undo_log.put(self.limit_ranges, namespace, ranges)
+        self._limits_made += 1
+        limits = Limits([ranges[name] for name in sorted(ranges)], self._limits_made)
+        self.state.undo_log.put(self.state.limits, namespace, limits)
+        self._read_again(info for info in self.state.workloads.values() if info.namespace == namespace)
+
+    def _runtime_class(self, name: str, obj: RuntimeClass | None) -> None:
+        scheduling_classes, undo_log = self.state.scheduling_classes, self.state.undo_log
+        if obj is None:
+            undo_log.drop(scheduling_classes.runtime_classes, name)
+        else:
+            undo_log.put(scheduling_classes.runtime_classes, name, obj)
+        self._environments += 1  # never the same again, also after a fork
+        undo_log.set(scheduling_classes, "environment", self._environments)
+        self._read_again(self.state.workloads.values())
+
+    def _read_again(self, workloads: Iterable[WorkloadInfo]) -> None:
+        """What pod templates mean changed: waiting workloads are read again."""
+        for info in list(workloads):
+            if info.place != RESERVED:
+                self.state.record_undo(info)
+                workload_events.read_again(self.state, info)
+
+
+def _terminating(obj: kueue.ClusterQueue) -> bool:
+    return obj.metadata.deletion_timestamp is not None

@@ -1,0 +1,1 @@
+"""Explanations of decisions as data and as text, and read-only queries."""

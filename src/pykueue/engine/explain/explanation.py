@@ -1,0 +1,128 @@
+"""Why: what was asked, what was there, what stood in the way. Data only; `render` turns it into sentences.
+
+Amounts are integers in the units the quota is counted in: thousandths for cpu, base units for every other
+resource (docs/reference/kueue-semantics.md 2.1). An amount of `UNLIMITED` or more means no bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pykueue.engine.quota.usage import UNLIMITED
+
+__all__ = ["UNLIMITED", "Attempt", "Blocker", "Explanation", "Level", "Mode", "Search", "Target"]
+
+#: How far a flavor can serve a request, from worst to best (docs/reference/kueue-semantics.md 6.4).
+Mode = Literal["NoFit", "NoCandidates", "Preempt", "Reclaim", "Fit"]
+
+#: What stands in the way of a request in a flavor.
+Blocker = Literal[
+    "",
+    "ResourceNotCovered",
+    "FlavorNotFound",
+    "FlavorNotNominated",
+    "FlavorOfReplacedSlice",
+    "Topology",
+    "Taint",
+    "Affinity",
+    "ExceedsMaximum",
+    "OwnQuota",
+    "BorrowingLimit",
+    "LendingLimit",
+    "CohortExhausted",
+]
+
+
+@dataclass(slots=True)
+class Level:
+    """What a node of the quota tree had left for the request, seen from that node."""
+
+    node: str
+    kind: Literal["ClusterQueue", "Cohort"]
+    quota: int
+    """Quota of the node and everything its members lend it."""
+    usage: int
+    available: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One flavor looked at for one resource of one pod set."""
+
+    pod_set: str
+    resource: str
+    flavor: str
+    mode: Mode
+    borrowing_level: int = 0
+    """0: within the queue's own quota; else the height of the cohort whose quota it needs."""
+    requested: int = 0
+    """What the pod set asks for."""
+    assumed: int = 0
+    """What earlier pod sets of the workload already take of it."""
+    blocker: Blocker = ""
+    detail: str = ""
+    """The taint, or the node whose limit binds."""
+    maximum: int = 0
+    """With ExceedsMaximum: the most the queue could ever have."""
+    levels: tuple[Level, ...] = ()
+    """From the queue up to the root."""
+
+    @property
+    def total_requested(self) -> int:
+        return self.requested + self.assumed
+
+    @property
+    def available(self) -> int:
+        return max(0, self.levels[0].available) if self.levels else 0
+
+
+@dataclass(slots=True)
+class Target:
+    """A workload chosen to make room."""
+
+    key: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Search:
+    """How the search for workloads to preempt went."""
+
+    needed: tuple[tuple[str, str], ...] = ()
+    """(flavor, resource) pairs that lack room."""
+    considered: int = 0
+    """Workloads looked at."""
+    removed: int = 0
+    """Workloads taken away before the request fitted (or the candidates ran out)."""
+    targets: tuple[Target, ...] = ()
+    stopped: Literal["Fits", "NoCandidates", "Exhausted"] = "NoCandidates"
+
+
+@dataclass(slots=True)
+class Explanation:
+    """Everything a decision about one workload rests on."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    search: Search | None = None
+    problem: str = ""
+    """What is wrong with the workload or its queue, in words, when it was not evaluated at all."""
+    outcome: Literal[
+        "",
+        "Admitted",
+        "NoFit",
+        "NoCandidates",
+        "PreemptionGated",
+        "Deferred",
+        "TargetsTaken",
+        "NoLongerFits",
+        "Preempting",
+        "PodsNotReady",
+    ] = ""
+    recomputed: bool = False
+    """It was evaluated a second time, because an earlier entry of the cycle had taken its victims."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Pod counts considered, by pod set, when smaller than asked for (partial admission)."""
+    shortages: tuple[str, ...] = ()
+    """Why shared capacities are not enough, one sentence each."""
+    pending_preemptions: int = 0

@@ -1,0 +1,132 @@
+"""Explanations as sentences, for conditions, events and people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pykueue.engine.decisions import Admit, Decision, Preempt, PreemptionReason, Requeue
+from pykueue.engine.explain.explanation import Attempt, Explanation
+from pykueue.engine.quota.usage import is_unlimited, to_quantity
+
+#: Why a workload is preempted, to follow "due to" (docs/reference/kueue-semantics.md 8.10).
+PREEMPTION_CAUSES: Final[dict[PreemptionReason, str]] = {
+    "InClusterQueue": "prioritization in the ClusterQueue",
+    "InCohortReclamation": "reclamation within the cohort",
+    "InCohortFairSharing": "fair sharing within the cohort",
+    "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
+}
+
+
+def amount(resource: str, units: int) -> str:
+    """An amount in quota units as people write it."""
+    return "unlimited" if is_unlimited(units) else str(to_quantity(resource, units))
+
+
+def message(decision: Decision) -> str:
+    """What a decision says about itself, in one line."""
+    match decision:
+        case Admit():
+            return _considered(decision.explanation)
+        case Preempt():
+            return f"Preempted to accommodate {decision.preemptor}: {decision.reason}"
+        case Requeue():
+            return reason_text(decision.explanation)
+
+
+def reason_text(explanation: Explanation) -> str:
+    """Why a workload waits."""
+    if explanation.problem:
+        return explanation.problem
+    failures = ". ".join((*filter(None, [failures_text(explanation.attempts)]), *explanation.shortages))
+    match explanation.outcome:
+        case "Preempting":
+            text = f"Pending the preemption of {explanation.pending_preemptions} workload(s)"
+        case "Deferred":
+            text = "Fits once the workloads preempted for others in this cycle are gone"
+        case "TargetsTaken":
+            text = "Workload has overlapping preemption targets with another workload"
+        case "NoLongerFits":
+            text = "Workload no longer fits after processing another workload"
+        case "PreemptionGated":
+            text = "Workload requires preemption, but its preemption gate is closed"
+        case "PodsNotReady":
+            text = "Waiting for all admitted workloads to be in PodsReady condition"
+        case _:
+            text = ""
+    return ". ".join(part for part in (failures, text) if part)
+
+
+def failures_text(attempts: Iterable[Attempt]) -> str:
+    """What every flavor that was looked at lacked, by pod set."""
+    reasons: dict[str, set[str]] = {}
+    for attempt in attempts:
+        if attempt.mode != "Fit":
+            reasons.setdefault(attempt.pod_set, set()).add(attempt_text(attempt))
+    return "; ".join(
+        f"couldn't assign flavors to pod set {pod_set}: {', '.join(sorted(texts))}"
+        for pod_set, texts in reasons.items()
+    )
+
+
+def attempt_text(attempt: Attempt) -> str:
+    """What stood in the way of one resource in one flavor."""
+    resource, flavor = attempt.resource, attempt.flavor
+    match attempt.blocker:
+        case "ResourceNotCovered":
+            return f"resource {resource} unavailable in ClusterQueue"
+        case "FlavorNotFound":
+            return f"flavor {flavor} not found"
+        case "FlavorNotNominated":
+            return f"flavor {flavor} is not the one it was nominated for ({attempt.detail})"
+        case "FlavorOfReplacedSlice":
+            return f"flavor {flavor} is not the one of the slice it replaces ({attempt.detail})"
+        case "Topology":
+            return attempt.detail
+        case "Taint":
+            return f"untolerated taint {attempt.detail} in flavor {flavor}"
+        case "Affinity":
+            return f"flavor {flavor} doesn't match node affinity"
+        case "ExceedsMaximum":
+            before = ""
+            if attempt.assumed:
+                before = f"previously considered podsets requests ({amount(resource, attempt.assumed)}) + "
+            return (
+                f"insufficient quota for {resource} in flavor {flavor}, {before}"
+                f"current podset request ({amount(resource, attempt.requested)}) > "
+                f"maximum capacity ({amount(resource, attempt.maximum)})"
+            )
+        case _:
+            short = attempt.total_requested - attempt.available
+            return (
+                f"insufficient unused quota for {resource} in flavor {flavor}, "
+                f"{amount(resource, short)} more needed{_limit(attempt)}"
+            )
+
+
+def _limit(attempt: Attempt) -> str:
+    match attempt.blocker:
+        case "BorrowingLimit":
+            return f" (borrowing limit of {attempt.detail})"
+        case "LendingLimit":
+            return f" (lending limits in cohort {attempt.detail})"
+        case "CohortExhausted":
+            return f" (cohort {attempt.detail} is exhausted)"
+        case _:
+            return ""
+
+
+def _considered(explanation: Explanation) -> str:
+    """The flavors looked at on the way to an admission."""
+    by_pod_set: dict[str, list[str]] = {}
+    for attempt in explanation.attempts:
+        text = f"{attempt.flavor}({attempt.mode}"
+        if attempt.borrowing_level:
+            text += f";borrow={attempt.borrowing_level}"
+        if attempt.mode != "Fit":
+            text += f";{attempt_text(attempt)}"
+        flavors = by_pod_set.setdefault(attempt.pod_set, [])
+        text += ")"
+        if text not in flavors:
+            flavors.append(text)
+    return ", ".join(f"{pod_set}: {', '.join(flavors)}" for pod_set, flavors in by_pod_set.items())

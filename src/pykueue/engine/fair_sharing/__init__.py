@@ -1,0 +1,1 @@
+"""Fair sharing between nodes of a tree, and admission fair sharing between LocalQueues."""

@@ -1,0 +1,212 @@
+"""Fair shares of the nodes of a tree, and the order they give to workloads of one cycle.
+
+Source of the rules: docs/reference/kueue-semantics.md 9.1 to 9.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Any, NamedTuple
+
+from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.quota.tree import Cohort, Node
+from pykueue.engine.quota.usage import add, remove
+
+
+class Share(NamedTuple):
+    """Dominant resource share of a node. Shares compare as the rules say: no weight ranks above every
+    weight."""
+
+    unbounded: bool
+    """It borrows and has weight zero."""
+    value: float
+    """Share in thousandths divided by the weight; undivided where the weight is zero."""
+    borrowing: bool
+    resource: str = ""
+    """The resource that decides."""
+
+
+NO_SHARE = Share(False, 0.0, False)
+
+
+def share_of(node: Node) -> Share:
+    """How much the node borrows of what it could, by its dominant resource."""
+    parent = node.parent
+    if parent is None:
+        return NO_SHARE
+    borrowed: dict[str, int] | None = None
+    for flavor_usage in node.flavor_usages.values():
+        over = flavor_usage.usage - flavor_usage.subtree
+        if over > 0:
+            if borrowed is None:
+                borrowed = {}
+            borrowed[flavor_usage.resource] = borrowed.get(flavor_usage.resource, 0) + over
+    if borrowed is None:
+        return NO_SHARE
+    lendable = parent.lendable
+    ratio, dominant = 0.0, ""
+    for resource in sorted(borrowed):
+        total = lendable.get(resource, 0)
+        if total > 0:
+            found = borrowed[resource] * 1000 / total
+            if found > ratio or not dominant:
+                ratio, dominant = found, resource
+    if ratio == 0:
+        return Share(False, 0.0, True, dominant)
+    if node.weight == 0:
+        return Share(True, ratio, True, dominant)
+    return Share(False, ratio / node.weight, True, dominant)
+
+
+class Contender:
+    """One entry of a cycle."""
+
+    __slots__ = ("first", "name", "queue", "rank", "usage", "value")
+
+    def __init__(
+        self,
+        value: Any,
+        name: str,
+        queue: ClusterQueue,
+        usage: dict[int, int],
+        rank: tuple[Any, ...],
+        first: tuple[Any, ...],
+    ) -> None:
+        self.value = value
+        #: Decides when all else is equal.
+        self.name = name
+        self.queue = queue
+        #: What it asks for, by pair.
+        self.usage = usage
+        #: What decides between equal shares: priority and time.
+        self.rank = rank
+        #: What decides before shares do: who preempted goes first, who was preempted last.
+        self.first = first
+
+
+class _Arena:
+    """The contest at one cohort: the best entry of each child, ordered by the share the child would have."""
+
+    __slots__ = ("heap", "number")
+
+    def __init__(self) -> None:
+        #: (key, number, child, contender)
+        self.heap: list[Any] = []
+        self.number = 0
+
+
+class Tournament:
+    """Yields the entries of one tree in fair order; usage may change between two calls of `next` (9.3).
+
+    A contest below a cohort is only held again when usage below it changed, so one entry costs the height
+    of the tree.
+    """
+
+    def __init__(self, contenders: Sequence[Contender], prioritize_non_borrowing: bool) -> None:
+        self._non_borrowing = prioritize_non_borrowing
+        self._of_queue: dict[ClusterQueue, list[Contender]] = {}
+        for contender in contenders:
+            self._of_queue.setdefault(contender.queue, []).append(contender)
+        self._arenas: dict[Cohort, _Arena] = {}
+        self._without_cohort: list[ClusterQueue] = []
+        self._roots: list[Cohort] = []
+        members: dict[Cohort, dict[Node, None]] = {}
+        for queue in sorted(self._of_queue, key=lambda queue: queue.name):
+            node: Node = queue
+            if node.parent is None:
+                self._without_cohort.append(queue)
+            for cohort in queue.ancestors():
+                members.setdefault(cohort, {})[node] = None
+                node = cohort
+                if cohort.parent is None and cohort not in self._roots:
+                    self._roots.append(cohort)
+        self._members = members
+        for root in self._roots:
+            self._fill(root)
+        self._last: ClusterQueue | None = None
+
+    def _fill(self, cohort: Cohort) -> None:
+        arena = self._arenas[cohort] = _Arena()
+        for node in self._members[cohort]:
+            if isinstance(node, Cohort):
+                self._fill(node)
+            entry = self._entry(arena, node)
+            if entry is not None:
+                arena.heap.append(entry)
+        heapify(arena.heap)
+
+    def _best(self, node: Node) -> Contender | None:
+        if isinstance(node, Cohort):
+            heap = self._arenas[node].heap
+            return heap[0][3] if heap else None
+        waiting = self._of_queue.get(node)  # type: ignore[call-overload]
+        return waiting[0] if waiting else None
+
+    def _entry(self, arena: _Arena, node: Node) -> Any:
+        best = self._best(node)
+        if best is None:
+            return None
+        flavor_usages = best.queue.flavor_usages
+        for flavor_resource, amount in best.usage.items():
+            add(flavor_usages[flavor_resource], amount)
+        share = share_of(node)
+        borrows = self._non_borrowing and _borrows(node, best.usage)
+        for flavor_resource, amount in best.usage.items():
+            remove(flavor_usages[flavor_resource], amount)
+        key = (
+            best.first,
+            borrows,
+            share.unbounded,
+            share.value,
+            best.rank,
+            not isinstance(node, Cohort),
+            best.name,
+        )
+        arena.number += 1
+        return (key, arena.number, node, best)
+
+    def next(self) -> Any:
+        """The value of the entry that goes next, or None when all have gone."""
+        if self._last is not None:
+            self._refresh(self._last)
+            self._last = None
+        if self._without_cohort:
+            queue = self._without_cohort[0]
+            waiting = self._of_queue[queue]
+            contender = waiting.pop(0)
+            if not waiting:
+                self._without_cohort.pop(0)
+            return contender.value
+        while self._roots:
+            best = self._best(self._roots[0])
+            if best is None:
+                self._roots.pop(0)
+                continue
+            self._of_queue[best.queue].remove(best)
+            self._last = best.queue
+            return best.value
+        return None
+
+    def _refresh(self, queue: ClusterQueue) -> None:
+        """Holds the contests above a queue again: its entry is gone and usage may have changed."""
+        node: Node = queue
+        for cohort in queue.ancestors():
+            arena = self._arenas[cohort]
+            # The queue's entry won every contest above it, so it is the first of each heap.
+            entry = self._entry(arena, node)
+            if entry is None:
+                heappop(arena.heap)
+            else:
+                heapreplace(arena.heap, entry)
+            node = cohort
+
+
+def _borrows(node: Node, usage: dict[int, int]) -> bool:
+    """Whether the node borrows of any of these pairs."""
+    flavor_usages = node.flavor_usages
+    for flavor_resource in usage:
+        flavor_usage = flavor_usages.get(flavor_resource)
+        if flavor_usage is not None and flavor_usage.usage > flavor_usage.subtree:
+            return True
+    return False

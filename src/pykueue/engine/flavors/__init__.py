@@ -1,0 +1,1 @@
+"""What workloads request, and which flavors they are assigned."""

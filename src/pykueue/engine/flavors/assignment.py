@@ -1,0 +1,345 @@
+"""Choosing flavors: which flavor each resource of each pod set gets, and whether that fits, preempts or
+fails.
+
+Source of the rules: docs/reference/kueue-semantics.md 6.4 to 6.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from pykueue.engine.explain.explanation import Attempt, Blocker, Level, Mode
+from pykueue.engine.flavors.plan import GroupPlan, Option, Plan, Step, group_requests
+from pykueue.engine.flavors.requests import SchedulingClass
+from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
+from pykueue.engine.quota.tree import Cohort
+from pykueue.engine.quota.usage import FlavorUsage, available, borrowing_level
+
+NO_FIT: Final = 0
+NO_CANDIDATES: Final = 1
+PREEMPT: Final = 2
+RECLAIM: Final = 3
+FIT: Final = 4
+
+MODES: Final[tuple[Mode, ...]] = ("NoFit", "NoCandidates", "Preempt", "Reclaim", "Fit")
+
+#: Reasons of a failure, mildest first (6.9).
+WAITING: Final = 1
+EXCEEDS: Final = 2
+NO_FLAVOR: Final = 3
+REASONS: Final = ("", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
+
+#: Asks whether preempting could serve one pair: (mode, borrowing level once the victims are gone).
+Oracle = Callable[[FlavorUsage, int, int], tuple[int, int]]
+
+#: Flavors a workload is bound to: by (pod set, resource).
+Pinned = Mapping[tuple[int, str], str]
+
+
+#: What a workload slice that is replaced holds already: by (pod set, resource).
+Credit = Mapping[tuple[int, str], int]
+
+
+class Choice:
+    """A flavor given to one resource of one pod-set group."""
+
+    __slots__ = ("amount", "flavor", "flavor_usage", "level", "mode")
+
+    def __init__(self, flavor: str, flavor_usage: FlavorUsage, amount: int, mode: int, level: int) -> None:
+        self.flavor = flavor
+        self.flavor_usage = flavor_usage
+        #: For all pods of the group.
+        self.amount = amount
+        self.mode = mode
+        self.level = level
+
+
+class Assignment:
+    """The outcome for a workload at certain pod counts."""
+
+    __slots__ = ("attempts", "choices", "counts", "level", "mode", "reason", "scan", "shrunk", "usage")
+
+    def __init__(self, counts: Sequence[int], shrunk: bool) -> None:
+        self.counts = counts
+        #: Smaller than asked for (partial admission).
+        self.shrunk = shrunk
+        #: NO_FIT, PREEMPT (whatever the kind) or FIT.
+        self.mode = FIT
+        #: The largest borrowing level of all choices.
+        self.level = 0
+        #: By pod set: choice by resource.
+        self.choices: list[dict[str, Choice]] = [{} for _ in counts]
+        #: Amount by pair; amounts above what a replaced slice holds already.
+        self.usage: dict[int, int] = {}
+        #: Index of the last flavor looked at, where that was not the last one: the next cycle goes on from
+        #: there.
+        self.scan: dict[tuple[int, str], int] = {}
+        #: Index into REASONS.
+        self.reason = 0
+        self.attempts: list[Attempt] = []
+
+
+class Chooser:
+    """Chooses flavors in one queue under given rules."""
+
+    __slots__ = ("fungible", "may_preempt_borrowing", "oracle", "queue")
+
+    def __init__(self, queue: ClusterQueue, oracle: Oracle, fair_sharing: bool, fungible: bool) -> None:
+        self.queue = queue
+        self.oracle = oracle
+        #: Preempting may be tried although the queue borrows (6.4 step 4).
+        self.may_preempt_borrowing = queue.borrow_within or (fair_sharing and queue.reclaim != "Never")
+        #: Gate FlavorFungibility: policies and memory between cycles.
+        self.fungible = fungible
+
+    def choose(
+        self,
+        scheduling_class: SchedulingClass,
+        plan: Plan,
+        scan: Mapping[tuple[int, str], int],
+        counts: Sequence[int] | None = None,
+        pinned: Pinned | None = None,
+        pinned_by: Blocker = "",
+        credit: Credit | None = None,
+    ) -> Assignment:
+        """Flavors for a workload, continuing after the flavors in `scan`.
+
+        `counts` asks for other sizes than the full one, and `pinned` allows certain flavors only.
+        """
+        shrunk = counts is not None
+        sizes = [pods.count for pods in scheduling_class.pod_sets] if counts is None else counts
+        result = Assignment(sizes, shrunk)
+        counts_pods = PODS in self.queue.group_of
+        for group in plan.groups:
+            amounts: dict[str, int] | None = None
+            if shrunk:
+                members = [scheduling_class.pod_sets[i] for i in group.members]
+                amounts = group_requests(members, [sizes[i] for i in group.members], counts_pods)
+            chosen: dict[str, Choice] = {}
+            visited: dict[str, int] = {}
+            failure = 0
+            for step in group.steps:
+                failure = self._search(
+                    result, group, step, amounts, scan, pinned, pinned_by, credit, chosen, visited
+                )
+                if failure:
+                    break
+            if failure:
+                result.mode = NO_FIT
+                result.reason = failure
+                return result
+            self._record(result, scheduling_class, group, chosen, visited, counts_pods)
+        return result
+
+    def _record(
+        self,
+        result: Assignment,
+        scheduling_class: SchedulingClass,
+        group: GroupPlan,
+        chosen: dict[str, Choice],
+        visited: dict[str, int],
+        counts_pods: bool,
+    ) -> None:
+        for resource, choice in chosen.items():
+            if choice.mode < result.mode:
+                result.mode = PREEMPT
+            if choice.level > result.level:
+                result.level = choice.level
+            if choice.amount:
+                flavor_resource = choice.flavor_usage.flavor_resource
+                result.usage[flavor_resource] = result.usage.get(flavor_resource, 0) + choice.amount
+            index = visited[resource]
+            for member in group.members:
+                if resource in scheduling_class.pod_sets[member].per_pod or (
+                    resource == PODS and counts_pods
+                ):
+                    result.choices[member][resource] = choice
+                    if index != -1:
+                        result.scan[(member, resource)] = index
+
+    def _search(
+        self,
+        result: Assignment,
+        group: GroupPlan,
+        step: Step,
+        amounts: dict[str, int] | None,
+        scan: Mapping[tuple[int, str], int],
+        pinned: Pinned | None,
+        pinned_by: Blocker,
+        credit: Credit | None,
+        chosen: dict[str, Choice],
+        visited: dict[str, int],
+    ) -> int:
+        """Finds a flavor for one step; returns the failure (index into REASONS) or 0."""
+        options = step.options
+        if not options:
+            result.attempts.append(
+                Attempt(group.name, step.trigger, "", "NoFit", 0, step.amounts[0], 0, "ResourceNotCovered")
+            )
+            return NO_FLAVOR
+        wanted = step.amounts if amounts is None else [amounts[resource] for resource in step.resources]
+        queue = self.queue
+        start = scan.get((group.members[0], step.trigger), -1) + 1 if scan else 0
+        if start >= len(options):
+            start = 0  # the queue lost flavors since
+        best: list[Choice] | None = None
+        best_mode = best_level = 0
+        mildest = NO_FLAVOR + 1
+        last = start
+        for last in range(start, len(options)):
+            option = options[last]
+            blocker, detail = option.blocker, option.detail
+            if not blocker and pinned is not None:
+                bound = pinned.get((group.members[0], step.trigger))
+                if bound is not None and bound != option.flavor:
+                    blocker, detail = pinned_by, bound
+            if blocker:
+                mildest = min(mildest, NO_FLAVOR)
+                result.attempts.append(
+                    Attempt(
+                        group.name, step.trigger, option.flavor, "NoFit", 0, wanted[0], 0, blocker, detail
+                    )
+                )
+                continue
+            mode, level, choices, failure = self._try(result, group, step, option, wanted, credit)
+            if mode == NO_FIT:
+                mildest = min(mildest, failure)
+                continue
+            if best is None or self._better(mode, level, best_mode, best_level):
+                better = True
+            else:
+                better = False
+            if self.fungible:
+                stop = not (
+                    mode == NO_CANDIDATES
+                    or (mode < FIT and queue.preempt_try_next)
+                    or (level > 0 and queue.borrow_try_next)
+                )
+            else:
+                stop = mode == FIT
+            if better or stop:
+                best, best_mode, best_level = choices, mode, level
+            if stop:
+                break
+        if best is None:
+            return mildest
+        index = last if last < len(options) - 1 else -1
+        for resource, choice in zip(step.resources, best, strict=True):
+            chosen[resource] = choice
+            visited[resource] = index
+        return 0
+
+    def _better(self, mode: int, level: int, than_mode: int, than_level: int) -> bool:
+        """Whether one outcome is better than another (6.6); neither is NO_FIT."""
+        if not self.fungible:
+            return mode > than_mode
+        if NO_CANDIDATES in (mode, than_mode):
+            if mode != than_mode:
+                return than_mode == NO_CANDIDATES
+        elif self.queue.prefer_preemption and level != than_level:
+            return level < than_level
+        if mode != than_mode:
+            return mode > than_mode
+        return level < than_level
+
+    def _try(
+        self,
+        result: Assignment,
+        group: GroupPlan,
+        step: Step,
+        option: Option,
+        wanted: Sequence[int],
+        credit: Credit | None,
+    ) -> tuple[int, int, list[Choice], int]:
+        """One flavor for all resources of a step: (mode, level, choices, failure if NO_FIT)."""
+        worst_mode, worst_level = FIT, 0
+        choices: list[Choice] = []
+        usage = result.usage
+        for resource, flavor_usage, requested in zip(
+            step.resources, option.flavor_usages, wanted, strict=True
+        ):
+            amount = requested
+            if credit is not None:
+                amount -= sum(credit.get((member, resource), 0) for member in group.members)
+            assumed = usage.get(flavor_usage.flavor_resource, 0)
+            value = amount + assumed
+            attempt = Attempt(group.name, resource, option.flavor, "Fit", 0, requested, assumed)
+            result.attempts.append(attempt)
+            if value > flavor_usage.potential:
+                attempt.mode = "NoFit"
+                attempt.blocker = "ExceedsMaximum"
+                attempt.maximum = flavor_usage.potential
+                return NO_FIT, 0, choices, EXCEEDS
+            level, in_larger_tree = borrowing_level(flavor_usage, value)
+            room = available(flavor_usage)
+            if value <= room or value <= 0:
+                mode = FIT
+            else:
+                explain_shortage(attempt, flavor_usage, value)
+                if flavor_usage.subtree < value and not in_larger_tree and not self.may_preempt_borrowing:
+                    attempt.mode = "NoFit"
+                    return NO_FIT, 0, choices, self._worse(result, group, step, option, wanted)
+                mode, level = self.oracle(flavor_usage, value, level)
+                attempt.mode = MODES[mode]
+            attempt.borrowing_level = level
+            choices.append(Choice(option.flavor, flavor_usage, amount, mode, level))
+            if self.queue.prefer_preemption:
+                # Component-wise: the worst mode alone decides whether the flavor fits (defect D4 of the
+                # reference).
+                worst_mode, worst_level = min(worst_mode, mode), max(worst_level, level)
+            elif self._better(worst_mode, worst_level, mode, level):
+                worst_mode, worst_level = mode, level
+        return worst_mode, worst_level, choices, 0
+
+    def _worse(
+        self, result: Assignment, group: GroupPlan, step: Step, option: Option, wanted: Sequence[int]
+    ) -> int:
+        """Why a flavor fails that lacks room: if some resource could never fit, waiting for room is no use.
+
+        The reference reports whichever resource it happens to look at first; this does not depend on the
+        order.
+        """
+        for resource, flavor_usage, requested in zip(
+            step.resources, option.flavor_usages, wanted, strict=True
+        ):
+            assumed = result.usage.get(flavor_usage.flavor_resource, 0)
+            if requested + assumed > flavor_usage.potential:
+                attempt = Attempt(group.name, resource, option.flavor, "NoFit", 0, requested, assumed)
+                attempt.blocker, attempt.maximum = "ExceedsMaximum", flavor_usage.potential
+                result.attempts.append(attempt)
+                return EXCEEDS
+        return WAITING
+
+
+def explain_shortage(attempt: Attempt, flavor_usage: FlavorUsage, value: int) -> None:
+    """Fills in how much there was at each level of the tree, and which limit binds."""
+    levels = []
+    blocker: Blocker = ""
+    at: FlavorUsage | None = flavor_usage
+    while at is not None:
+        room = available(at)
+        node = at.node
+        levels.append(
+            Level(
+                node.name,
+                "Cohort" if isinstance(node, Cohort) else "ClusterQueue",
+                at.subtree,
+                at.usage,
+                room,
+            )
+        )
+        above = at.parent
+        if not blocker:
+            attempt.detail = node.name
+            if above is None:
+                if at is flavor_usage:
+                    blocker = "OwnQuota"
+                else:
+                    lent = at.withheld > 0 and room + at.withheld >= value
+                    blocker = "LendingLimit" if lent else "CohortExhausted"
+            elif at.cap is not None and at.cap + min(at.local - at.usage, 0) <= available(above):
+                blocker = "BorrowingLimit"
+        at = above
+    attempt.blocker = blocker
+    attempt.levels = tuple(levels)

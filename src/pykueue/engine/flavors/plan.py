@@ -1,0 +1,205 @@
+"""How the flavors of a queue could serve a shape: everything that does not depend on who uses what.
+
+A `Plan` is made once for a shape and a queue and holds until the quotas or flavors of the queue change: the
+order in which resources are looked at, the flavors that taints and affinity leave, and the cells to ask for
+room. Source of the rules: docs/reference/kueue-semantics.md 6.1 to 6.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pykueue.api import kueue
+from pykueue.api.core import Affinity, NodeSelectorRequirement
+from pykueue.api.selectors import Requirement
+from pykueue.engine.explain.explanation import Blocker
+from pykueue.engine.flavors.requests import PodSetClass, SchedulingClass
+from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
+from pykueue.engine.quota.usage import FlavorUsage
+
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+
+
+def visiting_rank(resource: str) -> int:
+    """64-bit FNV-1a hash of a resource name: the order in which resources are looked at (6.2)."""
+    value = _FNV_OFFSET
+    for byte in resource.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+class Option:
+    """One flavor for the resources of a step."""
+
+    __slots__ = ("blocker", "detail", "flavor", "flavor_usages")
+
+    def __init__(self, flavor: str, flavor_usages: list[FlavorUsage], blocker: Blocker, detail: str) -> None:
+        self.flavor = flavor
+        #: One for each resource of the step.
+        self.flavor_usages = flavor_usages
+        #: Why pods of this shape cannot go there, or empty.
+        self.blocker: Blocker = blocker
+        self.detail = detail
+
+
+class Step:
+    """Resources of one resource group, which get one flavor together."""
+
+    __slots__ = ("amounts", "options", "resources", "trigger")
+
+    def __init__(self, trigger: str, resources: list[str], amounts: list[int], options: list[Option]) -> None:
+        #: The resource that is looked at first.
+        self.trigger = trigger
+        self.resources = resources
+        #: For all pods of the pod-set group, at full size.
+        self.amounts = amounts
+        #: Empty if no resource group of the queue covers the resource.
+        self.options = options
+
+
+class GroupPlan:
+    """Pod sets that get the same flavors; every pod set is a group of its own unless it names one (6.1)."""
+
+    __slots__ = ("members", "name", "steps")
+
+    def __init__(self, members: list[int], name: str, steps: list[Step]) -> None:
+        self.members = members
+        self.name = name
+        self.steps = steps
+
+
+class Plan:
+    """All of it, for one shape in one queue."""
+
+    __slots__ = ("flavor_usages", "groups", "reservations")
+
+    def __init__(self, flavor_usages: dict[int, FlavorUsage], groups: list[GroupPlan]) -> None:
+        #: The cells of the queue when the plan was made; other cells make it void.
+        self.flavor_usages = flavor_usages
+        self.groups = groups
+        #: What workloads were given by it before, by flavors.
+        self.reservations: dict[tuple[str, ...], Any] = {}
+
+
+def make_plan(
+    scheduling_class: SchedulingClass,
+    queue: ClusterQueue,
+    flavors: Mapping[str, kueue.ResourceFlavor],
+    ignore_undeclared: bool,
+) -> Plan:
+    """The plan of a shape in a queue."""
+    order: dict[str, list[int]] = {}
+    for index, pods in enumerate(scheduling_class.pod_sets):
+        order.setdefault(f"group {pods.group}" if pods.group else f"pod set {index}", []).append(index)
+    implied = _only_topology_flavors(queue, flavors)
+    groups = [
+        GroupPlan(
+            members,
+            scheduling_class.pod_sets[members[0]].name,
+            _steps(
+                [scheduling_class.pod_sets[i] for i in members], queue, flavors, ignore_undeclared, implied
+            ),
+        )
+        for members in order.values()
+    ]
+    return Plan(queue.flavor_usages, groups)
+
+
+def _steps(
+    members: list[PodSetClass],
+    queue: ClusterQueue,
+    flavors: Mapping[str, kueue.ResourceFlavor],
+    ignore_undeclared: bool,
+    implied_topology: bool,
+) -> list[Step]:
+    requested = group_requests(members, [pods.count for pods in members], PODS in queue.group_of)
+    steps: list[Step] = []
+    assigned: set[str] = set()
+    order = sorted(requested, key=visiting_rank)
+    for resource in order:
+        if resource in assigned:
+            continue
+        group = queue.group_of.get(resource)
+        if group is None:
+            if requested[resource] > 0 and not ignore_undeclared:
+                steps.append(Step(resource, [resource], [requested[resource]], []))
+            continue
+        resources = [name for name in order if queue.group_of.get(name) is group]
+        assigned.update(resources)
+        options = []
+        for name, flavor_resources in group.flavors:
+            blocker, detail = _blocker(members, name, flavors.get(name), implied_topology)
+            options.append(
+                Option(name, [queue.flavor_usages[flavor_resources[r]] for r in resources], blocker, detail)
+            )
+        steps.append(Step(resource, resources, [requested[r] for r in resources], options))
+    return steps
+
+
+def group_requests(
+    members: Iterable[PodSetClass], counts: Iterable[int], counts_pods: bool
+) -> dict[str, int]:
+    """What some pod sets ask for together at these sizes."""
+    total: dict[str, int] = {}
+    for pods, count in zip(members, counts, strict=True):
+        for resource, amount in pods.per_pod.items():
+            total[resource] = total.get(resource, 0) + amount * count
+        if counts_pods:
+            total[PODS] = total.get(PODS, 0) + count
+    return total
+
+
+def _only_topology_flavors(queue: ClusterQueue, flavors: Mapping[str, kueue.ResourceFlavor]) -> bool:
+    return bool(queue.all_flavors) and all(
+        name in flavors and flavors[name].spec.topology_name for name in queue.all_flavors
+    )
+
+
+def _blocker(
+    members: Iterable[PodSetClass], name: str, flavor: kueue.ResourceFlavor | None, implied_topology: bool
+) -> tuple[Blocker, str]:
+    if flavor is None:
+        return "FlavorNotFound", name
+    for pods in members:
+        if pods.wants_topology and not flavor.spec.topology_name:
+            return "Topology", f"flavor {name} has no topology"
+        if not pods.wants_topology and flavor.spec.topology_name and not implied_topology:
+            return "Topology", f"flavor {name} is for workloads that ask for a topology"
+        for taint in flavor.spec.node_taints:
+            if taint.effect not in ("NoSchedule", "NoExecute"):
+                continue
+            tolerations = (*pods.tolerations, *flavor.spec.tolerations)
+            if not any(toleration.tolerates(taint) for toleration in tolerations):
+                text = f"{taint.key}={taint.value}" if taint.value else taint.key
+                return "Taint", f"{text}:{taint.effect}"
+        if not _matches(pods, flavor.spec.node_labels):
+            return "Affinity", name
+    return "", ""
+
+
+def _matches(pods: PodSetClass, labels: Mapping[str, str]) -> bool:
+    """Node selector and required node affinity against a flavor's labels; keys it does not have do not
+    matter."""
+    for key, value in pods.node_selector.items():
+        if key in labels and labels[key] != value:
+            return False
+    return _affinity_matches(pods.affinity, labels)
+
+
+def _affinity_matches(affinity: Affinity | None, labels: Mapping[str, str]) -> bool:
+    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+        return True
+    terms = affinity.node_affinity.required.node_selector_terms
+    if not terms:
+        return True
+    for term in terms:
+        known = [expression for expression in term.match_expressions if expression.key in labels]
+        if all(_requirement(expression).matches(labels) for expression in known):
+            return True
+    return False
+
+
+def _requirement(expression: NodeSelectorRequirement) -> Requirement:
+    return Requirement(expression.key, expression.operator, tuple(expression.values))

@@ -1,0 +1,418 @@
+"""From pod templates to the amounts a workload asks for.
+
+Workloads that ask for the same thing share one `Shape`, computed once: requests per pod, constraints on
+nodes, and whatever queues remember about it. Source of the rules: docs/reference/kueue-semantics.md 2.3 to
+2.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+from weakref import WeakValueDictionary
+
+from pykueue.api.core import Affinity, Container, LimitRange, PodSpec, RuntimeClass, Toleration
+from pykueue.api.decoding import DecodeError
+from pykueue.api.kueue import PodSet
+from pykueue.api.quantity import MAX_INT64, Quantity
+from pykueue.api.unsupported import DEVICES, TOPOLOGY
+from pykueue.engine.options import Options, Transformation
+from pykueue.engine.quota.usage import units
+
+#: Exact amounts by resource, in nanos.
+Nanos = dict[str, int]
+#: Which RuntimeClasses and LimitRanges there were: never the same again after a change.
+Environment = tuple[int, int]
+
+
+class PodSetClass:
+    """What every pod of a pod set asks for, and how many of them there are."""
+
+    __slots__ = (
+        "affinity",
+        "count",
+        "full_count",
+        "group",
+        "min_count",
+        "name",
+        "node_selector",
+        "per_pod",
+        "tolerations",
+        "total",
+        "wants_topology",
+    )
+
+    def __init__(self, pod_set: PodSet, count: int, spec: PodSpec, per_pod: dict[str, int]) -> None:
+        self.name = pod_set.name
+        #: Pods that need quota.
+        self.count = count
+        #: Pods in the spec, those no longer needed included.
+        self.full_count = pod_set.count
+        self.min_count = pod_set.min_count
+        topology = pod_set.topology_request
+        #: Pod sets of one group get the same flavors.
+        self.group = topology.pod_set_group_name if topology is not None else None
+        self.wants_topology = topology is not None and bool(
+            topology.required or topology.preferred or topology.unconstrained or topology.pod_set_slice_size
+        )
+        self.per_pod = per_pod
+        self.total = {resource: amount * count for resource, amount in per_pod.items()}
+        self.node_selector: Mapping[str, str] = spec.node_selector
+        self.affinity: Affinity | None = spec.affinity
+        self.tolerations: Sequence[Toleration] = spec.tolerations
+
+
+class SchedulingClass:
+    """What a workload asks for, the same object for all workloads that ask for the same."""
+
+    __slots__ = ("__weakref__", "environment", "plans", "pod_sets", "problem", "shrinkable", "source")
+
+    def __init__(
+        self, pod_sets: tuple[PodSetClass, ...], problem: str, source: list[PodSet], environment: Environment
+    ) -> None:
+        self.pod_sets = pod_sets
+        #: What it was read under.
+        self.environment = environment
+        #: The pod sets it was made from: to the engine as good as those of any workload of this shape.
+        self.source = source
+        #: Why it can never be admitted as it is (2.9, 3 and 4), or empty.
+        self.problem = problem
+        self.shrinkable = any(
+            pods.min_count is not None and pods.min_count < pods.full_count for pods in pod_sets
+        )
+        #: By name of ClusterQueue: how its flavors serve this shape (see flavors.Plan).
+        self.plans: dict[str, Any] = {}
+
+
+class Limits:
+    """The LimitRanges of a namespace, merged: the first default wins, the narrowest bounds hold (2.3)."""
+
+    __slots__ = ("default", "default_request", "max", "min", "number")
+
+    def __init__(self, ranges: Iterable[LimitRange], number: int) -> None:
+        #: Tells apart what was computed under different limits.
+        self.number = number
+        kinds = ("Container", "Pod")
+        self.default: dict[str, Nanos] = {kind: {} for kind in kinds}
+        self.default_request: dict[str, Nanos] = {kind: {} for kind in kinds}
+        self.max: dict[str, Nanos] = {kind: {} for kind in kinds}
+        self.min: dict[str, Nanos] = {kind: {} for kind in kinds}
+        for item in (item for limit_range in ranges for item in limit_range.spec.limits):
+            if item.type not in kinds:
+                continue
+            for source, target in (
+                (item.default, self.default[item.type]),
+                (item.default_request, self.default_request[item.type]),
+            ):
+                for resource, quantity in source.items():
+                    target.setdefault(resource, quantity.nanos)
+            for source, target, choose in (
+                (item.max, self.max[item.type], min),
+                (item.min, self.min[item.type], max),
+            ):
+                for resource, quantity in source.items():
+                    old = target.get(resource)
+                    target[resource] = quantity.nanos if old is None else choose(old, quantity.nanos)
+
+
+NO_LIMITS = Limits((), 0)
+
+
+class _Needs:
+    """Requests and limits of a container or of the pod-level block, defaults filled in."""
+
+    __slots__ = ("limits", "name", "requests")
+
+    def __init__(
+        self,
+        name: str,
+        requests: Mapping[str, Quantity],
+        limits: Mapping[str, Quantity],
+        ranges: Limits,
+        kind: str,
+    ) -> None:
+        self.name = name
+        self.limits = {resource: quantity.nanos for resource, quantity in limits.items()}
+        self.requests = {resource: quantity.nanos for resource, quantity in requests.items()}
+        for resource, amount in ranges.default[kind].items():
+            self.limits.setdefault(resource, amount)
+        for resource, amount in ranges.default_request[kind].items():
+            self.requests.setdefault(resource, amount)
+        for resource, amount in self.limits.items():
+            self.requests.setdefault(resource, amount)
+
+    def problem(self, ranges: Limits) -> str:
+        for resource, amount in sorted(self.requests.items()):
+            limit = self.limits.get(resource)
+            if limit is not None and amount > limit:
+                return (
+                    f"{self.name}: request {_shown(amount)} of {resource} exceeds its limit {_shown(limit)}"
+                )
+        bounds_max, bounds_min = ranges.max["Container"], ranges.min["Container"]
+        for resource in sorted({*self.requests, *self.limits}):
+            present = [side[resource] for side in (self.requests, self.limits) if resource in side]
+            if resource in bounds_max and max(present) > bounds_max[resource]:
+                return (
+                    f"{self.name}: {_shown(max(present))} of {resource} exceeds the maximum "
+                    f"{_shown(bounds_max[resource])} of the namespace's LimitRange"
+                )
+            if resource in bounds_min and min(present) < bounds_min[resource]:
+                return (
+                    f"{self.name}: {_shown(min(present))} of {resource} is below the minimum "
+                    f"{_shown(bounds_min[resource])} of the namespace's LimitRange"
+                )
+        return ""
+
+
+def _shown(nanos: int) -> str:
+    return str(Quantity(nanos))
+
+
+def _sum(into: Nanos, more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        into[resource] = into.get(resource, 0) + amount
+
+
+def _pod_requests(
+    containers: list[_Needs], inits: list[tuple[_Needs, bool]], spec_level: _Needs | None
+) -> Nanos:
+    """Requests of a pod without overhead, by the Kubernetes rule (2.4 step 1)."""
+    running: Nanos = {}
+    for needs in containers:
+        _sum(running, needs.requests)
+    sidecars: Nanos = {}
+    peak: Nanos = {}
+    for needs, stays in inits:
+        moment = dict(sidecars)
+        _sum(moment, needs.requests)
+        if stays:
+            sidecars = moment
+        for resource, amount in moment.items():
+            peak[resource] = max(peak.get(resource, 0), amount)
+    _sum(running, sidecars)
+    for resource, amount in peak.items():
+        running[resource] = max(running.get(resource, 0), amount)
+    if spec_level is not None:
+        running.update(spec_level.requests)
+    return running
+
+
+def _transform(requests: Nanos, transformations: tuple[Transformation, ...]) -> dict[str, Fraction]:
+    """Applies resource transformations; exact (2.5)."""
+    generated: dict[str, Fraction] = {}
+    kept = {resource: Fraction(amount, 10**9) for resource, amount in requests.items()}
+    for rule in transformations:
+        if rule.input not in requests:
+            continue
+        value = Fraction(requests[rule.input], 10**9)
+        if rule.multiply_by in requests:
+            value *= Fraction(requests[rule.multiply_by], 10**9)
+        for resource, factor in rule.outputs.items():
+            generated[resource] = generated.get(resource, Fraction()) + value * Fraction(factor.nanos, 10**9)
+        if rule.strategy == "Replace":
+            kept.pop(rule.input, None)
+    for resource, amount in generated.items():
+        kept[resource] = kept.get(resource, Fraction()) + max(amount, Fraction())
+    return kept
+
+
+class SchedulingClasses:
+    """All shapes in use."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        #: By name; `environment` must change with them.
+        self.runtime_classes: dict[str, RuntimeClass] = {}
+        self.environment = 0
+        self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
+        self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
+
+    def under(self, limits: Limits) -> Environment:
+        """What a pod template that is read now is read under."""
+        return self.environment, limits.number
+
+    def of(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> SchedulingClass:
+        """The shape of these pod sets, of which `counts` pods need quota."""
+        # What the templates say about requests and nodes, as text: cheap, and equal text means equal shape.
+        text = (
+            self.under(limits),
+            tuple(
+                (pods.name, count, pods.count, pods.min_count, _topology(pods), _text(pods.template))
+                for pods, count in zip(pod_sets, counts, strict=True)
+            ),
+        )
+        scheduling_class = self._by_text.get(text)
+        if scheduling_class is None:
+            scheduling_class = self._by_text[text] = self._make(pod_sets, counts, limits)
+        return scheduling_class
+
+    def _make(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> SchedulingClass:
+        scheduling_classes: list[PodSetClass] = []
+        environment = self.under(limits)
+        contents: list[Any] = [environment]
+        problem = ""
+        for pods, count in zip(pod_sets, counts, strict=True):
+            try:
+                spec = pods.pod_template.spec
+            except DecodeError as error:
+                problem = problem or f"podSet {pods.name}: {error.why}"
+                spec = PodSpec()
+            per_pod, trouble = self._per_pod(spec, limits)
+            scheduling_class = PodSetClass(pods, count, spec, per_pod)
+            trouble = trouble or self._unsupported(scheduling_class, spec)
+            if not trouble and any(amount > MAX_INT64 for amount in scheduling_class.total.values()):
+                trouble = "the total request exceeds the largest amount that can be counted"
+            if trouble and not problem:
+                problem = f"podSet {pods.name}: {trouble}"
+            scheduling_classes.append(scheduling_class)
+            contents.append((pods.name, count, pods.count, pods.min_count, _topology(pods), _content(spec)))
+        key = repr(contents)
+        found = self._by_content.get(key)
+        if found is None:
+            found = self._by_content[key] = SchedulingClass(
+                tuple(scheduling_classes), problem, pod_sets, environment
+            )
+        return found
+
+    def _unsupported(self, scheduling_class: PodSetClass, spec: PodSpec) -> str:
+        """What the pod set requests that is not carried out, or empty."""
+        unsupported = self._options.unsupported
+        if scheduling_class.wants_topology and TOPOLOGY in unsupported:
+            return f"topologyRequest: {TOPOLOGY.message}"
+        if spec.resource_claims and DEVICES in unsupported:
+            return f"spec.resourceClaims: {DEVICES.message}"
+        return ""
+
+    def _per_pod(self, spec: PodSpec, limits: Limits) -> tuple[dict[str, int], str]:
+        """Amounts per pod in quota units, and what is wrong with them."""
+        containers = [_needs(container, limits) for container in spec.containers]
+        inits = [
+            (_needs(container, limits), container.restart_policy == "Always")
+            for container in spec.init_containers
+        ]
+        whole = None
+        if spec.resources is not None:
+            whole = _Needs("pod", spec.resources.requests, spec.resources.limits, limits, "Pod")
+        requests = _pod_requests(containers, inits, whole)
+        overhead: Mapping[str, Quantity] = spec.overhead
+        if not overhead and spec.runtime_class_name:
+            runtime = self.runtime_classes.get(spec.runtime_class_name)
+            if runtime is not None and runtime.overhead is not None:
+                overhead = runtime.overhead.pod_fixed
+        _sum(requests, {resource: quantity.nanos for resource, quantity in overhead.items()})
+        problem = next((found for needs in containers if (found := needs.problem(limits))), "")
+        problem = problem or next((found for needs, _ in inits if (found := needs.problem(limits))), "")
+        if whole is not None and not problem:
+            problem = whole.problem(NO_LIMITS)
+        problem = problem or _pod_problem(requests, limits)
+        excluded = self._options.exclude_resource_prefixes
+        if excluded:
+            requests = {name: amount for name, amount in requests.items() if not name.startswith(excluded)}
+        if self._options.transformations:
+            exact = _transform(requests, self._options.transformations)
+            quantities = {name: _ceiling(value) for name, value in exact.items()}
+        else:
+            quantities = {name: Quantity(amount) for name, amount in requests.items()}
+        problem = problem or _range_problem(quantities)
+        amounts = {name: units(name, quantity) for name, quantity in quantities.items()}
+        return {name: max(0, amount) for name, amount in sorted(amounts.items())}, problem
+
+
+def _ceiling(value: Fraction) -> Quantity:
+    nanos = value * 10**9
+    return Quantity(-(-nanos.numerator // nanos.denominator))
+
+
+def _needs(container: Container, limits: Limits) -> _Needs:
+    resources = container.resources
+    return _Needs(f"container {container.name}", resources.requests, resources.limits, limits, "Container")
+
+
+def _range_problem(requests: Mapping[str, Quantity]) -> str:
+    """Which request is out of range.
+
+    Larger quantities are read as the largest one, so that one is out of range itself
+    (docs/reference/kueue-semantics.md 2.1).
+    """
+    for resource, quantity in sorted(requests.items()):
+        if quantity.value() >= MAX_INT64:
+            return f"the request for {resource} is out of range: must be less than {MAX_INT64}"
+    return ""
+
+
+def _pod_problem(requests: Nanos, limits: Limits) -> str:
+    """What the LimitRange bounds of type Pod say about a pod's total (2.9, step 4)."""
+    for resource, amount in sorted(requests.items()):
+        most, least = limits.max["Pod"].get(resource), limits.min["Pod"].get(resource)
+        if most is not None and amount > most:
+            return (
+                f"pod: {_shown(amount)} of {resource} exceeds the maximum {_shown(most)} "
+                "of the namespace's LimitRange"
+            )
+        if least is not None and amount < least:
+            return (
+                f"pod: {_shown(amount)} of {resource} is below the minimum {_shown(least)} "
+                "of the namespace's LimitRange"
+            )
+    return ""
+
+
+#: Fields of a pod spec that decide where and whether a pod fits (4.7), besides its containers.
+POD_CLASS_FIELDS = (
+    "nodeSelector",
+    "affinity",
+    "tolerations",
+    "runtimeClassName",
+    "priority",
+    "topologySpreadConstraints",
+    "overhead",
+    "resourceClaims",
+    "resources",
+)
+
+
+def _text(template: Mapping[str, Any]) -> str:
+    spec = template.get("spec") or {}
+    get = spec.get
+    return repr(
+        (
+            [(c.get("resources"), c.get("ports")) for c in get("containers") or ()],
+            [
+                (c.get("resources"), c.get("ports"), c.get("restartPolicy"))
+                for c in get("initContainers") or ()
+            ],
+            [get(part) for part in POD_CLASS_FIELDS],
+        )
+    )
+
+
+def _content(spec: PodSpec) -> Any:
+    """The same as `_text`, from decoded fields and independent of the order of keys."""
+    return (
+        [_container(container) for container in spec.containers],
+        [(_container(container), container.restart_policy) for container in spec.init_containers],
+        sorted(spec.node_selector.items()),
+        spec.affinity,
+        spec.tolerations,
+        spec.runtime_class_name,
+        spec.priority,
+        spec.topology_spread_constraints,
+        sorted(spec.overhead.items()),
+        repr(spec.resource_claims),
+        (sorted(spec.resources.requests.items()), sorted(spec.resources.limits.items()))
+        if spec.resources is not None
+        else None,
+    )
+
+
+def _container(container: Container) -> Any:
+    return (
+        sorted(container.resources.requests.items()),
+        sorted(container.resources.limits.items()),
+        repr(container.ports),
+    )
+
+
+def _topology(pods: PodSet) -> str:
+    return repr(pods.topology_request) if pods.topology_request is not None else ""

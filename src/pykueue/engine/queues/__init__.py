@@ -1,0 +1,1 @@
+"""ClusterQueues and LocalQueues, and the order of their pending workloads."""

@@ -1,0 +1,1 @@
+"""Quota and its usage in trees of cohorts, and what a workload has reserved of it."""

@@ -1,0 +1,177 @@
+"""Quota arithmetic of one (flavor, resource) pair, up and down the tree.
+
+A `Cell` is what one node of the tree (a ClusterQueue or a cohort) has and uses of one pair; cells of the
+same pair are linked to the cell of the parent node, so every question walks a chain of at most the height
+of the tree. All amounts are exact integers; `UNLIMITED` stands for no bound. Source of the rules:
+docs/reference/kueue-semantics.md 2.2 and 3.
+
+A cell keeps these sums true at all times, for a cohort from its children c:
+
+    subtree = nominal + sum(c.subtree - c.local)        usage = sum(max(0, c.usage - c.local))
+    local   = what the lending limit keeps at home      potential = the most the node could ever use
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pykueue.api.quantity import MAX_INT64, Quantity
+
+if TYPE_CHECKING:
+    from pykueue.engine.quota.tree import Node
+
+#: Larger than any sum of 64-bit amounts, so that no bounded amount reaches it.
+UNLIMITED: Final = 1 << 100
+_BOUNDED: Final = 1 << 99
+#: Resources counted in bytes, besides huge pages.
+BYTES: Final = ("memory", "ephemeral-storage")
+
+
+def is_unlimited(amount: int) -> bool:
+    """Whether an amount of quota (even after some of it is used) has no bound."""
+    return amount >= _BOUNDED
+
+
+def units(resource: str, quantity: Quantity) -> int:
+    """The amount as quota counts it: thousandths of a cpu, base units of anything else, rounded up."""
+    return quantity.milli() if resource == "cpu" else quantity.value()
+
+
+def quota_units(resource: str, quantity: Quantity) -> int:
+    """Like `units`, for a field of a quota: the largest amounts mean no bound (2.2)."""
+    amount = quantity.value()
+    if amount >= (MAX_INT64 // 1000 if resource == "cpu" else MAX_INT64):
+        return UNLIMITED
+    return quantity.milli() if resource == "cpu" else amount
+
+
+def to_quantity(resource: str, amount: int) -> Quantity:
+    """The amount as people and manifests write it: sizes in bytes with binary suffixes."""
+    if resource == "cpu":
+        return Quantity.of_milli(amount)
+    if resource in BYTES or resource.startswith("hugepages-"):
+        return Quantity.of(amount, "BinarySI")
+    return Quantity.of(amount)
+
+
+class FlavorUsage:
+    """What a node has and uses of one (flavor, resource) pair."""
+
+    __slots__ = (
+        "borrowing_limit",
+        "cap",
+        "flavor_resource",
+        "lending_limit",
+        "local",
+        "node",
+        "nominal",
+        "parent",
+        "potential",
+        "resource",
+        "subtree",
+        "usage",
+        "withheld",
+    )
+
+    def __init__(self, node: Node, flavor_resource: int, resource: str) -> None:
+        self.node = node
+        self.flavor_resource = flavor_resource
+        self.resource = resource
+        self.nominal = 0
+        self.borrowing_limit: int | None = None
+        self.lending_limit: int | None = None
+        self.parent: FlavorUsage | None = None
+        self.subtree = 0
+        #: Capacity never lent upwards.
+        self.local = 0
+        #: subtree - local + borrowing limit: what the node may take from above while its own is unused.
+        self.cap: int | None = None
+        self.potential = 0
+        #: Sum of `local` over the children: what lending limits keep from this node.
+        self.withheld = 0
+        self.usage = 0
+
+    def finish(self) -> None:
+        """Derives `local` and `cap` once `subtree` is known."""
+        subtree = self.subtree = min(self.subtree, UNLIMITED)
+        limit = self.lending_limit
+        self.local = 0 if limit is None or limit >= subtree else subtree - limit
+        bound = self.borrowing_limit
+        self.cap = None if bound is None or bound >= UNLIMITED else subtree - self.local + bound
+
+    def reach(self) -> None:
+        """Derives `potential`, the parent's being known."""
+        parent = self.parent
+        if parent is None:
+            self.potential = self.subtree
+            return
+        potential = min(self.local + parent.potential, UNLIMITED)
+        if self.cap is not None:
+            potential = min(potential, self.cap + self.local)
+        self.potential = potential
+
+
+def add(flavor_usage: FlavorUsage, amount: int) -> None:
+    """Counts usage at the cell; what exceeds the local part is counted above as well (3.2)."""
+    while True:
+        usage = flavor_usage.usage
+        flavor_usage.usage = usage + amount
+        parent = flavor_usage.parent
+        if parent is None:
+            return
+        spare = flavor_usage.local - usage
+        if spare > 0:
+            amount -= spare
+            if amount <= 0:
+                return
+        flavor_usage = parent
+
+
+def remove(flavor_usage: FlavorUsage, amount: int) -> None:
+    """The exact inverse of `add`."""
+    while True:
+        usage = flavor_usage.usage
+        flavor_usage.usage = usage - amount
+        parent = flavor_usage.parent
+        if parent is None:
+            return
+        lent = usage - flavor_usage.local
+        if lent <= 0:
+            return
+        if lent < amount:
+            amount = lent
+        flavor_usage = parent
+
+
+def available(flavor_usage: FlavorUsage) -> int:
+    """How much more the node could use now; may be negative where the tree is over-committed (3.3)."""
+    parent = flavor_usage.parent
+    if parent is None:
+        return flavor_usage.subtree - flavor_usage.usage
+    spare = flavor_usage.local - flavor_usage.usage
+    room = available(parent)
+    cap = flavor_usage.cap
+    if cap is not None:
+        own = cap + spare if spare < 0 else cap
+        if own < room:
+            room = own
+    return room + spare if spare > 0 else room
+
+
+def borrowing_level(flavor_usage: FlavorUsage, amount: int) -> tuple[int, bool]:
+    """Height of the nearest cohort whose quota covers the amount, and whether a larger tree is around it
+    (3.4)."""
+    parent = flavor_usage.parent
+    if parent is None or flavor_usage.usage + amount <= flavor_usage.subtree:
+        return 0, parent is not None
+    rest = amount
+    while True:
+        spare = flavor_usage.local - flavor_usage.usage
+        if spare > 0:
+            rest -= spare
+        above = flavor_usage.parent
+        if above is None:
+            return flavor_usage.node.height, False
+        flavor_usage = above
+        if flavor_usage.usage + rest <= flavor_usage.subtree:
+            return flavor_usage.node.height, flavor_usage.parent is not None

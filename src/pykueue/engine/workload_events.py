@@ -1,0 +1,356 @@
+"""Taking in workloads: what each version of an object means for queues and quota.
+
+Source of the rules: docs/reference/kueue-semantics.md 4.2, 4.6 to 4.9 and 11.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pykueue.api import kueue
+from pykueue.api.meta import ObjectMeta, parse_time
+from pykueue.engine.flavors.requests import Environment, SchedulingClass
+from pykueue.engine.state import State
+from pykueue.engine.workload import (
+    ACTIVE,
+    INADMISSIBLE,
+    NO_SCAN,
+    REPLACES_SLICE,
+    RESERVED,
+    Facts,
+    WorkloadInfo,
+    effective_counts,
+    effective_priority,
+    has_closed_gate,
+    queue_timestamp,
+)
+
+
+def upsert(state: State, obj: kueue.Workload) -> None:
+    """A Workload appeared or changed."""
+    key = obj.metadata.key
+    facts = Facts(obj, state.options)
+    info = state.workloads.get(key)
+    if facts.finished:
+        if info is not None:
+            forget_workload(state, info)
+        return
+    if info is None:
+        info = WorkloadInfo(key, obj.metadata.namespace)
+        info.obj = obj
+        state.undo_log.put(state.workloads, key, info)
+        state.record_undo(info)
+        _read(state, info, obj, facts)
+        if facts.has_reservation:
+            _read_reservation(state, info, facts)
+        elif facts.may_queue:
+            state.enqueue(info)
+        return
+    state.record_undo(info)
+    if info.superseded:
+        info.obj = obj
+    elif info.place == RESERVED:
+        _update_reserved(state, info, obj, facts)
+    else:
+        _update_pending(state, info, obj, facts)
+
+
+def forget_workload(state: State, info: WorkloadInfo) -> None:
+    """The workload is finished or gone."""
+    if info.place == RESERVED:
+        state.release_and_flush(info)
+    else:
+        state.dequeue(info)
+        _flush_tree(state, info)
+    local = info.local
+    if local is not None:
+        state.undo_log.drop(local.workloads, info.key)
+        state.history.forgive(local, info.key)
+    state.drop_demands(info)
+    state.undo_log.drop(state.workloads, info.key)
+
+
+def _flush_tree(state: State, info: WorkloadInfo) -> None:
+    """A workload without quota left for good: the rest of the tree is looked at again (4.6)."""
+    if info.local is not None and info.local.cluster_queue:
+        state.request_flush(state.queue(info.local.cluster_queue))
+
+
+def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -> None:
+    """Sets what the object says about a workload, wherever it stands."""
+    options = state.options
+    known = info.scheduling_class is not None
+    metadata = obj.metadata
+    same_pods = known and (
+        info.obj.spec.pod_sets is obj.spec.pod_sets or _same_spec(info.obj.metadata, metadata)
+    )
+    info.obj = obj
+    if not info.uid:
+        info.uid = metadata.uid
+        info.created = metadata.created
+    counts = effective_counts(obj, options)
+    limits = state.limits_of(info.namespace)
+    if not (
+        same_pods and _is_class_of(info.scheduling_class, counts, state.scheduling_classes.under(limits))
+    ):
+        scheduling_class = state.scheduling_classes.of(obj.spec.pod_sets, counts, limits)
+        if scheduling_class is not info.scheduling_class:
+            info.scheduling_class = scheduling_class
+            info.scan = NO_SCAN
+    if metadata.generation and info.scheduling_class is not None:
+        # Templates are the most of a workload; those that come again and again are kept once.
+        info.obj = replace(obj, spec=replace(obj.spec, pod_sets=info.scheduling_class.source))
+    priority = effective_priority(obj, options)
+    if priority != info.priority:
+        info.priority = priority
+        info.scan = NO_SCAN
+    info.timestamp = queue_timestamp(obj, facts, options, info.created)
+    requeued = facts.requeued
+    info.requeue_blocked = requeued is not None and requeued.status == "False"
+    info.queue_since = (
+        parse_time(requeued.last_transition_time)
+        if requeued is not None and requeued.status == "True" and requeued.last_transition_time
+        else info.created
+    )
+    again = obj.status.requeue_state
+    info.requeue_at = parse_time(again.requeue_at) if again is not None and again.requeue_at else 0.0
+    info.gated = has_closed_gate(obj)
+    info.replaces = (
+        metadata.annotations.get(REPLACES_SLICE, "")
+        if options.enabled("ElasticJobsViaWorkloadSlices")
+        else ""
+    )
+    if state.capacities:
+        state.set_demands(info)
+    name = obj.spec.queue_name
+    local = info.local
+    if local is None or local.key != f"{info.namespace}/{name}":
+        if local is not None:
+            state.undo_log.drop(local.workloads, info.key)
+            state.history.forgive(local, info.key)
+        local = info.local = state.local(info.namespace, name) if name else None
+        if local is not None:
+            state.undo_log.put(local.workloads, info.key, info)
+
+
+def _is_class_of(
+    scheduling_class: SchedulingClass | None, counts: list[int], environment: Environment
+) -> bool:
+    """Whether the same pod templates with so many pods still mean this."""
+    return (
+        scheduling_class is not None
+        and scheduling_class.environment == environment
+        and [pods.count for pods in scheduling_class.pod_sets] == counts
+    )
+
+
+def _same_spec(before: ObjectMeta, after: ObjectMeta) -> bool:
+    """Whether the server says that the spec is the same: it counts the changes of a spec as generations."""
+    return 0 < before.generation == after.generation and before.uid == after.uid
+
+
+def _read_reservation(state: State, info: WorkloadInfo, facts: Facts) -> None:
+    """The object says that the workload holds quota."""
+    admission = info.obj.status.admission
+    assert admission is not None
+    reserved = facts.reserved
+    assert reserved is not None
+    if admission != info.admission or not info.assumed:
+        state.set_reservation(info, admission, effective_counts(info.obj, state.options))
+    info.reserved_at = parse_time(reserved.last_transition_time) if reserved.last_transition_time else 0.0
+    info.assumed = False
+    info.admitted = facts.admitted
+    info.ready = facts.ready
+    info.evicted = facts.evicted is not None
+    info.eviction_assumed = False
+    info.scan = NO_SCAN
+    state.reserve(info, state.queue(admission.cluster_queue))
+    if facts.admitted:
+        _settle_history(state, info)
+
+
+def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -> None:
+    if not facts.has_reservation:
+        if info.assumed and obj.spec.active:
+            # The write is still on its way; only `forget` says that it failed.
+            if not facts.may_queue:
+                info.obj = obj
+            return
+        state.release_and_flush(info)
+        state.record_undo(info)
+        _read(state, info, obj, facts)
+        info.assumed = info.admitted = info.ready = False
+        info.evicted = info.eviction_assumed = False
+        info.admission, info.usage, info.flavor_resources = None, (), frozenset()
+        if facts.may_queue:
+            state.enqueue(info)
+        return
+    admission = obj.status.admission
+    old = info.obj
+    counts = effective_counts(obj, state.options)
+    same_pods = old.spec is obj.spec and old.status.reclaimable_pods == obj.status.reclaimable_pods
+    old_counts = counts if same_pods else effective_counts(old, state.options)
+    priority = effective_priority(obj, state.options)
+    reserved = facts.reserved
+    assert admission is not None
+    assert reserved is not None
+    reserved_at = parse_time(reserved.last_transition_time) if reserved.last_transition_time else 0.0
+    shrunk = counts != old_counts
+    freed = shrunk or priority != info.priority
+    if (
+        not freed
+        and admission == info.admission
+        and info.admitted == facts.admitted
+        and info.reserved_at == reserved_at
+        and info.local is not None
+        and info.local.key == f"{info.namespace}/{obj.spec.queue_name}"
+    ):
+        info.obj = obj
+        _mark(state, info, facts)
+        if facts.admitted:
+            _settle_history(state, info)
+        return
+    state.release(info)
+    state.record_undo(info)
+    _read(state, info, obj, facts)
+    info.reserved_at = reserved_at
+    if shrunk or admission != info.admission:
+        state.set_reservation(info, admission, counts)
+    info.assumed = False
+    info.admitted = facts.admitted
+    info.ready = facts.ready
+    info.evicted = facts.evicted is not None or info.eviction_assumed
+    state.reserve(info, state.queue(admission.cluster_queue))
+    _mark(state, info, facts)
+    if facts.admitted:
+        _settle_history(state, info)
+    if freed and info.queue is not None:
+        info.queue.advance()
+        state.request_flush(info.queue)
+
+
+def _mark(state: State, info: WorkloadInfo, facts: Facts) -> None:
+    """Takes over conditions that do not change what is held."""
+    info.assumed = False
+    if facts.evicted is not None:
+        info.eviction_assumed = False
+        state.mark_evicted(info, True)
+    elif not info.eviction_assumed:
+        state.mark_evicted(info, False)
+    if info.ready != facts.ready:
+        info.ready = facts.ready
+        if facts.ready:
+            if state.unready.pop(info.key, None) is not None and not state.unready:
+                state.all_pods_ready()
+        elif state.options.block_admission:
+            state.unready[info.key] = info
+
+
+def _signature(info: WorkloadInfo) -> tuple[object, ...]:
+    """What has to change for a parked workload to be looked at again (4.9)."""
+    obj = info.obj
+    return (
+        info.scheduling_class,
+        info.priority,
+        info.local,
+        info.timestamp,
+        info.requeue_blocked,
+        info.requeue_at,
+        info.gated,
+        info.replaces,
+        info.demands,
+        obj.spec,
+        [check.state for check in obj.status.admission_checks],
+    )
+
+
+def _update_pending(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -> None:
+    if facts.has_reservation:
+        state.dequeue(info)
+        state.record_undo(info)
+        _read(state, info, obj, facts)
+        _read_reservation(state, info, facts)
+        return
+    waiting = info.place in (ACTIVE, INADMISSIBLE)
+    if waiting and facts.may_queue:
+        before = _signature(info)
+        queue, bucket = info.queue, info.bucket
+        old_priority, old_timestamp, old_class = info.priority, info.timestamp, info.scheduling_class
+        _read(state, info, obj, facts)
+        if _signature(info) == before:
+            return
+        # The queue finds a workload by what it was when it came in.
+        new = info.priority, info.timestamp, info.scheduling_class
+        info.priority, info.timestamp, info.scheduling_class = old_priority, old_timestamp, old_class
+        assert queue is not None
+        was_preemptor = queue.pending.preemptor is info
+        state.withdraw(info)
+        state.record_undo(info)
+        info.priority, info.timestamp, info.scheduling_class = new
+        state.enqueue(info)
+        if was_preemptor and info.queue is queue and info.place == ACTIVE and bucket is not None:
+            state.undo_log.set(queue.pending, "preemptor", info)
+        return
+    if waiting:
+        state.dequeue(info)
+        state.record_undo(info)
+    was_active = info.obj.spec.active
+    _read(state, info, obj, facts)
+    if facts.may_queue:
+        state.enqueue(info)
+    elif not obj.spec.active and info.local is not None:
+        state.history.forgive(info.local, info.key)
+        if was_active:
+            _flush_tree(state, info)
+
+
+def _settle_history(state: State, info: WorkloadInfo) -> None:
+    """An admitted workload's penalty becomes past usage (10.3).
+
+    One whose admission was read from the API has none: what its LocalQueue used until now is known from the
+    status, and is sampled when it is due.
+    """
+    local, queue = info.local, info.queue
+    if local is None or info.key not in local.penalties or queue is None or not queue.fair_by_usage:
+        return
+    admitted = next(
+        (one.last_transition_time for one in info.obj.status.conditions if one.type == "Admitted"), None
+    )
+    now = parse_time(admitted) if admitted else state.now
+    state.history.settle(local, info.key, state.used_nanos(local), now)
+    state.wake(queue)
+
+
+def place(state: State, info: WorkloadInfo) -> None:
+    """Lets a workload that is in no queue wait, if it may."""
+    if not info.superseded and Facts(info.obj, state.options).may_queue:
+        state.enqueue(info)
+
+
+def read_again(state: State, info: WorkloadInfo) -> None:
+    """What the pod templates of a waiting workload mean changed."""
+    counts = effective_counts(info.obj, state.options)
+    scheduling_class = state.scheduling_classes.of(
+        info.obj.spec.pod_sets, counts, state.limits_of(info.namespace)
+    )
+    if scheduling_class is info.scheduling_class:
+        return
+    state.dequeue(info)
+    state.record_undo(info)
+    info.scheduling_class = scheduling_class
+    info.scan = NO_SCAN
+    place(state, info)
+
+
+def restore_slice(state: State, info: WorkloadInfo) -> None:
+    """The admission of a replacement failed: the slice it was to replace holds its quota again (11.9)."""
+    old = state.workloads.get(info.replaces) if info.replaces else None
+    if old is None or not old.superseded or old.queue is None:
+        return
+    state.record_undo(old)
+    old.superseded = False
+    facts = Facts(old.obj, state.options)
+    if facts.has_reservation:
+        state.reserve(old, old.queue)
+    elif facts.may_queue:
+        state.enqueue(old)

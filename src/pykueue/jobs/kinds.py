@@ -1,0 +1,52 @@
+"""The job kinds that there are, and those of them that a configuration switches on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pykueue.api.jobkinds import JobKind
+
+from .base import JobIntegration, PodOwner
+from .job import BatchJob
+from .jobset import JobSet
+from .pod import POD, PlainPod
+from .pod_owners import Deployment, StatefulSet
+
+
+class JobKinds:
+    """Integrations by framework name; jobs that are started themselves, and owners whose pods queue."""
+
+    def __init__(self, jobs: Iterable[JobIntegration], pod_owners: Iterable[PodOwner] = ()) -> None:
+        self.jobs = {each.kind.framework: each for each in jobs}
+        self.pod_owners = {each.kind.framework: each for each in pod_owners}
+        self._by_kind = {each.kind.resource.group_kind: each for each in self.jobs.values()}
+
+    def __iter__(self) -> Iterator[JobKind]:
+        """The descriptions, jobs first."""
+        yield from (each.kind for each in self.jobs.values())
+        yield from (each.kind for each in self.pod_owners.values())
+
+    @property
+    def frameworks(self) -> tuple[str, ...]:
+        """Their names in `integrations.frameworks`."""
+        return tuple(kind.framework for kind in self)
+
+    def with_job(self, job: JobIntegration) -> JobKinds:
+        """These and one more."""
+        return JobKinds([*self.jobs.values(), job], self.pod_owners.values())
+
+    def enabled(self, frameworks: Iterable[str]) -> JobKinds:
+        """Those that are named. An owner of pods brings the pods; unknown names are left out."""
+        wanted = dict.fromkeys(frameworks)
+        owners = [self.pod_owners[name] for name in wanted if name in self.pod_owners]
+        if owners:
+            wanted[POD.framework] = None
+        return JobKinds([self.jobs[name] for name in wanted if name in self.jobs], owners)
+
+    def for_kind(self, api_version: str, kind: str) -> JobIntegration | None:
+        """The integration of a job or an owner reference; None where its kind is not among these."""
+        group, slash, _ = api_version.partition("/")
+        return self._by_kind.get((group if slash else "", kind))
+
+
+BUILT_IN = JobKinds((BatchJob(), JobSet(), PlainPod()), (Deployment(), StatefulSet()))

@@ -1,0 +1,104 @@
+"""Kinds whose pods queue: Deployments pod by pod, StatefulSets as a pod group with one Workload.
+
+Source: docs/reference/kueue-integrations.md 9.4, "Deployment" and "StatefulSet".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykueue.api.jobkinds import JobKind, PodSetPaths
+from pykueue.api.kueue import names
+from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
+from pykueue.api.resources import DEPLOYMENTS, STATEFUL_SETS
+
+from .described import DescribedPodSets
+from .workload import build, is_label_value, queue_name, workload_name
+
+#: As the owner of a Workload is named to other clusters.
+_GVK = "apps/v1, Kind=StatefulSet"
+_LABEL_LENGTH = 63
+
+
+def replicas(stateful_set: Mapping[str, Any]) -> int:
+    """How many pods it is to have."""
+    value = get(stateful_set, "spec", "replicas")
+    return 1 if value is None else int(value)
+
+
+_PODS = (PodSetPaths(("spec", "template"), counts=((("spec", "replicas"),),)),)
+DEPLOYMENT = JobKind("deployment", DEPLOYMENTS, _PODS, suspend=None, custom=False)
+STATEFUL_SET = JobKind("statefulset", STATEFUL_SETS, _PODS, suspend=None, custom=False)
+
+
+class Deployment(DescribedPodSets):
+    """Its pods get Workloads one by one."""
+
+    makes_workloads = False
+
+    def __init__(self) -> None:
+        super().__init__(DEPLOYMENT)
+
+    def workloads(
+        self, job: Mapping[str, Any], priority: int, reference: Mapping[str, str] | None, limit: int
+    ) -> list[Object]:
+        return []
+
+
+class StatefulSet(DescribedPodSets):
+    """All pods of a set are one pod set, `main`, of one group."""
+
+    makes_workloads = True
+
+    def __init__(self) -> None:
+        super().__init__(STATEFUL_SET)
+
+    def workload_name(self, job: Mapping[str, Any], limit: int) -> str:
+        """The Workload's and the pod group's name."""
+        metadata = job["metadata"]
+        return workload_name(
+            STATEFUL_SETS.kind, STATEFUL_SETS.group, metadata["name"], metadata["uid"], limit
+        )
+
+    def workloads(
+        self, job: Mapping[str, Any], priority: int, reference: Mapping[str, str] | None, limit: int
+    ) -> list[Object]:
+        """The group's Workload; the set is one of its owners, and its pods become the others."""
+        result = build(job, self, priority, reference, name_limit=limit)
+        (owner,) = result["metadata"]["ownerReferences"]
+        plain = {
+            key: value for key, value in owner.items() if key not in ("controller", "blockOwnerDeletion")
+        }
+        annotations = {
+            **annotations_of(result),
+            names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
+            names.JOB_OWNER_GVK_ANNOTATION: _GVK,
+            names.JOB_OWNER_NAME_ANNOTATION: job["metadata"]["name"],
+        }
+        metadata = {**result["metadata"], "ownerReferences": [plain], "annotations": annotations}
+        return [{**result, "metadata": metadata}]
+
+    def member(self, pod: Mapping[str, Any], job: Mapping[str, Any], workload: str) -> Object:
+        """The pod as a member of the set's group; itself where it is one already."""
+        labels = {
+            names.MANAGED_LABEL: "true",
+            names.QUEUE_LABEL: queue_name(job),
+            names.PRIORITY_CLASS_LABEL: labels_of(job).get(names.PRIORITY_CLASS_LABEL),
+        }
+        if len(workload) <= _LABEL_LENGTH and is_label_value(workload):
+            labels |= {names.POD_GROUP_NAME_LABEL: workload, names.PREBUILT_WORKLOAD_LABEL: workload}
+        annotations = {
+            names.POD_GROUP_NAME_ANNOTATION: workload,
+            names.PREBUILT_WORKLOAD_LABEL: workload,
+            names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(replicas(job)),
+            names.POD_GROUP_FAST_ADMISSION_ANNOTATION: "true",
+            names.POD_GROUP_SERVING_ANNOTATION: "true",
+            names.ROLE_HASH_ANNOTATION: names.DEFAULT_POD_SET,
+        }
+        result = dict(pod)
+        for field, values in (("labels", labels), ("annotations", annotations)):
+            for key, value in values.items():
+                if value:
+                    result = replaced(result, ("metadata", field, key), value)
+        return result

@@ -1,0 +1,1 @@
+"""Job controllers: one for all kinds of jobs."""

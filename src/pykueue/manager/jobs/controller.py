@@ -1,0 +1,603 @@
+"""Jobs and their Workloads: one controller for all job kinds.
+
+A job becomes a Workload, starts when that is admitted, stops when it is evicted, and its end is the
+Workload's end. The controller owns, in a Workload's status, PodsReady, Finished, reclaimablePods and the
+release of an eviction; everything it does follows from the job and the Workload as they are. Source:
+docs/reference/kueue-integrations.md 9.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pykueue.api import pending_reasons
+from pykueue.api.kueue import names
+from pykueue.api.objects import Key, Object, annotations_of, get, labels_of, replaced, without_finalizer
+from pykueue.api.times import format_time
+from pykueue.clock import Clock
+from pykueue.jobs import workload as construction
+from pykueue.jobs.base import JobIntegration, Outcome
+from pykueue.jobs.podsets import PodSetConflictError
+from pykueue.kube.controller import Controller
+from pykueue.kube.errors import ApiError
+from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.kube.informer import ADDED, DELETED, MODIFIED
+from pykueue.manager.cluster import Cluster, MissingPriorityClassError
+from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads.reservations import Reservations
+from pykueue.manager.writes import Writer
+
+from .pod_set_info import MissingFlavorError, pod_set_infos
+
+#: Seconds after which a job is looked at again that names something that does not exist.
+RETRY = 10.0
+#: Reasons of Workloads that are finished although their job has not ended.
+NEVER_STARTED = ("FailedToStart", "OutOfSync")
+
+log = logging.getLogger(__name__)
+
+
+class JobController:
+    """Reconciles the jobs of one kind."""
+
+    def __init__(
+        self,
+        integration: JobIntegration,
+        cluster: Cluster,
+        writer: Writer,
+        reservations: Reservations,
+        recorder: EventRecorder,
+        clock: Clock,
+        workers: int = 8,
+    ) -> None:
+        self.integration = integration
+        self._cluster = cluster
+        self._jobs = cluster.jobs[integration.kind.framework]
+        self._writer = writer
+        self._reservations = reservations
+        self._recorder = recorder
+        self._clock = clock
+        self._configuration = cluster.configuration
+        self._gates = cluster.configuration.gates
+        self._waits = cluster.configuration.wait_for_pods_ready is not None
+        self._warned: set[str] = set()
+        #: By job: the last question whether its Workload describes it, and the answer.
+        self._answers: dict[str, tuple[tuple[Any, ...], bool]] = {}
+        #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
+        self._with_pods: dict[str, Key] = {}
+        self.controller: Controller[Key] = Controller(
+            f"{integration.kind.framework} controller",
+            self.reconcile,
+            clock=clock,
+            workers=workers,
+            wait_for=[cluster.synced],
+        )
+        self._jobs.on_event(self._job_changed)
+        cluster.job_pods.on_event(self._pod_changed)
+        cluster.workloads.on_event(self._workload_changed)
+        reservations.on_agreement(lambda workload: self._workload_changed(MODIFIED, None, workload))
+        cluster.workload_priority_classes.on_event(self._priority_class_changed)
+        cluster.namespaces.on_event(self._namespace_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    # What leads to work
+
+    def _job_changed(self, type_: str, old: Any, new: Any) -> None:
+        job = old if new is None else new
+        if type_ == DELETED:
+            self._warned.discard(str(job["metadata"].get("uid")))
+            self._answers.pop(job["metadata"].get("uid"), None)
+            self._with_pods.pop(job["metadata"].get("uid"), None)
+        self.controller.queue.add(key_of(job))
+
+    def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
+        for uid in labels_of(old if new is None else new).values() if self._with_pods else ():
+            if uid in self._with_pods:
+                self.controller.queue.add(self._with_pods[uid])
+
+    def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        for workload in (old, new):
+            owner = conditions.owner(workload) if workload is not None else None
+            if owner is not None and self._is_own_kind(owner):
+                namespace = workload["metadata"].get("namespace") or ""
+                self.controller.queue.add((namespace, str(owner.get("name"))))
+
+    def _is_own_kind(self, owner: Mapping[str, Any]) -> bool:
+        found = self._cluster.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
+        return found is self.integration
+
+    def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
+        if type_ == ADDED:
+            for job in self._jobs.by_index("priorityClass", new["metadata"]["name"]):
+                self.controller.queue.add(key_of(job))
+
+    def _namespace_changed(self, type_: str, old: Any, new: Any) -> None:
+        if new is not None and (old is None or labels_of(old) != labels_of(new)):
+            for job in self._jobs.list(new["metadata"]["name"]):
+                self.controller.queue.add(key_of(job))
+
+    # The work
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring one job and its Workload a step on."""
+        try:
+            await self._reconcile(key)
+        except (MissingFlavorError, MissingPriorityClassError) as error:
+            log.info("%s: %s/%s: %s", self.controller.name, *key, error)
+            return RETRY
+        return None
+
+    async def _reconcile(self, key: Key) -> None:
+        job = self._jobs.get(*key)
+        await self._release_leftovers(key, job)
+        if job is None or not self._cluster.manages_namespace(key[0]):
+            return
+        owner = self._cluster.managed_owner(job)
+        job = await self._without_stale_mark(job, owner is None and self._is_managed(job))
+        if owner is not None:
+            await self._follow_owner(job, *owner)
+            return
+        if not self._is_managed(job):
+            for workload in self._cluster.workloads_of(job):
+                await self._delete_workload(job, workload)
+            return
+        self._warn_of_annotation(job)
+        await self._reconcile_managed(job)
+
+    async def _without_stale_mark(self, job: Object, managed: bool) -> Object:
+        """The job without the annotation of a stop under way, where none is."""
+        if names.STOPPING_ANNOTATION not in annotations_of(job):
+            return job
+        if managed and self.integration.is_stopping(job) and self.integration.outcome(job) is None:
+            return job
+        path = ("metadata", "annotations", names.STOPPING_ANNOTATION)
+        return await self._writer.change(self._jobs, job, replaced(job, path, None))
+
+    def _is_managed(self, job: Mapping[str, Any]) -> bool:
+        return bool(construction.queue_name(job)) or self._configuration.manage_jobs_without_queue_name
+
+    def _warn_of_annotation(self, job: Mapping[str, Any]) -> None:
+        uid = str(job["metadata"].get("uid"))
+        if construction.queue_name_by_annotation(job) and uid not in self._warned:
+            self._warned.add(uid)
+            text = f"The annotation {names.QUEUE_LABEL} is deprecated: use the label of the same name"
+            self._recorder.event(dict(job), WARNING, "DeprecatedQueueNameAnnotation", text)
+
+    async def _release_leftovers(self, key: Key, job: Object | None) -> None:
+        """Workloads of a job that is gone have nothing left to protect."""
+        uid = None if job is None else job["metadata"].get("uid")
+        index_key = (key[0], self.integration.kind.resource.kind, key[1])
+        for workload in self._cluster.workloads.by_index("owner", index_key):
+            owner = conditions.owner(workload) or {}
+            if owner.get("uid") != uid and self._is_own_kind(owner):
+                await self._drop_finalizer(workload)
+
+    async def _follow_owner(
+        self, job: Object, integration: JobIntegration, owner: Mapping[str, Any] | None
+    ) -> None:
+        """A job inside a managed job runs exactly while that one is admitted."""
+        if owner is None or not construction.queue_name(owner):
+            return
+        workloads = self._cluster.workloads_of(owner)
+        admitted = any(conditions.is_admitted(w) and not conditions.is_evicted(w) for w in workloads)
+        running = not self.integration.suspend_requested(job) and self.integration.outcome(job) is None
+        if running and not admitted:
+            await self._writer.change(self._jobs, job, self.integration.suspended(job))
+
+    async def _reconcile_managed(self, job: Object) -> None:
+        outcome = self.integration.outcome(job)
+        workload, others = self._match(job)
+        for other in others:
+            if workload is not None or outcome is not None:
+                await self._delete_workload(job, other)
+        if workload is None:
+            if outcome is None and not job["metadata"].get("deletionTimestamp"):
+                await self._without_workload(job, others)
+            return
+        workload = await self._with_owner(job, workload)
+        if workload["metadata"].get("deletionTimestamp"):
+            await self._workload_deleted(job, workload)
+        elif self._reservations.lost(conditions.key(workload)) is not None:
+            return  # the workload controller restores its status first
+        elif conditions.is_finished(workload):
+            await self._finished_early(job, workload)
+        elif outcome is not None:
+            await self._finish(job, workload, outcome)
+        else:
+            await self._synchronise(job, workload)
+
+    async def _with_owner(self, job: Object, workload: Object) -> Object:
+        """The Workload with its job as controller, should that reference have been removed.
+
+        The garbage collector removes it too, from what a deleted job leaves behind.
+        """
+        if conditions.owner(workload) is not None or job["metadata"].get("deletionTimestamp"):
+            return workload
+        uid = job["metadata"].get("uid")
+        known = get(workload, "metadata", "ownerReferences") or ()
+        others = [one for one in known if one.get("uid") != uid]
+        references = [*others, construction.owner_reference(job, self.integration)]
+        desired = replaced(workload, ("metadata", "ownerReferences"), references)
+        return await self._writer.change(self._cluster.workloads, workload, desired)
+
+    async def _finished_early(self, job: Object, workload: Object) -> None:
+        """A Workload that another client marked as finished is not, unless its job never starts."""
+        if self.integration.outcome(job) is not None:
+            return
+        if conditions.reason(workload, conditions.FINISHED) in NEVER_STARTED and not self.integration.runs(
+            job
+        ):
+            return
+        stored = await self._writer.reread(self._jobs, key_of(job))
+        if stored is not None and self.integration.outcome(stored) is None:
+            await self._set_status(workload, partial(transitions.unfinished, now=self._clock.time()))
+
+    def _match(self, job: Mapping[str, Any]) -> tuple[Object | None, list[Object]]:
+        """The Workload that describes the job, and those that belong to it but do not."""
+        matching: Object | None = None
+        others: list[Object] = []
+        finished = self.integration.outcome(job) is not None
+        for workload in self._candidates(job):
+            same = finished or self._equivalent(workload, job)
+            if matching is None and same:
+                matching = workload
+            else:
+                others.append(workload)
+        return matching, others
+
+    def _equivalent(self, workload: Object, job: Mapping[str, Any]) -> bool:
+        """Whether the Workload describes the job, worked out once per version of what that depends on."""
+        counts = conditions.admitted_counts(workload) if conditions.has_quota(workload) else None
+        metadata = job["metadata"]
+        question = (
+            workload["metadata"].get("uid"),
+            workload["metadata"].get("generation"),
+            counts,
+            metadata.get("generation"),
+            metadata.get("labels"),
+            metadata.get("annotations"),
+        )
+        known = self._answers.get(metadata["uid"])
+        if known is not None and known[0] == question:
+            return known[1]
+        answer = construction.equivalent(workload, job, self.integration, counts)
+        self._answers[metadata["uid"]] = (question, answer)
+        return answer
+
+    def _candidates(self, job: Mapping[str, Any]) -> list[Object]:
+        prebuilt = construction.prebuilt_name(job) if self.integration.kind.prebuilt else ""
+        owned = self._cluster.workloads_of(job)
+        if not prebuilt:
+            return owned
+        return [workload for workload in owned if workload["metadata"]["name"] == prebuilt]
+
+    # Without a matching Workload
+
+    async def _without_workload(self, job: Object, others: Sequence[Object]) -> None:
+        if not self.integration.is_suspended(job):
+            originals = get(others[0], "spec", "podSets") if len(others) == 1 else None
+            await self._stop(job, originals, "No matching Workload")
+            return
+        if self.integration.is_active(job):
+            return
+        if construction.prebuilt_name(job) and self.integration.kind.prebuilt:
+            await self._adopt_prebuilt(job)
+            return
+        if len(others) == 1 and not conditions.has_quota(others[0]) and not conditions.is_finished(others[0]):
+            await self._rewrite(job, others[0])
+            return
+        for other in others:
+            if not conditions.has_quota(other) or await self._stop(job, None, "No matching Workload"):
+                await self._delete_workload(job, other)
+        if not others:
+            await self._create(job)
+
+    async def _create(self, job: Object) -> None:
+        if self.integration.on_hold(job):
+            return
+        try:
+            priority, reference = self._cluster.priority_of(job, self.integration)
+        except MissingPriorityClassError as error:
+            self._recorder.event(job, WARNING, "WorkloadPriorityClassNotFound", str(error))
+            raise
+        workload = self._built(job, priority, reference)
+        sets = len(workload["spec"]["podSets"])
+        if sets > construction.MAX_POD_SETS:
+            text = f"{sets} pod sets; a Workload holds at most {construction.MAX_POD_SETS}"
+            self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
+            return
+        await self._create_workload(job, workload)
+
+    async def _create_workload(self, job: Object, workload: Object) -> None:
+        try:
+            created = await self._writer.create(self._cluster.workloads, workload)
+        except ApiError as error:
+            if error.already_exists:
+                return  # it is on its way to the cache, or it is being deleted
+            if error.code in (400, 403, 422):
+                self._recorder.event(job, WARNING, "ErrWorkloadCompose", error.message)
+            raise
+        namespace, name = conditions.key(created)
+        self._recorder.event(job, NORMAL, "CreatedWorkload", f"Created Workload: {namespace}/{name}")
+
+    def _built(self, job: Object, priority: int, reference: Mapping[str, str] | None) -> Object:
+        workload = construction.build(
+            job,
+            self.integration,
+            priority,
+            reference,
+            self._configuration.labels_to_copy,
+            self._configuration.annotations_to_copy,
+            63 if self._gates["ShortWorkloadNames"] else 253,
+        )
+        if not self._gates["PartialAdmission"]:
+            for pod_set in workload["spec"]["podSets"]:
+                pod_set.pop("minCount", None)
+        return workload
+
+    async def _rewrite(self, job: Object, workload: Object) -> None:
+        """The job was edited while it waits: its Workload says the same again.
+
+        First how many of its pods have ended, which may be fewer of the new size: with too many it would be
+        admitted for less than it runs with.
+        """
+        if self._gates["ReclaimablePods"]:
+            counts = self.integration.reclaimable(job)
+            if transitions.with_reclaimable(workload, counts) != workload:
+                step = partial(transitions.with_reclaimable, counts=counts)
+                workload = await self._set_status(workload, step) or workload
+        wanted = self._built(job, int(get(workload, "spec", "priority") or 0), None)["spec"]
+        desired = workload
+        for field in ("podSets", "queueName", "maximumExecutionTimeSeconds"):
+            desired = replaced(desired, ("spec", field), wanted.get(field))
+        await self._writer.change(self._cluster.workloads, workload, desired)
+        namespace, name = conditions.key(workload)
+        text = f"Updated not matching Workload for suspended job: {namespace}/{name}"
+        self._recorder.event(job, NORMAL, "UpdatedWorkload", text)
+
+    async def _adopt_prebuilt(self, job: Object) -> None:
+        """Own an existing Workload without an owner; one that does not fit is finished OutOfSync."""
+        namespace = job["metadata"].get("namespace") or ""
+        workload = self._cluster.workload((namespace, construction.prebuilt_name(job)))
+        if workload is None or conditions.is_finished(workload):
+            return
+        owner = conditions.owner(workload)
+        if owner is not None:
+            if owner.get("uid") == job["metadata"].get("uid"):
+                text = "The prebuilt workload is out of sync with its job"
+                await self._set_status(workload, lambda w: self._finished(w, "OutOfSync", text))
+            return
+        references = [
+            *(get(workload, "metadata", "ownerReferences") or ()),
+            construction.owner_reference(job, self.integration),
+        ]
+        await self._writer.change(
+            self._cluster.workloads,
+            workload,
+            replaced(workload, ("metadata", "ownerReferences"), references),
+        )
+
+    async def _delete_workload(self, job: Object, workload: Object) -> None:
+        await self._drop_finalizer(workload)
+        await self._writer.delete(self._cluster.workloads, workload)
+        namespace, name = conditions.key(workload)
+        text = f"Deleted not matching Workload: {namespace}/{name}"
+        self._recorder.event(job, NORMAL, "DeletedWorkload", text)
+
+    async def _drop_finalizer(self, workload: Object) -> None:
+        desired = without_finalizer(workload, names.RESOURCE_IN_USE_FINALIZER)
+        if desired is workload:
+            return
+        try:
+            await self._writer.change(self._cluster.workloads, workload, desired)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+    # With its Workload
+
+    async def _workload_deleted(self, job: Object, workload: Object) -> None:
+        """The Workload of a job is being deleted: the job stops first, and is queued again if it exists."""
+        if self.integration.outcome(job) is None and not job["metadata"].get("deletionTimestamp"):
+            stopped = await self._stop(job, get(workload, "spec", "podSets"), "Workload is deleted")
+            if not stopped:
+                return
+        await self._drop_finalizer(workload)
+
+    def _awaits_pods(self, job: Object) -> bool:
+        """Whether pods of the job go on, whatever its status says; it is reconciled when they end."""
+        uid = str(job["metadata"].get("uid"))
+        if self._cluster.live_pods(key_of(job)[0], uid):
+            self._with_pods[uid] = key_of(job)
+        else:
+            self._with_pods.pop(uid, None)
+        return uid in self._with_pods
+
+    async def _finish(self, job: Object, workload: Object, outcome: Outcome) -> None:
+        if self._awaits_pods(job):
+            return
+        reason = "Succeeded" if outcome.succeeded else "Failed"
+        message = outcome.message or "Job finished successfully"
+        written = await self._set_status(workload, lambda w: self._finished(w, reason, message))
+        if written is not None:
+            namespace, name = conditions.key(workload)
+            self._recorder.event(
+                job, NORMAL, "FinishedWorkload", f"Workload {namespace}/{name} is declared finished"
+            )
+
+    def _finished(self, workload: Object, reason: str, message: str) -> Object | None:
+        if conditions.is_finished(workload):
+            return None
+        return transitions.finished(workload, reason, message, self._clock.time())
+
+    async def _synchronise(self, job: Object, workload: Object) -> None:
+        workload = await self._with_job_changes(job, workload)
+        workload = await self._observed(job, workload) or workload
+        if conditions.is_evicted(workload) and conditions.has_quota(workload):
+            if await self._stop(job, get(workload, "spec", "podSets"), eviction_text(workload)):
+                await self._set_status(workload, self._released)
+            return
+        suspended = self.integration.is_suspended(job)
+        if not conditions.has_quota(workload):
+            await self._hold_or_release(job, workload)
+        if conditions.is_admitted(workload):
+            if suspended:
+                await self._start(job, workload)
+            elif self.integration.is_stopping(job):
+                # Its stop began before it was admitted again.
+                await self._stop(job, get(workload, "spec", "podSets"), "Stopped before it starts again")
+            return
+        if not suspended:
+            await self._stop(job, get(workload, "spec", "podSets"), "Not admitted by cluster queue")
+
+    async def _hold_or_release(self, job: Object, workload: Object) -> None:
+        """Keep the pending Workload of a job that is on hold out of its queue, and no longer than that."""
+        why = self.integration.on_hold(job)
+        if bool(why) == conditions.is_on_hold(workload):
+            return
+
+        def step(current: Object) -> Object | None:
+            if conditions.has_quota(current) or bool(why) == conditions.is_on_hold(current):
+                return None
+            reason = pending_reasons.on_hold(why) if why else pending_reasons.off_hold()
+            return transitions.pending(current, reason, self._clock.time())
+
+        await self._set_status(workload, step)
+
+    async def _observed(self, job: Object, workload: Object) -> Object | None:
+        """What the job's pods tell: reclaimable pods and readiness, in one write."""
+
+        def step(current: Object) -> Object | None:
+            if conditions.is_finished(current):
+                return None
+            counts = self.integration.reclaimable(job) if self._gates["ReclaimablePods"] else {}
+            if not conditions.has_quota(current):
+                return transitions.reclaimable_at_most(current, counts)
+            if self._gates["ReclaimablePods"]:
+                current = transitions.with_reclaimable(current, counts)
+            if self._waits and conditions.is_admitted(current) and not conditions.is_evicted(current):
+                running = not self.integration.is_suspended(job)
+                ready = running and self.integration.pods_ready(job)
+                current = transitions.pods_ready(current, ready, self._clock.time())
+            return current
+
+        if step(workload) in (None, workload):
+            return None
+        return await self._set_status(workload, step)
+
+    def _released(self, workload: Object) -> Object | None:
+        if conditions.is_finished(workload) or not conditions.is_evicted(workload):
+            return None
+        if not conditions.has_quota(workload):
+            return None
+        return transitions.released(workload, self._waits, self._clock.time())
+
+    async def _start(self, job: Object, workload: Object) -> None:
+        try:
+            infos = pod_set_infos(
+                workload,
+                lambda name: self._cluster.flavors.get("", name),
+                self._gates["AssignQueueLabelsForPods"],
+            )
+            desired = self.integration.started(job, infos)
+        except PodSetConflictError as error:
+            text = f"The job cannot be started: {error}"
+            await self._set_status(workload, lambda w: self._finished(w, "FailedToStart", text))
+            return
+        await self._writer.change(self._jobs, job, desired)
+        queue = conditions.cluster_queue(workload)
+        self._recorder.event(job, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
+
+    async def _stop(self, job: Object, originals: Any, why: str) -> bool:
+        """Take the next step of stopping the job; whether it has stopped completely.
+
+        That is asked of the server, not of the cache: quota is given away on the strength of it, and the
+        cache may not know yet of a start whose answer was lost.
+        """
+        write = self.integration.stop(job, originals)
+        if write is None:
+            if self.integration.is_active(job) or self._awaits_pods(job):
+                return False
+            stored = await self._writer.reread(self._jobs, key_of(job))
+            return (
+                stored is None
+                or stored["metadata"].get("uid") != job["metadata"].get("uid")
+                or (
+                    self.integration.stop(stored, originals) is None
+                    and not self.integration.is_active(stored)
+                )
+            )
+        running = not self.integration.is_suspended(job)
+        if write.delete:
+            await self._terminate(job, why)
+        else:
+            await self._writer.change(self._jobs, job, write.desired, write.subresource)
+        if running and not write.subresource:
+            self._recorder.event(job, NORMAL, "Stopped", why)
+        return False
+
+    async def _terminate(self, job: Object, why: str) -> None:
+        """Stop what can only be stopped by deleting it; its status says first that this is our doing."""
+        known = [
+            one
+            for one in get(job, "status", "conditions") or ()
+            if one.get("type") != names.TERMINATION_TARGET
+        ]
+        condition = {
+            "type": names.TERMINATION_TARGET,
+            "status": "True",
+            "reason": "StoppedByKueue",
+            "message": why,
+            "lastTransitionTime": format_time(self._clock.time()),
+        }
+        desired = replaced(job, ("status", "conditions"), [*known, condition])
+        marked = await self._writer.change(self._jobs, job, desired, "status")
+        await self._writer.delete(self._jobs, marked)
+
+    async def _with_job_changes(self, job: Object, workload: Object) -> Object:
+        """The Workload with what may change on a job: queue (while it waits), gates, priority."""
+        desired = workload
+        if not conditions.has_quota(workload) and self.integration.is_suspended(job):
+            desired = replaced(desired, ("spec", "queueName"), construction.queue_name(job) or None)
+        gates = annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION)
+        if gates != annotations_of(workload).get(names.ADMISSION_GATED_BY_ANNOTATION):
+            path = ("metadata", "annotations", names.ADMISSION_GATED_BY_ANNOTATION)
+            desired = replaced(desired, path, gates or None)
+        desired = self._with_priority(job, desired)
+        return await self._writer.change(self._cluster.workloads, workload, desired)
+
+    def _with_priority(self, job: Object, workload: Object) -> Object:
+        name = labels_of(job).get(names.PRIORITY_CLASS_LABEL)
+        reference = get(workload, "spec", "priorityClassRef")
+        if not name or get(workload, "spec", "priorityClassRef", "name") == name:
+            return workload
+        if reference is None and conditions.has_quota(workload):
+            return workload  # it cannot be given a class while it holds quota; it gets it when that is over
+        try:
+            priority, reference = self._cluster.priority_of(job, self.integration)
+        except MissingPriorityClassError as error:
+            self._recorder.event(job, WARNING, "WorkloadPriorityClassNotFound", str(error))
+            return workload
+        result = replaced(workload, ("spec", "priorityClassRef"), dict(reference or {}) or None)
+        return replaced(result, ("spec", "priority"), priority)
+
+    async def _set_status(self, workload: Object, step: Any) -> Object | None:
+        return await self._writer.update(self._cluster.workloads, conditions.key(workload), step)
+
+
+def key_of(obj: Mapping[str, Any]) -> Key:
+    """Namespace and name."""
+    metadata = obj["metadata"]
+    return (metadata.get("namespace") or "", metadata["name"])
+
+
+def eviction_text(workload: Mapping[str, Any]) -> str:
+    """Why the Workload was evicted, in words."""
+    eviction = conditions.condition(workload, conditions.EVICTED) or {}
+    return str(eviction.get("message") or eviction.get("reason") or "Evicted")

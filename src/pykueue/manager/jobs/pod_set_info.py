@@ -1,0 +1,63 @@
+"""What an admitted Workload gives to the pods of its job (docs/reference/kueue-integrations.md 9.3,
+"Start")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pykueue.api.kueue import names
+from pykueue.api.objects import Object, get, section
+from pykueue.jobs.podsets import PodSetInfo
+from pykueue.jobs.workload import is_label_value
+
+
+class MissingFlavorError(LookupError):
+    """A flavor of the admission does not exist (any more)."""
+
+
+def pod_set_infos(
+    workload: Mapping[str, Any], flavor: Callable[[str], Object | None], queue_labels: bool
+) -> list[PodSetInfo]:
+    """What each pod set gains, in the order of the Workload's spec.
+
+    `queue_labels`: pods are labelled with their queues too (gate AssignQueueLabelsForPods). Raises
+    MissingFlavorError, and PodSetConflictError when flavors or checks contradict each other.
+    """
+    assignments = {
+        assignment.get("name"): assignment
+        for assignment in get(workload, "status", "admission", "podSetAssignments") or ()
+    }
+    labels: dict[str, str] = {}
+    if queue_labels:
+        local = str(get(workload, "spec", "queueName") or "")
+        cluster = str(get(workload, "status", "admission", "clusterQueue") or "")
+        if local and is_label_value(local):
+            labels[names.LOCAL_QUEUE_LABEL] = local
+        if cluster and is_label_value(cluster):
+            labels[names.CLUSTER_QUEUE_LABEL] = cluster
+    infos = []
+    for pod_set in get(workload, "spec", "podSets") or ():
+        name = str(pod_set.get("name"))
+        assignment = assignments.get(name, {})
+        count = assignment.get("count", pod_set.get("count", 1))
+        info = PodSetInfo(name, int(count), {names.POD_SET_LABEL: name, **labels})
+        for flavor_name in dict.fromkeys((assignment.get("flavors") or {}).values()):
+            found = flavor(flavor_name)
+            if found is None:
+                raise MissingFlavorError(f"ResourceFlavor {flavor_name} doesn't exist")
+            info = info.merged(
+                node_selector=section(found, "spec", "nodeLabels"),
+                tolerations=get(found, "spec", "tolerations") or (),
+            )
+        for check in get(workload, "status", "admissionChecks") or ():
+            for update in check.get("podSetUpdates") or ():
+                if update.get("name") == name:
+                    info = info.merged(
+                        update.get("labels"),
+                        update.get("annotations"),
+                        update.get("nodeSelector"),
+                        update.get("tolerations") or (),
+                    )
+        infos.append(info)
+    return infos

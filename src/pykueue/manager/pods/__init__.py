@@ -1,0 +1,1 @@
+"""Controllers of pods: single pods, pod groups and StatefulSets."""

@@ -1,0 +1,442 @@
+"""Plain pods and pod groups: the flow of `JobController` for jobs that only deleting them can stop.
+
+A pod on its own is a job like any other until it is stopped. A group is several pods and one Workload of its
+name, which all of them own. Source: docs/reference/kueue-integrations.md 9.4, "Pod".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from math import inf
+from typing import Any
+
+from pykueue.api.kueue import names
+from pykueue.api.objects import Key, Object, annotations_of, get, replaced, without_finalizer
+from pykueue.api.resources import PODS
+from pykueue.jobs import workload as construction
+from pykueue.jobs.pod import group_name, is_deleting, is_gated, is_terminal, suspending_parent, ungated
+from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, role
+from pykueue.jobs.podsets import PodSetConflictError
+from pykueue.kube.events import NORMAL, WARNING
+from pykueue.kube.informer import DELETED
+from pykueue.manager.cluster import MissingPriorityClassError, group_keys, is_group_workload
+from pykueue.manager.jobs.controller import NEVER_STARTED, JobController, eviction_text, key_of
+from pykueue.manager.jobs.pod_set_info import pod_set_infos
+from pykueue.manager.workloads import conditions, transitions
+
+#: Seconds by which a look at a group is put off after a change of a pod, so that many changes cost one.
+BATCH_DELAY = 0.2
+#: Pods of a group that are written at the same time.
+_AT_ONCE = 16
+#: Seconds by which the end of a pod's grace is waited out: it is written in whole seconds.
+_PATIENCE = 1.0
+
+
+class _PodsController(JobController):
+    """What single pods and groups have in common."""
+
+    def _queues_alone(self, pod: Mapping[str, Any]) -> bool:
+        """Whether its kind is switched on: plain pods may be off while kinds that own pods are on."""
+        frameworks = self._configuration.integrations.frameworks
+        return "pod" in frameworks or bool(suspending_parent(pod))
+
+    async def _finalize(self, pods: Iterable[Object]) -> None:
+        """Remove the finalizer of pods that are no longer needed."""
+
+        async def release(pod: Object) -> None:
+            await self._writer.change(self._jobs, pod, without_finalizer(pod, names.MANAGED_FINALIZER))
+
+        await _each((pod for pod in pods if _has_finalizer(pod)), release)
+
+
+class PodController(_PodsController):
+    """Pods on their own, keyed by namespace and name."""
+
+    def _job_changed(self, type_: str, old: Any, new: Any) -> None:
+        if not group_name(old if new is None else new):
+            super()._job_changed(type_, old, new)
+
+    async def _reconcile(self, key: Key) -> None:
+        pod = self._jobs.get(*key)
+        if pod is None:
+            await super()._reconcile(key)
+        elif not group_name(pod) and suspending_parent(pod) != "statefulset" and self._queues_alone(pod):
+            await self._reconcile_pod(key, pod)
+
+    async def _reconcile_pod(self, key: Key, pod: Object) -> None:
+        if is_deleting(pod) and not is_terminal(pod):
+            await self._release_deleted(pod)
+            return
+        await super()._reconcile(key)
+        workloads = self._cluster.workloads_of(pod)
+        if is_terminal(pod) and all(map(conditions.is_finished, workloads)):
+            await self._finalize([pod])
+
+    async def _release_deleted(self, pod: Object) -> None:
+        """A pod that is being deleted releases the quota of its evicted Workload and loses its finalizer.
+
+        Its Workload is deleted with it.
+        """
+        for workload in self._cluster.workloads_of(pod):
+            if workload["metadata"].get("deletionTimestamp"):
+                await self._drop_finalizer(workload)
+            elif conditions.is_evicted(workload) and conditions.has_quota(workload):
+                await self._set_status(workload, self._released)
+        await self._finalize([pod])
+
+    def _released(self, workload: Object) -> Object | None:
+        """Without its quota, and not to come back where the pod it stands for does not run again."""
+        result = super()._released(workload)
+        found = self._cluster.job_of(workload)
+        pod = None if found is None else found[1]
+        if result is None or (pod is not None and is_gated(pod) and not is_deleting(pod)):
+            return result
+        eviction = conditions.condition(workload, conditions.EVICTED) or {}
+        text = "The pod of the workload has been deleted"
+        reason = str(eviction.get("reason") or "Evicted")
+        return transitions.with_condition(
+            result, conditions.REQUEUED, "False", reason, text, self._clock.time()
+        )
+
+
+class PodGroupController(_PodsController):
+    """Groups of pods, keyed by namespace and group name, which is the Workload's name too."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._conflicts: set[tuple[Key, str]] = set()
+        #: By Workload: the pods that were made its owners.
+        self._owners: dict[str, set[str]] = {}
+
+    # What leads to work
+
+    def _job_changed(self, type_: str, old: Any, new: Any) -> None:
+        for pod in (old, new):
+            for key in [] if pod is None else group_keys(pod):
+                self.controller.queue.add_after(key, BATCH_DELAY)
+
+    def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        workload = old if new is None else new
+        key = conditions.key(workload)
+        if is_group_workload(workload) or self._cluster.pods_of_group(*key):
+            self.controller.queue.add(key)
+        if type_ == DELETED:
+            self._conflicts.discard((key, workload["metadata"].get("uid", "")))
+            self._owners.pop(workload["metadata"].get("uid", ""), None)
+
+    def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
+        for pod in self._jobs.by_index("priorityClass", new["metadata"]["name"]) if new is not None else ():
+            self._job_changed(type_, None, pod)
+
+    def _namespace_changed(self, type_: str, old: Any, new: Any) -> None:
+        for pod in self._jobs.list(new["metadata"]["name"]) if new is not None else ():
+            self._job_changed(type_, None, pod)
+
+    # The work
+
+    async def reconcile(self, key: Key) -> float | None:
+        again = await super().reconcile(key)
+        pods = self._cluster.pods_of_group(*key)
+        now = self._clock.time()
+        end = PodGroup.of(pods).active_until(now) if pods else None
+        if again is None and end is not None and end < inf:
+            # Pods that do not end in time hold nothing any more.
+            again = end - now + _PATIENCE
+        return again
+
+    async def _reconcile(self, key: Key) -> None:
+        pods = self._cluster.pods_of_group(*key)
+        workload = self._cluster.workload(key)
+        if workload is not None and not is_group_workload(workload):
+            self._record_conflict(key, workload, pods)
+            await self._finalize(pod for pod in pods if is_deleting(pod))
+            return
+        if not pods:
+            if workload is not None:
+                await self._without_pods(workload)
+            return
+        if not self._cluster.manages_namespace(key[0]) or not self._queues_alone(pods[0]):
+            return
+        group = PodGroup.of(pods, self._gates["FastQuotaReleaseInPodIntegration"])
+        if workload is None:
+            await self._without(group)
+        elif group.is_abandoned():
+            await self._finalize(pods)
+            if workload["metadata"].get("deletionTimestamp") and await self._has_stopped(group):
+                await self._drop_finalizer(workload)
+        elif workload["metadata"].get("deletionTimestamp"):
+            await self._deleted(group, workload)
+        elif self._reservations.lost(key) is not None:
+            return  # the workload controller restores its status first
+        elif conditions.is_finished(workload):
+            if await self._goes_on(group, workload):
+                await self._set_status(workload, partial(transitions.unfinished, now=self._clock.time()))
+            else:
+                await self._close(group)
+        elif (outcome := group.outcome()) is not None:
+            await self._finish(group.first, workload, outcome)
+        else:
+            await self._synchronise_group(group, workload)
+
+    def _record_conflict(self, key: Key, workload: Object, pods: list[Object]) -> None:
+        known = (key, str(workload["metadata"].get("uid")))
+        if pods and known not in self._conflicts:
+            self._conflicts.add(known)
+            text = f"Workload {key[1]} already exists and does not belong to a pod group"
+            self._recorder.event(pods[0], WARNING, "WorkloadNameConflict", text)
+
+    async def _without_pods(self, workload: Object) -> None:
+        """Release a Workload whose pods are gone, or (where a StatefulSet made it) not there yet."""
+        if workload["metadata"].get("deletionTimestamp"):
+            await self._drop_finalizer(workload)
+        elif conditions.is_evicted(workload) and conditions.has_quota(workload):
+            await self._set_status(workload, self._released)
+
+    # Without a Workload
+
+    async def _without(self, group: PodGroup) -> None:
+        if group.is_abandoned() or group.is_over():
+            await self._finalize(group.pods)
+            return
+        # What ended with an earlier Workload of the group is no part of the next.
+        await self._finalize(pod for pod in group.pods if is_deleting(pod) and has_ended(pod))
+        if group.started() and not group.is_suspended():
+            await self._stop_group(group, "No matching Workload")
+            return
+        if construction.prebuilt_name(group.first):
+            return  # the one it asks for is not there yet
+        try:
+            group.check(self._configuration.labels_to_copy, self._configuration.annotations_to_copy)
+            if group.is_complete():
+                await self._create_for(group)
+        except GroupError as error:
+            self._recorder.event(group.first, WARNING, "ErrWorkloadCompose", str(error))
+
+    async def _create_for(self, group: PodGroup) -> None:
+        try:
+            priority, reference = self._cluster.priority_of(group.first, self.integration)
+        except MissingPriorityClassError as error:
+            self._recorder.event(group.first, WARNING, "WorkloadPriorityClassNotFound", str(error))
+            raise
+        pod_sets = group.pod_sets()
+        if len(pod_sets) > construction.MAX_POD_SETS:
+            text = f"{len(pod_sets)} roles; a group has at most {construction.MAX_POD_SETS}"
+            raise GroupError(text)
+        base = self._built(group.first, priority, reference)
+        labels = {
+            **{k: v for k, v in base["metadata"]["labels"].items() if k != names.JOB_UID_LABEL},
+            **group.labels(self._configuration.labels_to_copy),
+        }
+        annotations = {
+            **annotations_of(base),
+            **group.annotations(self._configuration.annotations_to_copy),
+            names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
+        }
+        metadata = {
+            **base["metadata"],
+            "name": group.name,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [pod_owner(pod) for pod in group.pods],
+        }
+        workload = {**base, "metadata": metadata, "spec": {**base["spec"], "podSets": pod_sets}}
+        await self._create_workload(group.first, workload)
+
+    # With its Workload
+
+    async def _deleted(self, group: PodGroup, workload: Object) -> None:
+        """The Workload is being deleted: all pods are deleted with it, also gated and terminated ones."""
+        await self._stop_group(group, "Workload is deleted", waiting=True)
+        if await self._has_stopped(group):
+            await self._finalize(pod for pod in group.pods if is_deleting(pod))
+            await self._drop_finalizer(workload)
+
+    async def _synchronise_group(self, group: PodGroup, workload: Object) -> None:
+        workload = await self._owned(group, workload)
+        excess = group.excess(get(workload, "spec", "podSets") or ())
+        if not suspending_parent(group.first):
+            for pod in excess:
+                await self._remove(pod)
+            if excess:
+                return  # the cache tells when they are gone
+        await self._finalize(group.replaced())
+        waiting = group.waiting()
+        workload = await self._with_job_changes(waiting[0] if waiting else group.first, workload)
+        workload = await self._observed_group(group, workload) or workload
+        if conditions.is_evicted(workload) and conditions.has_quota(workload):
+            await self._stop_group(group, eviction_text(workload))
+            if await self._has_stopped(group):
+                await self._set_status(workload, self._released)
+        elif conditions.is_admitted(workload):
+            await self._ungate(workload, [pod for pod in group.waiting() if pod not in excess])
+        elif group.started():
+            await self._stop_group(group, "Not admitted by cluster queue")
+
+    async def _goes_on(self, group: PodGroup, workload: Object) -> bool:
+        """Whether the Workload was marked as finished while pods that own it wait or run.
+
+        A pod that came after the end of its group never became an owner.
+        """
+        never_started = conditions.reason(workload, conditions.FINISHED) in NEVER_STARTED
+        if group.outcome() is not None or (never_started and not group.started()):
+            return False
+        owners = {one.get("uid") for one in get(workload, "metadata", "ownerReferences") or ()}
+        for pod in group.pods:
+            if owners and pod["metadata"]["uid"] not in owners:
+                continue
+            if has_ended(pod) or is_deleting(pod):
+                continue
+            if await self._exists(pod):
+                newest = self._jobs.get(*key_of(pod)) or pod
+                if not has_ended(newest) and not is_deleting(newest):
+                    return True
+        return False
+
+    async def _close(self, group: PodGroup) -> None:
+        """The group is over: remove the finalizers of its pods, and delete those still gated."""
+        late = group.waiting()
+        for pod in late:
+            await self._remove(pod)
+        uids = {pod["metadata"]["uid"] for pod in late}
+        await self._finalize(pod for pod in group.pods if pod["metadata"]["uid"] not in uids)
+
+    async def _owned(self, group: PodGroup, workload: Object) -> Object:
+        """Every pod that stays is an owner, so that the Workload goes with the last of them."""
+        known = get(workload, "metadata", "ownerReferences") or []
+        uids = {one.get("uid") for one in known}
+        new = [pod for pod in group.pods if pod["metadata"]["uid"] not in uids and not is_deleting(pod)]
+        added = self._owners.setdefault(workload["metadata"]["uid"], set())
+        # An owner that is none any more was dropped because its pod is gone; the cache may not know yet.
+        new = [pod for pod in new if pod["metadata"]["uid"] not in added or await self._exists(pod)]
+        if not new:
+            return workload
+        added |= {pod["metadata"]["uid"] for pod in new}
+        references = [*known, *map(pod_owner, new)]
+        desired = replaced(workload, ("metadata", "ownerReferences"), references)
+        result = await self._writer.change(self._cluster.workloads, workload, desired)
+        listed = ", ".join(pod["metadata"]["name"] for pod in new)
+        self._recorder.event(result, NORMAL, "OwnerReferencesAdded", f"Added owner references of: {listed}")
+        return result
+
+    async def _exists(self, pod: Object) -> bool:
+        stored = await self._writer.reread(self._jobs, key_of(pod))
+        return stored is not None and stored["metadata"]["uid"] == pod["metadata"]["uid"]
+
+    async def _remove(self, pod: Object) -> None:
+        await self._finalize([pod])
+        await self._writer.delete(self._jobs, self._jobs.get(*key_of(pod)) or pod)
+        self._recorder.event(pod, NORMAL, "ExcessPodDeleted", "Excess pod deleted")
+
+    async def _observed_group(self, group: PodGroup, workload: Object) -> Object | None:
+        """What the pods tell, in one write: replacements waited for, pods given back, readiness."""
+        now = self._clock.time()
+
+        def step(current: Object) -> Object | None:
+            if conditions.is_finished(current):
+                return None
+            current = _waiting_for_replacements(current, group, now)
+            if not conditions.has_quota(current):
+                return current
+            if self._gates["ReclaimablePods"]:
+                current = transitions.with_reclaimable(current, group.reclaimable())
+            if self._waits and conditions.is_admitted(current) and not conditions.is_evicted(current):
+                current = transitions.pods_ready(current, group.pods_ready(), now)
+            return current
+
+        if step(workload) in (None, workload):
+            return None
+        return await self._set_status(workload, step)
+
+    async def _ungate(self, workload: Object, waiting: list[Object]) -> None:
+        """Ungate the pods that are part of the admission, replacements included."""
+        if not waiting:
+            return
+        try:
+            infos = {
+                info.name: info
+                for info in pod_set_infos(
+                    workload,
+                    lambda name: self._cluster.flavors.get("", name),
+                    self._gates["AssignQueueLabelsForPods"],
+                )
+            }
+            desired = {pod["metadata"]["uid"]: ungated(pod, infos[role(pod)]) for pod in waiting}
+        except PodSetConflictError as error:
+            text = f"The job cannot be started: {error}"
+            await self._set_status(workload, lambda w: self._finished(w, "FailedToStart", text))
+            return
+        text = f"Admitted by clusterQueue {conditions.cluster_queue(workload)}"
+
+        async def start(pod: Object) -> None:
+            await self._writer.change(self._jobs, pod, desired[pod["metadata"]["uid"]])
+            self._recorder.event(pod, NORMAL, "Started", text)
+
+        await _each(waiting, start)
+
+    async def _has_stopped(self, group: PodGroup) -> bool:
+        """Whether none of its pods runs.
+
+        The server is asked, not the cache: quota is given away on the strength of it.
+        """
+        now = self._clock.time()
+        if group.is_active(now):
+            return False
+        pods = [
+            pod if is_terminal(pod) else await self._writer.reread(self._jobs, key_of(pod))
+            for pod in group.pods
+        ]
+        left = [pod for pod in pods if pod is not None]
+        return not left or not PodGroup.of(left, group.fast_release).is_active(now)
+
+    async def _stop_group(self, group: PodGroup, why: str, waiting: bool = False) -> None:
+        """Delete the ungated pods; with `waiting` also gated and terminated ones."""
+
+        async def stop(pod: Object) -> None:
+            await self._terminate(pod, why)
+            self._recorder.event(pod, NORMAL, "Stopped", why)
+
+        wanted = (pod for pod in group.pods if waiting or not (is_gated(pod) or is_terminal(pod)))
+        await _each((pod for pod in wanted if not is_deleting(pod)), stop)
+
+
+async def _each(pods: Iterable[Object], write: Callable[[Object], Awaitable[None]]) -> None:
+    """Write all pods, some at a time; raises the first error once the rest is done."""
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(pod: Object) -> None:
+        async with free:
+            await write(pod)
+
+    for result in await asyncio.gather(*map(one, pods), return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _has_finalizer(pod: Mapping[str, Any]) -> bool:
+    return names.MANAGED_FINALIZER in (get(pod, "metadata", "finalizers") or ())
+
+
+def pod_owner(pod: Mapping[str, Any]) -> Object:
+    """How the Workload of a group names one of its pods: as an owner, not as its controller."""
+    metadata = pod["metadata"]
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def _waiting_for_replacements(workload: Object, group: PodGroup, now: float) -> Object:
+    kind = names.WAITING_FOR_REPLACEMENT_PODS
+    if group.missing and (group.lost or not group.is_fast):
+        reason, text = "PodsFailed", "Some Failed pods need replacement"
+        if conditions.is_evicted(workload):
+            reason = conditions.reason(workload, conditions.EVICTED)
+        return transitions.with_condition(workload, kind, "True", reason, text, now)
+    if conditions.is_true(workload, kind):
+        text = "No pods need replacement"
+        return transitions.with_condition(workload, kind, "False", "PodsReady", text, now)
+    return workload

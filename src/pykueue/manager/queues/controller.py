@@ -1,0 +1,393 @@
+"""Queues, flavors and checks: their status, and the finalizers that keep alive what is in use.
+
+Status is written at most once per second and queue, and at once when it was quiet before: it is for people
+and dashboards, and a busy queue must not cost a write per job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
+from pykueue.api.meta import ConditionStatus, format_time, set_condition
+from pykueue.api.objects import Object, get, replaced
+from pykueue.api.unsupported import unsupported_check
+from pykueue.clock import Clock
+from pykueue.engine import Amount, Engine, QueueView
+from pykueue.kube.controller import Controller
+from pykueue.kube.informer import Informer
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.workloads import conditions
+from pykueue.manager.writes import Writer
+
+from .activity import Activity, cluster_queue_activity, cohort_activity, local_queue_activity
+from .spec import check_names, flavor_names, topology_name
+
+#: Seconds between two status writes of one queue.
+INTERVAL = 1.0
+
+
+class Item(NamedTuple):
+    """What to look at: a kind and an object's key."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class QueueController:
+    """Reconciles ClusterQueues, LocalQueues, Cohorts, ResourceFlavors, AdmissionChecks and Topologies."""
+
+    def __init__(self, cluster: Cluster, writer: Writer, clock: Clock, engine: Engine) -> None:
+        self._cluster = cluster
+        self._writer = writer
+        self._clock = clock
+        self._engine = engine
+        self._fair = cluster.configuration.fair_sharing is not None
+        self._usage_sharing = cluster.configuration.admission_fair_sharing
+        self._written: dict[Item, float] = {}
+        self.controller: Controller[Item] = Controller(
+            "queue controller", self.reconcile, clock=clock, workers=4, wait_for=[cluster.synced]
+        )
+        cluster.workloads.on_event(self._workload_changed)
+        cluster.cluster_queues.on_event(self._cluster_queue_changed)
+        cluster.local_queues.on_event(self._local_queue_changed)
+        cluster.flavors.on_event(self._flavor_changed)
+        cluster.checks.on_event(self._check_changed)
+        cluster.topologies.on_event(self._topology_changed)
+        cluster.cohorts.on_event(self._cohort_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.controller.run())
+            if self._usage_sharing is not None:
+                tasks.create_task(self._publish_usage(self._usage_sharing.usage_sampling_interval))
+
+    async def _publish_usage(self, interval: float) -> None:
+        """Past usage outlives the manager in the LocalQueues' status, as old as one sample at most."""
+        while True:
+            await self._clock.sleep(interval)
+            for queue in self._cluster.local_queues.list():
+                self._add("LocalQueue", queue["metadata"].get("namespace") or "", queue["metadata"]["name"])
+
+    # What leads to work
+
+    def _add(self, kind: str, namespace: str, name: str) -> None:
+        item = Item(kind, namespace, name)
+        now = asyncio.get_running_loop().time()
+        self.controller.queue.add_after(item, self._written.get(item, now - INTERVAL) + INTERVAL - now)
+
+    def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        """Look at the queues a Workload was in and is in, when it counts differently in them now."""
+        before, after = _standing(old), _standing(new)
+        if before == after:
+            return
+        for standing in filter(None, (before, after)):
+            self._add("LocalQueue", standing.namespace, standing.queue)
+            local = self._cluster.local_queues.get(standing.namespace, standing.queue)
+            names = {standing.cluster_queue, str(get(local, "spec", "clusterQueue") or "") if local else ""}
+            for name in sorted(names - {""}):
+                self._add("ClusterQueue", "", name)
+                self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
+
+    def decision_undone(self, name: str) -> None:
+        """A Workload that counted in the ClusterQueue by a decision of the scheduler counts no more."""
+        self._add("ClusterQueue", "", name)
+        for local in self._cluster.local_queues.by_index("clusterQueue", name):
+            self._add("LocalQueue", local["metadata"].get("namespace") or "", local["metadata"]["name"])
+        self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
+
+    def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:
+        name = (old if new is None else new)["metadata"]["name"]
+        self._add("ClusterQueue", "", name)
+        if old is not None and new is not None and _rules(old) == _rules(new):
+            return  # only figures changed, and those are its own
+        for local in self._cluster.local_queues.by_index("clusterQueue", name):
+            self._add("LocalQueue", local["metadata"].get("namespace") or "", local["metadata"]["name"])
+        flavors = {flavor for queue in (old, new) if queue is not None for flavor in flavor_names(queue)}
+        checks = {check for queue in (old, new) if queue is not None for check in check_names(queue)}
+        for flavor in sorted(flavors):
+            self._add("ResourceFlavor", "", flavor)
+        for check in sorted(checks):
+            self._add("AdmissionCheck", "", check)
+        if self._fair and (old is None or new is None or old.get("spec") != new.get("spec")):
+            # A share is part of what the whole tree has to lend, which a change of any quota changes.
+            self._add_all_in_trees()
+
+    def _add_cohorts_above(self, queue: Mapping[str, Any] | None) -> None:
+        """Their shares change with what the queue uses."""
+        name = str(get(queue, "spec", "cohortName") or "") if self._fair and queue is not None else ""
+        seen: set[str] = set()
+        while name and name not in seen:
+            seen.add(name)
+            self._add("Cohort", "", name)
+            cohort = self._cluster.cohorts.get("", name)
+            name = str(get(cohort, "spec", "parentName") or "") if cohort is not None else ""
+
+    def _add_all_in_trees(self) -> None:
+        """Look at all ClusterQueues and Cohorts: any of them may be in the tree that changed."""
+        for queue in self._cluster.cluster_queues.list():
+            self._add("ClusterQueue", "", queue["metadata"]["name"])
+        for cohort in self._cluster.cohorts.list():
+            self._add("Cohort", "", cohort["metadata"]["name"])
+
+    def _local_queue_changed(self, type_: str, old: Any, new: Any) -> None:
+        queue = old if new is None else new
+        self._add("LocalQueue", queue["metadata"].get("namespace") or "", queue["metadata"]["name"])
+        for each in (old, new):
+            if each is not None and get(each, "spec", "clusterQueue"):
+                self._add("ClusterQueue", "", str(get(each, "spec", "clusterQueue")))
+
+    def _flavor_changed(self, type_: str, old: Any, new: Any) -> None:
+        name = (old if new is None else new)["metadata"]["name"]
+        self._add("ResourceFlavor", "", name)
+        for queue in self._cluster.cluster_queues.by_index("flavor", name):
+            self._add("ClusterQueue", "", queue["metadata"]["name"])
+        topologies = {topology_name(flavor) for flavor in (old, new) if flavor is not None}
+        for topology in sorted(topologies - {""}):
+            self._add("Topology", "", topology)
+
+    def _check_changed(self, type_: str, old: Any, new: Any) -> None:
+        name = (old if new is None else new)["metadata"]["name"]
+        self._add("AdmissionCheck", "", name)
+        for queue in self._cluster.cluster_queues.by_index("check", name):
+            self._add("ClusterQueue", "", queue["metadata"]["name"])
+
+    def _topology_changed(self, type_: str, old: Any, new: Any) -> None:
+        self._add("Topology", "", (old if new is None else new)["metadata"]["name"])
+        for queue in self._cluster.cluster_queues.list():
+            self._add("ClusterQueue", "", queue["metadata"]["name"])
+
+    def _cohort_changed(self, type_: str, old: Any, new: Any) -> None:
+        self._add("Cohort", "", (old if new is None else new)["metadata"]["name"])
+        moved = get(old or {}, "spec", "parentName") != get(new or {}, "spec", "parentName")
+        changed = old is None or new is None or old.get("spec") != new.get("spec")
+        if moved or (changed and self._fair):
+            # Everything below a cycle is inactive, and a share is one of the whole tree.
+            self._add_all_in_trees()
+
+    # The work
+
+    async def reconcile(self, item: Item) -> float | None:
+        """Bring one object up to date."""
+        match item.kind:
+            case "ClusterQueue":
+                written = await self._cluster_queue(item.name)
+            case "LocalQueue":
+                written = await self._local_queue(item.namespace, item.name)
+            case "ResourceFlavor":
+                written = False
+                await self._keep(self._cluster.flavors, item.name, self._flavor_in_use(item.name))
+            case "Topology":
+                written = False
+                await self._keep(self._cluster.topologies, item.name, self._topology_in_use(item.name))
+            case "Cohort":
+                written = await self._cohort(item.name)
+            case _:
+                written = await self._admission_check(item.name)
+        if written:
+            self._written[item] = asyncio.get_running_loop().time()
+        return None
+
+    async def _admission_check(self, name: str) -> bool:
+        """Protect a check that is used, and say of one that no controller can pass that it is inactive."""
+        check = self._cluster.checks.get("", name)
+        await self._keep(self._cluster.checks, name, self._check_in_use(name))
+        feature = None if check is None else unsupported_check(str(get(check, "spec", "controllerName")))
+        if feature is None:
+            return False
+        activity = Activity(False, "NotSupported", feature.message)
+        return await self._write_status(
+            self._cluster.checks, ("", name), lambda current: self._with_activity(current, activity)
+        )
+
+    async def _cluster_queue(self, name: str) -> bool:
+        queue = self._cluster.cluster_queues.get("", name)
+        if queue is None:
+            self._written.pop(Item("ClusterQueue", "", name), None)
+            return False
+        view = self._engine.cluster_queue(name)
+        await self._keep(self._cluster.cluster_queues, name, view is not None and view.reserving > 0)
+        return await self._write_status(
+            self._cluster.cluster_queues, ("", name), lambda current: self._cluster_queue_status(current)
+        )
+
+    def _cluster_queue_status(self, queue: Object) -> Object:
+        result = self._with_activity(queue, self._activity(queue))
+        view = self._engine.cluster_queue(queue["metadata"]["name"])
+        if view is None:
+            return result
+        shown = {
+            "flavorsReservation": _flavors(view.reservation, borrowed=True),
+            "flavorsUsage": _flavors(view.usage, borrowed=True),
+            "pendingWorkloads": view.pending,
+            "reservingWorkloads": view.reserving,
+            "admittedWorkloads": view.admitted,
+            "fairSharing": {"weightedShare": view.weighted_share} if self._fair else None,
+        }
+        for field, value in shown.items():
+            result = replaced(result, ("status", field), value)
+        return result
+
+    async def _local_queue(self, namespace: str, name: str) -> bool:
+        if self._cluster.local_queues.get(namespace, name) is None:
+            self._written.pop(Item("LocalQueue", namespace, name), None)
+            return False
+        return await self._write_status(
+            self._cluster.local_queues, (namespace, name), lambda current: self._local_queue_status(current)
+        )
+
+    def _local_queue_status(self, queue: Object) -> Object:
+        target = self._cluster.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or ""))
+        active = local_queue_activity(queue, None if target is None else self._activity(target))
+        result = self._with_activity(queue, active)
+        view = self._engine.local_queue(queue["metadata"].get("namespace") or "", queue["metadata"]["name"])
+        if view is None:
+            return result
+        shown = {
+            "flavorsReservation": _flavors(view.reservation) if target is not None else None,
+            "flavorsUsage": _flavors(view.usage) if target is not None else None,
+            "pendingWorkloads": view.pending,
+            "reservingWorkloads": view.reserving if target is not None else 0,
+            "admittedWorkloads": view.admitted if target is not None else 0,
+            "fairSharing": self._past_usage(view),
+        }
+        for field, value in shown.items():
+            result = replaced(result, ("status", field), value)
+        return result
+
+    def _past_usage(self, view: QueueView) -> Object | None:
+        """`status.fairSharing` of a LocalQueue under admission fair sharing."""
+        if self._usage_sharing is None or view.sampled is None:
+            return None
+        consumed = {resource: str(amount) for resource, amount in view.consumed.items()}
+        sampled = format_time(view.sampled)
+        status = {"consumedResources": consumed, "lastUpdate": sampled}
+        return {"weightedShare": view.weighted_share, "admissionFairSharingStatus": status}
+
+    async def _cohort(self, name: str) -> bool:
+        return await self._write_status(
+            self._cluster.cohorts, ("", name), lambda current: self._cohort_status(current)
+        )
+
+    def _cohort_status(self, cohort: Object) -> Object:
+        activity = cohort_activity(cohort, lambda name: self._cluster.cohorts.get("", name))
+        if not activity.active or get(cohort, "status", "conditions"):
+            cohort = self._with_activity(cohort, activity)
+        if not self._fair:
+            return cohort
+        share = self._engine.cohort_share(cohort["metadata"]["name"])
+        return replaced(cohort, ("status", "fairSharing", "weightedShare"), share)
+
+    async def _write_status(
+        self, informer: Informer, key: tuple[str, str], step: Callable[[Object], Object]
+    ) -> bool:
+        obj = informer.get(*key)
+        if obj is None or step(obj) == obj:
+            return False
+        await self._writer.update(informer, key, step)
+        return True
+
+    def _activity(self, cluster_queue: Object) -> Activity:
+        return cluster_queue_activity(self._engine, cluster_queue["metadata"]["name"])
+
+    def _with_activity(self, queue: Object, activity: Activity) -> Object:
+        present = get(queue, "status", "conditions") or []
+        status: ConditionStatus = "True" if activity.active else "False"
+        generation = int(queue["metadata"].get("generation") or 0)
+        said = (status, activity.reason, activity.message, generation)
+        for known in present:
+            same = (known.get("status"), known.get("reason"), known.get("message"))
+            if known.get("type") == "Active" and (*same, known.get("observedGeneration", 0)) == said:
+                return queue
+        changed = set_condition(
+            present, "Active", status, activity.reason, activity.message, self._clock.time(), generation
+        )
+        return replaced(queue, ("status", "conditions"), changed)
+
+    # What is in use stays
+
+    def _flavor_in_use(self, name: str) -> bool:
+        return bool(self._cluster.cluster_queues.by_index("flavor", name))
+
+    def _check_in_use(self, name: str) -> bool:
+        return bool(self._cluster.cluster_queues.by_index("check", name))
+
+    def _topology_in_use(self, name: str) -> bool:
+        return bool(self._cluster.flavors.by_index("topology", name))
+
+    async def _keep(self, informer: Informer, name: str, in_use: bool) -> None:
+        """An object in use has our finalizer; one that is being deleted and not in use loses it.
+
+        An AdmissionCheck has it only while it is used; all others from their creation on.
+        """
+        obj = informer.get("", name)
+        if obj is None:
+            return
+        deleting = bool(obj["metadata"].get("deletionTimestamp"))
+        finalizers = obj["metadata"].get("finalizers") or []
+        has = RESOURCE_IN_USE_FINALIZER in finalizers
+        only_while_used = informer is self._cluster.checks
+        wanted = in_use if deleting or only_while_used else True
+        if deleting and not has:
+            return  # finalizers cannot be added any more
+        if has == wanted:
+            return
+        changed = (
+            [*finalizers, RESOURCE_IN_USE_FINALIZER]
+            if wanted
+            else [f for f in finalizers if f != RESOURCE_IN_USE_FINALIZER]
+        )
+        await self._writer.update(
+            informer,
+            ("", name),
+            lambda current: replaced(current, ("metadata", "finalizers"), changed or None),
+            subresource="",
+        )
+
+
+def _rules(queue: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What of a ClusterQueue others depend on."""
+    deleted = queue["metadata"].get("deletionTimestamp")
+    return (queue["metadata"].get("uid"), deleted, queue.get("spec"), get(queue, "status", "conditions"))
+
+
+class _Standing(NamedTuple):
+    """What of a Workload its queues count."""
+
+    namespace: str
+    queue: str
+    cluster_queue: str
+    state: tuple[bool, ...]
+    reclaimable: Any
+
+
+def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
+    if workload is None:
+        return None
+    state = (
+        conditions.is_finished(workload),
+        conditions.is_active(workload),
+        conditions.has_quota(workload),
+        conditions.is_admitted(workload),
+        conditions.is_gated(workload),
+        conditions.is_on_hold(workload),
+    )
+    namespace, _ = conditions.key(workload)
+    queue = str(get(workload, "spec", "queueName") or "")
+    reclaimable = get(workload, "status", "reclaimablePods")
+    return _Standing(namespace, queue, conditions.cluster_queue(workload), state, reclaimable)
+
+
+def _flavors(amounts: Iterable[Amount], borrowed: bool = False) -> list[Object]:
+    """`status.flavorsReservation` or `flavorsUsage`, by flavor in the order in which the queue names them."""
+    flavors: dict[str, list[Object]] = {}
+    for amount in amounts:
+        entry: Object = {"name": amount.resource, "total": str(amount.total)}
+        if borrowed:
+            entry["borrowed"] = str(amount.borrowed)
+        flavors.setdefault(amount.flavor, []).append(entry)
+    return [{"name": name, "resources": resources} for name, resources in flavors.items()]

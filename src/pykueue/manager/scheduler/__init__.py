@@ -1,0 +1,1 @@
+"""The loop around the engine, and what it writes about pending Workloads."""

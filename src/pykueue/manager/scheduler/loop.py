@@ -1,0 +1,406 @@
+"""The loop around the engine: cluster events in, decisions out and carried out.
+
+The engine sees every object through the watch caches, including what the manager itself writes. Its decisions
+are already part of its state when they are handed out; a write that fails is reported back with `forget`, so
+that nothing stays counted that does not exist. Writes run beside the loop, at most `CONCURRENCY` at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from pykueue.api import DecodeError, decode, encode
+from pykueue.api.kueue.names import JOB_UID_LABEL
+from pykueue.api.objects import Key, Object, get, labels_of
+from pykueue.api.pending_reasons import PendingReason
+from pykueue.clock import Clock, Recheck
+from pykueue.engine import Engine
+from pykueue.engine.decisions import Admit, Preempt, Requeue
+from pykueue.engine.events import Removed, Upsert
+from pykueue.engine.explain.render import PREEMPTION_CAUSES, message
+from pykueue.kube.errors import ApiError
+from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.kube.informer import Informer
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.metrics import Metrics
+from pykueue.manager.queues.spec import checks_for
+from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads.reservations import Reservations
+from pykueue.manager.writes import Writer
+
+#: Decisions written at the same time.
+CONCURRENCY = 32
+#: Shortest time until a cycle that no event asked for, in seconds.
+MIN_WAIT = 0.01
+#: Seconds for which an admission is tried to be written; quota may be another by then.
+LIFETIME = 5.0
+#: Seconds after which a decision that could not be written is undone and made again.
+RETRY = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Feeds the engine and carries out what it decides."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        cluster: Cluster,
+        writer: Writer,
+        recorder: EventRecorder,
+        clock: Clock,
+        metrics: Metrics,
+        reservations: Reservations,
+    ) -> None:
+        self.engine = engine
+        self._cluster = cluster
+        self._reservations = reservations
+        self._writer = writer
+        self._recorder = recorder
+        self._clock = clock
+        self._metrics = metrics
+        self._waits = cluster.configuration.wait_for_pods_ready is not None
+        self._wake = asyncio.Event()
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._requeues: dict[str, Requeue] = {}
+        self._requeues_wake = asyncio.Event()
+        self._timer: Recheck | None = None
+        self._undone_handlers: list[Callable[[str], None]] = []
+        #: Workloads with reclaimable pods that came before their job may have.
+        self._claims: set[Key] = set()
+        #: When the engine wants a cycle although nothing happens, in seconds since 1970.
+        self._due: float | None = None
+        for informer in (
+            cluster.flavors,
+            cluster.cluster_queues,
+            cluster.cohorts,
+            cluster.local_queues,
+            cluster.checks,
+            cluster.topologies,
+            cluster.namespaces,
+            cluster.limit_ranges,
+            cluster.runtime_classes,
+        ):
+            self._feed(informer)
+        cluster.workloads.on_event(self._workload_changed)
+        for jobs in cluster.jobs.values():
+            jobs.on_event(self._job_changed)
+        cluster.job_pods.on_event(self._job_changed)
+
+    # Events in
+
+    def _feed(self, informer: Informer) -> None:
+        kind = informer.resource.kind
+
+        def on_event(type_: str, old: Any, new: Any) -> None:
+            if new is None:
+                self._apply_deleted(kind, conditions.key(old))
+            else:
+                self._apply(kind, new)
+            self._wake.set()
+
+        informer.on_event(on_event)
+
+    def _apply_deleted(self, kind: str, key: Key) -> None:
+        self.engine.apply(Removed(kind, *key))
+
+    def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        key = conditions.key(old if new is None else new)
+        lost = self._reservations.lost(key)
+        if self._reservations.keeps(key, old, new):
+            return
+        if new is None or _is_leaving(new):
+            self._apply_deleted("Workload", key)
+        else:
+            if lost is not None and lost["metadata"].get("uid") != new["metadata"].get("uid"):
+                self._apply_deleted("Workload", key)
+            self._apply("Workload", new)
+        self._wake.set()
+
+    def _job_changed(self, type_: str, old: Any, new: Any) -> None:
+        """A job that has stopped with its last pod no longer keeps quota that no status shows."""
+        for key in self._reservations.keys() if self._reservations else ():
+            self._workload_changed(type_, self._reservations.lost(key), self._cluster.workload(key))
+
+    def _apply(self, kind: str, obj: Object) -> None:
+        if kind == "Workload" and get(obj, "status", "reclaimablePods"):
+            if not self._cluster.has_synced:
+                self._claims.add(conditions.key(obj))
+            obj = self._reservations.counted(obj)
+        try:
+            self.engine.apply(Upsert(decode(obj)))
+        except DecodeError as error:
+            log.error("%s; ignored until it is valid", error)
+            self._apply_deleted(kind, conditions.key(obj))
+
+    # Decisions out
+
+    async def run(self) -> None:
+        """Decide until cancelled."""
+        await self._cluster.synced()
+        while self._claims:
+            workload = self._cluster.workload(self._claims.pop())
+            if workload is not None and not _is_leaving(workload):
+                self._apply("Workload", workload)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_requeues())
+            try:
+                while True:
+                    self._wake.clear()
+                    await self._cycle(tasks)
+                    await self._wake.wait()
+            finally:
+                if self._timer is not None:
+                    self._timer.cancel()
+
+    async def _cycle(self, tasks: asyncio.TaskGroup) -> None:
+        """Cycles until nothing is left to look at; after each, other tasks get as much time as it took.
+
+        What happens meanwhile is then decided on together: under load cycles become fewer, not slower. The
+        engine notices in a cycle that time has passed: what was timed for now gets one in any case.
+        """
+        due = self._due is not None and self._clock.time() >= self._due
+        while due or self.engine.has_heads():
+            due = False
+            started = self._clock.monotonic()
+            decisions = self.engine.cycle(self._clock.time())
+            took = self._clock.monotonic() - started
+            self._metrics.observer.cycle(took, decisions)
+            for decision in decisions:
+                match decision:
+                    case Admit():
+                        self._requeues.pop(decision.key, None)
+                        seen = self._cluster.workload(_key(decision.key))
+                        self._carry_out(tasks, self._admit(decision, _version(seen)))
+                    case Preempt():
+                        self._carry_out(tasks, self._preempt(decision))
+                    case Requeue():
+                        self._requeues[decision.key] = decision
+                        self._requeues_wake.set()
+            await self._clock.sleep(took)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock.time()
+        self._due = self.engine.next_wake(now)
+        if self._due is not None:
+            self._timer = self._clock.recheck_later(max(MIN_WAIT, self._due - now), self._wake.set)
+
+    def _carry_out(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None]) -> None:
+        async def bounded() -> None:
+            async with self._slots:
+                await work
+
+        tasks.create_task(bounded())
+
+    async def _admit(self, decision: Admit, decided_on: tuple[Any, Any]) -> None:
+        """Write an admission, if the Workload still asks for what it was decided on."""
+        key = _key(decision.key)
+        admission = encode(decision.admission)
+        begun = asyncio.get_running_loop().time()
+
+        def step(workload: Object) -> Object | None:
+            if asyncio.get_running_loop().time() - begun > LIFETIME:
+                return None
+            if _version(workload) != decided_on or not _may_reserve(workload):
+                return None
+            if self._cluster.runs(workload):
+                return None  # its job is stopped first
+            checks = self._checks(workload, decision)
+            return transitions.reserved(workload, admission, checks, self._waits, self._clock.time())
+
+        def undo() -> None:
+            self.engine.forget(decision.key)
+            # Until here the engine took no news of a Workload whose admission it believed to be on its way.
+            newest = self._cluster.workload(key)
+            if newest is not None and not _is_leaving(newest):
+                self._apply("Workload", newest)
+            # Its queue by now may be another one than that which it was counted in.
+            for handler in self._undone_handlers:
+                handler(decision.cluster_queue)
+
+        written = await self._written(key, step, undo)
+        if written is not None:
+            self._record_admission(written, decision)
+
+    def _checks(self, workload: Mapping[str, Any], decision: Admit) -> list[Object]:
+        """The checks that apply to the flavors it got, as far as they are known."""
+        queue = self._cluster.cluster_queues.get("", decision.cluster_queue)
+        assigned = [
+            flavor for pods in decision.admission.pod_set_assignments for flavor in pods.flavors.values()
+        ]
+        required = set() if queue is None else set(checks_for(queue, assigned))
+        present = get(workload, "status", "admissionChecks") or ()
+        return transitions.synced_checks(present, required, self._clock.time())
+
+    def _record_admission(self, workload: Object, decision: Admit) -> None:
+        waited = max(0, int(self._clock.time() - decision.queued_since))
+        note = (
+            f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited}s; "
+            f"Flavors considered: {message(decision)}"
+        )
+        self._recorder.event(workload, NORMAL, conditions.QUOTA_RESERVED, note)
+        if conditions.is_admitted(workload):
+            note = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
+            self._recorder.event(workload, NORMAL, conditions.ADMITTED, note)
+
+    async def _preempt(self, decision: Preempt) -> None:
+        key = _key(decision.key)
+        preemptor = self._cluster.workload(_key(decision.preemptor))
+        text = self._preemption_text(decision, preemptor)
+
+        def step(workload: Object) -> Object | None:
+            if (
+                not conditions.has_quota(workload)
+                or conditions.is_finished(workload)
+                or conditions.is_evicted(workload)
+            ):
+                return None
+            return transitions.preempted(workload, decision.reason, text, self._clock.time())
+
+        written = await self._written(key, step, lambda: self.engine.forget_preemption(decision.key))
+        if written is not None:
+            self._recorder.event(written, NORMAL, conditions.PREEMPTED, text)
+            self._recorder.event(written, NORMAL, "EvictedDueToPreempted", text)
+            if preemptor is not None:
+                queue = decision.preemptor_path[-1] if decision.preemptor_path else ""
+                self._metrics.observer.preemption(queue, decision.reason)
+                note = f"Preempted {decision.key} due to {decision.reason}"
+                self._recorder.event(preemptor, NORMAL, "PreemptedWorkload", note)
+
+    def _preemption_text(self, decision: Preempt, preemptor: Mapping[str, Any] | None) -> str:
+        job = labels_of(preemptor).get(JOB_UID_LABEL) if preemptor is not None else None
+        paths = ["/" + "/".join(path) for path in (decision.preemptor_path, decision.path)]
+        return (
+            f"Preempted to accommodate a workload (UID: {decision.preemptor_uid}, "
+            f"JobUID: {job or 'UNKNOWN'}) due to {PREEMPTION_CAUSES[decision.reason]}; "
+            f"preemptor path: {paths[0]}; preemptee path: {paths[1]}"
+        )
+
+    async def _written(
+        self, key: Key, step: Callable[[Object], Object | None], undo: Callable[[], None]
+    ) -> Object | None:
+        """The object after the step. What could not be written is undone in the engine, which decides again.
+
+        Not at once: the event that overtook the decision comes first, and a server in trouble is spared.
+        """
+        written = None
+        try:
+            written = await self._writer.update(self._cluster.workloads, key, step)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            log.warning("the decision on %s/%s could not be written: %s", *key, error)
+            await self._await_outcome(key, undo)
+        if written is None:
+            self._clock.call_later(RETRY, self._undone, undo)
+        else:
+            self._confirm(key, written, undo)
+        return written
+
+    def _confirm(self, key: Key, written: Object, undo: Callable[[], None]) -> None:
+        """Tell the engine that a decision was written, should the cache be unable to.
+
+        The cache may be listing again, or may have come past this write to one that took it back before the
+        answer arrived; the engine, which waits to see its decision, would wait forever.
+        """
+        cached = self._cluster.workload(key)
+        if cached is None:
+            return
+        if int(cached["metadata"]["resourceVersion"]) < int(written["metadata"]["resourceVersion"]):
+            self._apply("Workload", written)
+        elif not conditions.has_quota(cached):
+            self._undone(undo)
+            self._apply("Workload", cached)
+        self._wake.set()
+
+    async def _await_outcome(self, key: Key, undo: Callable[[], None]) -> None:
+        """A write without an answer may have been made all the same, and the watch may be late to show it.
+
+        What it may have given away must not be given to others before the server says that it was not.
+        """
+        while True:
+            try:
+                stored = await self._writer.reread(self._cluster.workloads, key)
+                if stored is not None and conditions.has_quota(stored):
+                    self._confirm(key, stored, undo)
+                return
+            except ApiError as error:
+                if error.code < 500 and error.code != 429:
+                    return
+            except (ConnectionError, TimeoutError):
+                pass
+            await self._clock.sleep(RETRY)
+
+    def _undone(self, undo: Callable[[], None]) -> None:
+        undo()
+        self._wake.set()
+
+    def on_undone(self, handler: Callable[[str], None]) -> None:
+        """Tell `handler` of each ClusterQueue for which an admission came to nothing: no event says so."""
+        self._undone_handlers.append(handler)
+
+    # Why workloads wait
+
+    async def _write_requeues(self) -> None:
+        """Write the newest reason of each waiting workload, one after the other, after everything urgent."""
+        while True:
+            await self._requeues_wake.wait()
+            self._requeues_wake.clear()
+            while self._requeues:
+                decision = self._requeues.pop(next(iter(self._requeues)))
+                try:
+                    await self._requeue(decision)
+                except (ApiError, ConnectionError, TimeoutError) as error:
+                    log.info("why %s waits could not be written: %s", decision.key, error)
+
+    async def _requeue(self, decision: Requeue) -> None:
+        key = _key(decision.key)
+        text = message(decision)
+        before = self._cluster.workload(key)
+        requests = transitions.resource_requests(self.engine.workload(decision.key))
+
+        def step(workload: Object) -> Object | None:
+            if not _may_reserve(workload):
+                return None
+            why = PendingReason(decision.reason, text)
+            return transitions.pending(workload, why, self._clock.time(), requests)
+
+        if before is None or step(before) in (None, before):
+            return
+        written = await self._writer.update(self._cluster.workloads, key, step)
+        if written is not None and conditions.reason(before, conditions.QUOTA_RESERVED) != decision.reason:
+            self._recorder.event(written, WARNING, decision.reason, text)
+
+
+def _version(workload: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    """Which Workload this is, and which spec of it."""
+    metadata = workload["metadata"] if workload is not None else {}
+    return (metadata.get("uid"), metadata.get("generation"))
+
+
+def _is_leaving(obj: Mapping[str, Any]) -> bool:
+    """A Workload that is being deleted competes no more; one that holds quota still counts."""
+    deleted = obj["metadata"].get("deletionTimestamp") and obj.get("kind") == "Workload"
+    return bool(deleted) and not conditions.has_quota(obj)
+
+
+def _key(text: str) -> Key:
+    namespace, _, name = text.partition("/")
+    return (namespace, name)
+
+
+def _may_reserve(workload: Mapping[str, Any]) -> bool:
+    """Whether it is still in its queue: what was decided a moment ago may have been overtaken."""
+    return (
+        conditions.is_active(workload)
+        and not conditions.is_finished(workload)
+        and not conditions.has_quota(workload)
+        and not conditions.is_gated(workload)
+        and not workload["metadata"].get("deletionTimestamp")
+    )

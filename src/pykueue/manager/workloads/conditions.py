@@ -1,0 +1,146 @@
+"""Where a Workload stands in its life (docs/reference/kueue-api.md 5.1 and 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pykueue.api.kueue.names import ADMISSION_GATED_BY_ANNOTATION
+from pykueue.api.kueue.names import ADMITTED as ADMITTED
+from pykueue.api.kueue.names import DEACTIVATION_TARGET as DEACTIVATION_TARGET
+from pykueue.api.kueue.names import EVICTED as EVICTED
+from pykueue.api.kueue.names import FINISHED as FINISHED
+from pykueue.api.kueue.names import PODS_READY as PODS_READY
+from pykueue.api.kueue.names import PREEMPTED as PREEMPTED
+from pykueue.api.kueue.names import QUOTA_RESERVED as QUOTA_RESERVED
+from pykueue.api.kueue.names import REQUEUED as REQUEUED
+from pykueue.api.meta import parse_time
+from pykueue.api.objects import annotations_of, get
+from pykueue.api.pending_reasons import DEACTIVATED as DEACTIVATED
+from pykueue.api.pending_reasons import MISCONFIGURED as MISCONFIGURED
+from pykueue.api.pending_reasons import ON_HOLD as ON_HOLD
+from pykueue.api.pending_reasons import PENDING_EVALUATION as PENDING_EVALUATION
+
+#: A condition type beside those of `api.kueue.names`.
+BLOCKED_ON_GATES: Final = "BlockedOnPreemptionGates"
+
+# Reasons, where programs test them.
+WAIT_FOR_START: Final = "WaitForStart"
+WAIT_FOR_RECOVERY: Final = "WaitForRecovery"
+PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
+DUE_TO: Final = "DueTo"
+CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
+LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"
+
+Workload = Mapping[str, Any]
+
+
+def condition(workload: Workload, kind: str) -> Mapping[str, Any] | None:
+    """The condition of that type, or None."""
+    # Asked for more often than anything else: hence no helper.
+    status = workload.get("status")
+    if status:
+        for found in status.get("conditions") or ():
+            if found["type"] == kind:
+                return found  # type: ignore[no-any-return]
+    return None
+
+
+def is_true(workload: Workload, kind: str) -> bool:
+    """Whether the condition is there and True."""
+    status = workload.get("status")
+    if status:
+        for found in status.get("conditions") or ():
+            if found["type"] == kind:
+                return found["status"] == "True"  # type: ignore[no-any-return]
+    return False
+
+
+def is_false(workload: Workload, kind: str) -> bool:
+    """Whether the condition is there and False."""
+    found = condition(workload, kind)
+    return found is not None and found.get("status") == "False"
+
+
+def reason(workload: Workload, kind: str) -> str:
+    """The condition's reason; empty where there is no such condition."""
+    found = condition(workload, kind)
+    return str(found.get("reason") or "") if found else ""
+
+
+def since(workload: Workload, kind: str) -> float:
+    """When the condition last changed, in seconds since 1970; 0 where there is none."""
+    found = condition(workload, kind)
+    text = found.get("lastTransitionTime") if found else None
+    return parse_time(text) if text else 0.0
+
+
+def created(workload: Workload) -> float:
+    """When it was created, in seconds since 1970."""
+    text = get(workload, "metadata", "creationTimestamp")
+    return parse_time(text) if text else 0.0
+
+
+def key(workload: Workload) -> tuple[str, str]:
+    """Namespace and name."""
+    metadata = workload["metadata"]
+    return (metadata.get("namespace") or "", metadata["name"])
+
+
+def is_active(workload: Workload) -> bool:
+    """`spec.active`, which is true where it is not written."""
+    return get(workload, "spec", "active") is not False
+
+
+def has_quota(workload: Workload) -> bool:
+    return is_true(workload, QUOTA_RESERVED)
+
+
+def is_admitted(workload: Workload) -> bool:
+    return is_true(workload, ADMITTED)
+
+
+def is_finished(workload: Workload) -> bool:
+    return is_true(workload, FINISHED)
+
+
+def is_evicted(workload: Workload) -> bool:
+    return is_true(workload, EVICTED)
+
+
+def is_gated(workload: Workload) -> bool:
+    """Whether something outside keeps it out of its queue by annotation."""
+    return bool(annotations_of(workload).get(ADMISSION_GATED_BY_ANNOTATION))
+
+
+def is_on_hold(workload: Workload) -> bool:
+    """Whether its job is on hold."""
+    return is_false(workload, QUOTA_RESERVED) and reason(workload, QUOTA_RESERVED) == ON_HOLD
+
+
+def requeue_at(workload: Workload) -> float | None:
+    """When its back-off ends, in seconds since 1970; None where it has none."""
+    text = get(workload, "status", "requeueState", "requeueAt")
+    return parse_time(text) if text else None
+
+
+def owner(workload: Workload) -> Mapping[str, Any] | None:
+    """The reference to the job that controls it."""
+    for reference in get(workload, "metadata", "ownerReferences") or ():
+        if reference.get("controller"):
+            return reference  # type: ignore[no-any-return]
+    return None
+
+
+def cluster_queue(workload: Workload) -> str:
+    """The ClusterQueue whose quota it holds; empty where it holds none."""
+    return str(get(workload, "status", "admission", "clusterQueue") or "")
+
+
+def admitted_counts(workload: Workload) -> dict[str, int]:
+    """Admitted pods per pod set."""
+    counts = {str(p.get("name")): int(p.get("count", 1)) for p in get(workload, "spec", "podSets") or ()}
+    for assignment in get(workload, "status", "admission", "podSetAssignments") or ():
+        if assignment.get("count") is not None:
+            counts[str(assignment.get("name"))] = int(assignment["count"])
+    return counts

@@ -1,0 +1,78 @@
+"""Quota of running jobs that the status of their Workload no longer shows.
+
+Quota goes back when a job has stopped, not when a status says so. A Workload that was admitted and whose
+status is edited (cleared, marked Finished, without its admission) or that vanishes keeps its quota until its
+job has stopped; `WorkloadController` writes its status back. Pods count as reclaimable only as far as the
+job says so. See docs/decisions/0009-edited-statuses.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pykueue.api.objects import Key, Object, get
+from pykueue.manager.cluster import Cluster
+
+from . import conditions, transitions
+
+
+class Reservations:
+    """Decides which changes of Workloads give quota back; one per manager, fed by the scheduler."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        #: Workloads whose quota is kept, as they were when their status last showed it.
+        self._kept: dict[Key, Object] = {}
+        self._handlers: list[Callable[[Object], None]] = []
+
+    def on_agreement(self, handler: Callable[[Object], None]) -> None:
+        """Call `handler` with each kept Workload once its status and job agree again: no event says so."""
+        self._handlers.append(handler)
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def keys(self) -> Iterable[Key]:
+        """The Workloads whose quota is kept against their status."""
+        return list(self._kept)
+
+    def lost(self, key: Key) -> Object | None:
+        """The Workload as it was before its status lost its quota; None where status and quota agree."""
+        return self._kept.get(key)
+
+    def counted(self, workload: Object) -> Object:
+        """The Workload as its quota is counted: with no more reclaimable pods than its job says."""
+        if not get(workload, "status", "reclaimablePods"):
+            return workload
+        counts = self._cluster.reclaimable(workload)
+        return workload if counts is None else transitions.reclaimable_at_most(workload, counts)
+
+    def keeps(self, key: Key, old: Object | None, new: Object | None) -> bool:
+        """Whether a Workload keeps its quota although `new`, which follows `old`, does not show it."""
+        last = self._kept.get(key, old)
+        if (
+            last is not None
+            and _shows_admission(last)
+            and not (new is not None and _is_same(last, new) and _shows_admission(new))
+            and self._cluster.runs(last)
+        ):
+            self._kept[key] = last
+            return True
+        if self._kept.pop(key, None) is not None and last is not None:
+            for handler in self._handlers:
+                handler(last)
+        return False
+
+
+def _shows_admission(workload: Object) -> bool:
+    """Whether it has quota and is, or with other answers of its checks would be, admitted."""
+    if conditions.is_finished(workload) or not conditions.has_quota(workload):
+        return False
+    if not get(workload, "status", "admission"):
+        return False
+    checks = get(workload, "status", "admissionChecks") or ()
+    return conditions.is_admitted(workload) or any(check.get("state") != "Ready" for check in checks)
+
+
+def _is_same(one: Object, other: Object) -> bool:
+    return bool(one["metadata"].get("uid") == other["metadata"].get("uid"))

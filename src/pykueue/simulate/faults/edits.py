@@ -1,0 +1,209 @@
+"""Users who write by hand what controllers own: statuses, admissions, annotations and finalizers.
+
+They may write everything (cluster administrators do); admission rules still refuse some of it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from pykueue.api.kueue import names
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import (
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+    Resource,
+)
+from pykueue.api.times import format_time
+from pykueue.clock import Clock
+from pykueue.kube.client import Client
+from pykueue.manager.workloads import conditions
+
+from .jobkinds import ended
+from .scenario import Scenario
+from .trace import Trace
+from .users import Users
+
+#: Whether the write under way is an edit by hand.
+BY_HAND: ContextVar[bool] = ContextVar("BY_HAND", default=False)
+
+#: Conditions that are set at random on Workloads.
+_CONDITIONS = (
+    conditions.QUOTA_RESERVED,
+    conditions.ADMITTED,
+    conditions.FINISHED,
+    conditions.PODS_READY,
+    conditions.REQUEUED,
+    conditions.PREEMPTED,
+)
+
+
+@contextmanager
+def _by_hand() -> Iterator[None]:
+    token = BY_HAND.set(True)
+    try:
+        yield
+    finally:
+        BY_HAND.reset(token)
+
+
+class EditingUsers(Users):
+    """Users who also edit by hand, as often as all else they do."""
+
+    def __init__(
+        self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
+    ) -> None:
+        super().__init__(client, clock, rng, scenario, trace)
+        edits = (
+            self._clear_status,
+            self._clear_status,
+            self._forge_condition,
+            self._forge_condition,
+            self._forge_condition,
+            self._clear_admission,
+            self._forge_requeue_state,
+            self._clear_checks,
+            self._annotate_job,
+            self._annotate_job,
+            self._suspend_by_hand,
+            self._clear_job_status,
+            self._remove_finalizers,
+            self._remove_workload,
+            self._forge_queue_status,
+            self._forge_queue_status,
+        )
+        self._acts = (*self._acts, *edits)
+
+    async def _edit(
+        self, resource: Resource, obj: Object, patch: dict[str, Any], subresource: str | None = None
+    ) -> None:
+        metadata = obj["metadata"]
+        with _by_hand():
+            await self._client.patch(
+                resource, metadata["name"], metadata.get("namespace"), patch, subresource=subresource
+            )
+
+    # Workloads
+
+    async def _held(self) -> Object | None:
+        """A Workload, rather one with quota than another."""
+        held = await self._one(WORKLOADS, lambda w: conditions.has_quota(w) and not conditions.is_finished(w))
+        return held if held is not None and self._rng.random() < 0.8 else await self._one(WORKLOADS)
+
+    async def _clear_status(self) -> str:
+        workload = await self._held()
+        if workload is None or conditions.is_finished(workload):
+            return ""
+        await self._edit(WORKLOADS, workload, {"status": None}, "status")
+        return f"clears the status of {workload['metadata']['name']}"
+
+    async def _clear_admission(self) -> str:
+        workload = await self._held()
+        if workload is None or conditions.is_finished(workload):
+            return ""
+        denied = self._conditions(workload, conditions.QUOTA_RESERVED, "False")
+        await self._edit(WORKLOADS, workload, {"status": {"admission": None, "conditions": denied}}, "status")
+        return f"clears the admission of {workload['metadata']['name']}"
+
+    async def _forge_condition(self) -> str:
+        workload = await self._held()
+        if workload is None or conditions.is_finished(workload):
+            return ""
+        kind, status = self._rng.choice(_CONDITIONS), self._rng.choice(("True", "False"))
+        present = self._conditions(workload, kind, status)
+        await self._edit(WORKLOADS, workload, {"status": {"conditions": present}}, "status")
+        return f"sets {kind}={status} of {workload['metadata']['name']}"
+
+    def _conditions(self, obj: Object, kind: str, status: str) -> list[Object]:
+        known = [c for c in get(obj, "status", "conditions") or () if c["type"] != kind]
+        now = format_time(self._clock.time())
+        fresh = {"type": kind, "status": status, "reason": "ByHand", "message": "", "lastTransitionTime": now}
+        return [*known, fresh]
+
+    async def _forge_requeue_state(self) -> str:
+        workload = await self._held()
+        if workload is None or conditions.is_finished(workload):
+            return ""
+        until = format_time(self._clock.time() + self._rng.choice((-60, 5, 600)))
+        state = self._rng.choice((None, {"count": self._rng.randint(1, 5), "requeueAt": until}))
+        await self._edit(WORKLOADS, workload, {"status": {"requeueState": state}}, "status")
+        return f"sets requeueState {state} of {workload['metadata']['name']}"
+
+    async def _clear_checks(self) -> str:
+        workload = await self._held()
+        if workload is None or conditions.is_finished(workload):
+            return ""
+        await self._edit(WORKLOADS, workload, {"status": {"admissionChecks": None}}, "status")
+        return f"clears the checks of {workload['metadata']['name']}"
+
+    async def _remove_workload(self) -> str:
+        workload = await self._held()
+        if workload is None:
+            return ""
+        await self._edit(WORKLOADS, workload, {"metadata": {"finalizers": None}})
+        with _by_hand():
+            await self._client.delete(
+                WORKLOADS, workload["metadata"]["name"], workload["metadata"]["namespace"]
+            )
+        return f"removes workload {workload['metadata']['name']} in spite of its finalizer"
+
+    # Jobs
+
+    async def _annotate_job(self) -> str:
+        found = await self._job()
+        if found is None:
+            return ""
+        resource, job = found
+        value = self._rng.choice(("true", "true", "no", None))
+        await self._edit(resource, job, {"metadata": {"annotations": {names.STOPPING_ANNOTATION: value}}})
+        return f"sets the annotation {names.STOPPING_ANNOTATION}={value} of {job['metadata']['name']}"
+
+    async def _suspend_by_hand(self) -> str:
+        found = await self._job()
+        if found is None or ended(found[1]):
+            return ""
+        resource, job = found
+        suspend = not get(job, "spec", "suspend")
+        await self._edit(resource, job, {"spec": {"suspend": suspend}})
+        return f"sets suspend {suspend} of {job['metadata']['name']}"
+
+    async def _clear_job_status(self) -> str:
+        found = await self._job()
+        if found is None or ended(found[1]):
+            return ""
+        resource, job = found
+        await self._edit(resource, job, {"status": None}, "status")
+        return f"clears the status of job {job['metadata']['name']}"
+
+    # Queues
+
+    async def _remove_finalizers(self) -> str:
+        resource = self._rng.choice((CLUSTER_QUEUES, RESOURCE_FLAVORS, WORKLOADS))
+        obj = await self._one(resource)
+        if obj is None:
+            return ""
+        await self._edit(resource, obj, {"metadata": {"finalizers": None}})
+        return f"removes the finalizers of {obj['metadata']['name']}"
+
+    async def _forge_queue_status(self) -> str:
+        resource = self._rng.choice((CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS))
+        obj = await self._one(resource)
+        if obj is None:
+            return ""
+        status: Any = None
+        if resource is not COHORTS and self._rng.random() < 0.7:
+            status = {
+                "pendingWorkloads": self._rng.randint(0, 9),
+                "reservingWorkloads": self._rng.randint(0, 9),
+                "admittedWorkloads": self._rng.randint(0, 9),
+                "conditions": self._conditions(obj, "Active", self._rng.choice(("True", "False"))),
+            }
+        await self._edit(resource, obj, {"status": status}, "status")
+        return f"sets the status of {obj['metadata']['name']}"

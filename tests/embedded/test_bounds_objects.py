@@ -1,0 +1,159 @@
+"""How large objects may grow, and how long compiling what they hold keeps others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from apiserver_harness import CONFIG_MAPS, config_map
+from front_harness import Stage, listening
+
+from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.cel import rules
+from pykueue.embedded.apiserver.http import connection, encoding
+from pykueue.embedded.apiserver.registry import writes
+from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+def test_an_object_that_is_too_large_is_not_stored(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        body = config_map("large", k="v" * writes.MAX_OBJECT)
+        refused = await peer.ask("POST", CONFIG_MAPS, body)
+        assert refused.code == 413
+        assert refused.message.startswith("etcdserver: request is too large")
+        assert (await peer.ask("GET", f"{CONFIG_MAPS}/large")).code == 404
+
+    listening(tmp_path, story)
+
+
+@pytest.mark.parametrize("form", [MERGE_PATCH, APPLY_PATCH])
+def test_an_object_does_not_grow_without_end_by_patches(tmp_path: Path, form: str) -> None:
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        assert (await peer.ask("POST", CONFIG_MAPS, config_map("grown"))).code == 201
+        sizes, codes = [], []
+        for number in range(20):
+            patch = {**config_map("grown"), "data": {f"k{number}": "v" * 100_000}}
+            path = f"{CONFIG_MAPS}/grown?fieldManager=m{number}"
+            codes.append((await peer.ask("PATCH", path, patch, f"Content-Type: {form}")).code)
+            sizes.append(len((await peer.ask("GET", f"{CONFIG_MAPS}/grown")).body))
+        stored = codes.count(200)
+        assert 10 < stored < 20
+        assert codes == [200] * stored + [413] * (20 - stored)
+        assert sizes[-1] == sizes[stored - 1] <= writes.MAX_OBJECT
+        small = await peer.ask(
+            "PATCH", f"{CONFIG_MAPS}/grown", {"data": {"k0": "small"}}, f"Content-Type: {MERGE_PATCH}"
+        )
+        assert small.code == 200
+
+    listening(tmp_path, story)
+
+
+def definition(texts: list[str]) -> Object:
+    properties = {
+        f"p{number}": {"type": "string", "maxLength": 9, "x-kubernetes-validations": [{"rule": text}]}
+        for number, text in enumerate(texts)
+    }
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "rules", "singular": "rule", "kind": "Rule", "listKind": "RuleList"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "rules.example.org"},
+        "spec": {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def webhooks(texts: list[str]) -> Object:
+    entry = {
+        "name": "a.example.org",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "matchConditions": [
+            {"name": f"c{number}", "expression": text.replace("self", "object.kind")}
+            for number, text in enumerate(texts)
+        ],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "many"},
+        "webhooks": [entry],
+    }
+
+
+@pytest.mark.parametrize(("path", "build"), [(DEFINITIONS, definition), (WEBHOOKS, webhooks)])
+@pytest.mark.parametrize("valid", [True, False])
+def test_expressions_are_compiled_once_and_a_few_in_each_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, build: Any, valid: bool
+) -> None:
+    compiled: list[str] = []
+    in_turn: list[int] = [0]
+
+    class Counted(rules.Program):
+        def __init__(self, text: str, *others: Any, **named: Any) -> None:
+            compiled.append(text)
+            in_turn[-1] += 1
+            super().__init__(text, *others, **named)
+
+    monkeypatch.setattr(rules, "Program", Counted)
+
+    async def story(stage: Stage) -> None:
+        loop = asyncio.get_running_loop()
+
+        def turn() -> None:
+            in_turn.append(0)
+            nonlocal handle
+            handle = loop.call_soon(turn)
+
+        peer = await stage.peer()
+        count = 10 * writes._COMPILED_TOGETHER
+        test = "self != 'value-{}'" if valid else "self !! 'value-{}'"
+        body = orjson.dumps(build([test.format(number) for number in range(count)]))
+        handle = loop.call_soon(turn)
+        answer = await peer.ask("POST", path, body)
+        handle.cancel()
+        assert answer.code == (201 if valid else 422)
+        assert len(compiled) == len(set(compiled)) == count
+        assert max(in_turn) <= writes._COMPILED_TOGETHER
+
+    listening(tmp_path, story)
+
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
+@pytest.mark.parametrize("count", [0, 7])
+@pytest.mark.parametrize("accept", ["application/json", "application/yaml", TABLE, PARTIAL])
+@pytest.mark.parametrize("pretty", [True, False])
+def test_a_list_encoded_in_steps_reads_as_one_encoded_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accept: str, pretty: bool, count: int
+) -> None:
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        for number in range(count):
+            await peer.ask("POST", CONFIG_MAPS, config_map(f"c{number}", k="a: b\n\n- c"))
+        path = f"{CONFIG_MAPS}?pretty={str(pretty).lower()}"
+        whole = await peer.ask("GET", path, None, f"Accept: {accept}")
+        monkeypatch.setattr(encoding, "_STEP", 2)
+        monkeypatch.setattr(encoding, "_YAML_STEP", 2)
+        monkeypatch.setattr(connection, "_PIECE", 50)
+        stepwise = await peer.ask("GET", path, None, f"Accept: {accept}")
+        assert stepwise.body == whole.body
+        read = yaml.safe_load(whole.body) if accept.endswith("yaml") else orjson.loads(whole.body)
+        assert len(read["rows" if accept == TABLE else "items"]) == count
+        if pretty and not accept.endswith("yaml"):
+            assert whole.body == orjson.dumps(read, option=orjson.OPT_INDENT_2)
+
+    listening(tmp_path, story)

@@ -1,0 +1,259 @@
+"""What a cluster holds is accepted by `pykueue schedule`, as kubectl prints it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from manager_stack import Object, Stack, job, story
+
+from pykueue.api import resources
+from pykueue.api.resources import JOBS
+from pykueue.cli.dump import collect
+from pykueue.cli.schedule import schedule
+from pykueue.engine import Admit, Decision, Preempt, Requeue
+from pykueue.engine.explain.render import message
+from pykueue.kube.errors import ApiError
+from pykueue.web.visibility.embedded import serve
+
+_KINDS = (
+    resources.NAMESPACES,
+    resources.RESOURCE_FLAVORS,
+    resources.CLUSTER_QUEUES,
+    resources.COHORTS,
+    resources.LOCAL_QUEUES,
+    resources.WORKLOADS,
+    resources.JOBS,
+    resources.PODS,
+    resources.PRIORITY_CLASSES,
+)
+
+
+def test_a_dump_of_a_cluster_at_work_is_decided_on_without_a_warning(tmp_path: Path) -> None:
+    async def life(s: Stack) -> list[Object]:
+        for name, pods in (("done", 2), ("running", 6), ("waiting", 6), ("huge", 20)):
+            await s.apply(job(name, pods))
+            await s.settle()
+        await s.settle(10)
+        await s.run_job("running")
+        await s.finish_job("done")
+        await s.settle(10)
+        assert (await s.get(JOBS, "running"))["status"]["active"] == 6
+        return [obj for kind in _KINDS for obj in (await s.client.list(kind)).items]
+
+    objects = story(life)
+    assert len(objects) > 10
+    (tmp_path / "dump.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects})
+    )
+    result = CliRunner().invoke(schedule, ["-f", str(tmp_path), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    assert "warning" not in result.stderr
+    states = {
+        key.split("/job-")[1].rsplit("-", 1)[0]: (each["state"], each["reason"])
+        for key, each in json.loads(result.stdout)["workloads"].items()
+    }
+    assert states == {
+        "done": ("Finished", "Succeeded"),
+        "running": ("Admitted", "QuotaReserved"),
+        "waiting": ("Pending", "WaitingForQuota"),
+        "huge": ("Pending", "ExceedsMaxQuota"),
+    }
+
+
+TWO_QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: on-demand}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: spot}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  cohortName: all
+  preemption: {withinClusterQueue: LowerPriority, reclaimWithinCohort: Any}
+  flavorFungibility: {whenCanBorrow: TryNextFlavor, whenCanPreempt: TryNextFlavor}
+  admissionScope: {admissionMode: UsageBasedAdmissionFairSharing}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: on-demand, resources: [{name: cpu, nominalQuota: 6}]}
+    - {name: spot, resources: [{name: cpu, nominalQuota: 4}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: other}
+spec:
+  namespaceSelector: {}
+  cohortName: all
+  preemption: {reclaimWithinCohort: Any}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: on-demand, resources: [{name: cpu, nominalQuota: 4}]}
+    - {name: spot, resources: [{name: cpu, nominalQuota: 4}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: light, namespace: default}
+spec: {clusterQueue: cq}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: other, namespace: default}
+spec: {clusterQueue: other}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: high}
+value: 100
+description: ""
+"""
+USAGE = """
+admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1m}
+resources: {excludeResourcePrefixes: [example.com/]}
+"""
+HIGH = {"kueue.x-k8s.io/priority-class": "high"}
+
+
+async def dumped_before_a_cycle(
+    s: Stack, happening: Callable[[], Awaitable[None]]
+) -> tuple[Object, list[tuple[str, ...]]]:
+    """The dump after something happened that the manager has not decided on yet, and its next decisions."""
+    scheduler, engine = s.manager.scheduler, s.manager.engine
+    cycle = scheduler._cycle
+
+    async def wait(tasks: Any) -> None:
+        pass
+
+    scheduler._cycle = wait  # type: ignore[method-assign]
+    await happening()
+    await s.settle(1)
+    document, problem = await collect(s.client)
+    assert problem == ""
+    decided: list[tuple[str, ...]] = []
+
+    def first(now: float) -> list[Decision]:
+        engine.cycle = type(engine).cycle.__get__(engine)  # type: ignore[method-assign]
+        decisions = engine.cycle(now)
+        decided.extend(summary(each) for each in decisions)
+        return decisions
+
+    engine.cycle = first  # type: ignore[method-assign]
+    scheduler._cycle = cycle  # type: ignore[method-assign]
+    scheduler._wake.set()
+    await s.settle(5)
+    return document, decided
+
+
+def summary(decision: Decision) -> tuple[str, ...]:
+    match decision:
+        case Admit():
+            flavors = [sorted(given.flavors.items()) for given in decision.admission.pod_set_assignments]
+            return ("Admit", decision.key, decision.cluster_queue, str(flavors))
+        case Preempt():
+            return ("Preempt", decision.key, decision.reason, decision.preemptor)
+        case Requeue():
+            return ("Requeue", decision.key, decision.reason, message(decision))
+
+
+def reported(entry: Object) -> tuple[str, ...]:
+    match entry["kind"]:
+        case "Admit":
+            given = entry["admission"]["podSetAssignments"]
+            flavors = [sorted(each["flavors"].items()) for each in given]
+            return ("Admit", entry["workload"], entry["clusterQueue"], str(flavors))
+        case "Preempt":
+            return ("Preempt", entry["workload"], entry["reason"], entry["preemptedBy"])
+        case _:
+            return ("Requeue", entry["workload"], entry["reason"], entry["message"])
+
+
+def scheduled(folder: Path, document: Object, *options: str) -> list[tuple[str, ...]]:
+    """What `pykueue schedule` decides on a dump in one cycle."""
+    (folder / "dump.json").write_text(json.dumps(document))
+    result = CliRunner().invoke(
+        schedule, ["-f", str(folder / "dump.json"), "--cycles", "1", "-o", "json", *options]
+    )
+    assert result.exit_code == 0, result.output
+    assert "warning" not in result.stderr
+    return [reported(entry) for entry in json.loads(result.stdout)["decisions"]]
+
+
+def test_schedule_decides_on_a_dump_what_the_manager_decides_next(tmp_path: Path) -> None:
+    found: list[tuple[Object, list[tuple[str, ...]]]] = []
+
+    async def life(s: Stack) -> None:
+        await serve(s.server, s.manager)
+
+        async def jobs(*each: Object) -> None:
+            for one in each:
+                await s.apply(one)
+
+        for happening in (
+            lambda: jobs(job("a", 6), job("b", 4), job("c", 4)),
+            lambda: jobs(job("d", 6), job("e", 3, queue="light")),
+            lambda: jobs(job("urgent", 6, labels=HIGH)),
+            lambda: jobs(job("owner", 4, queue="other"), job("f", 1), job("g", 1, queue="light")),
+            lambda: s.finish_job("b"),
+        ):
+            found.append(await dumped_before_a_cycle(s, happening))
+            for name in ("a", "b", "c", "d", "e"):
+                with suppress(AssertionError, ApiError):
+                    if await s.suspended(name):
+                        await s.stop_pods(name)
+            await s.settle(90)
+
+    story(life, USAGE, TWO_QUEUES)
+    kinds = set()
+    for number, (document, decided) in enumerate(found):
+        assert scheduled(tmp_path, document) == decided, number
+        kinds |= {each[0] for each in decided}
+    assert kinds == {"Admit", "Preempt", "Requeue"}
+    states = [document["items"][-1]["spec"] for document, _ in found]
+    known = [each for state in states for each in state["workloads"].values()]
+    assert any(each.get("preemptedFor") for each in known)
+    assert any(each.get("scan") or each.get("tried") for each in known)
+    assert any(each.get("consumed") for state in states for each in state["localQueues"].values())
+
+
+def test_dump_says_why_it_has_no_state_of_the_engine() -> None:
+    async def life(s: Stack) -> tuple[Object, str]:
+        return await collect(s.client)
+
+    document, problem = story(life)
+    assert {item["kind"] for item in document["items"]} >= {"Namespace", "ClusterQueue", "LocalQueue"}
+    assert "EngineState" not in {item["kind"] for item in document["items"]}
+    assert "could not find the requested resource" in problem
+
+
+def test_change_of_a_dump_happens_to_the_engine_as_it_was(tmp_path: Path) -> None:
+    async def life(s: Stack) -> Object:
+        await serve(s.server, s.manager)
+        await s.apply(job("big", 20))
+        await s.settle(10)
+        return (await collect(s.client))[0]
+
+    document = story(life)
+    queue = next(item for item in document["items"] if item["kind"] == "ClusterQueue")
+    assert scheduled(tmp_path, document) == []
+    queue = json.loads(json.dumps(queue))
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "20"
+    (tmp_path / "bigger.json").write_text(json.dumps(queue))
+    assert [
+        each[0] for each in scheduled(tmp_path, document, "--override", str(tmp_path / "bigger.json"))
+    ] == ["Admit"]

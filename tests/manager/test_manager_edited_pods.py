@@ -1,0 +1,96 @@
+"""Workloads of pods and pod groups whose status or owners another client edits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from manager_stack import Stack, story
+from pods_world import FLAVORED, PODS_ON, Pods, member
+
+from pykueue.api.resources import CLUSTER_QUEUES, WORKLOADS
+
+Object = dict[str, Any]
+
+
+async def mark_finished(pods: Pods, reason: str = "ByHand") -> None:
+    known = (await pods.workload())["status"]["conditions"]
+    finished = {
+        "type": "Finished",
+        "status": "True",
+        "reason": reason,
+        "message": "",
+        "lastTransitionTime": pods.stack.now(),
+    }
+    await pods.stack.patch(WORKLOADS, "g", {"status": {"conditions": [*known, finished]}}, "status")
+    await pods.stack.settle()
+
+
+@pytest.mark.parametrize("reason", ["ByHand", "Succeeded"])
+def test_pods_of_a_pending_group_marked_as_finished_still_run(reason: str) -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        await pods.create(*(member(name, 2) for name in ("p0", "p1")))
+        await mark_finished(pods, reason)
+        assert await pods.gated() == ["p0", "p1"]
+        assert "Finished" not in await pods.conditions()
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "None"}})
+        await s.settle()
+        assert await pods.gated() == []
+        assert (await pods.conditions())["Admitted"] == ("True", "Admitted")
+
+    story(life, PODS_ON, FLAVORED)
+
+
+def test_running_group_marked_as_finished_before_a_restart_keeps_its_quota() -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await pods.create(*(member(name, 2) for name in ("p0", "p1")))
+        await pods.run("p0", "p1")
+        await s.stop_manager()
+        s.server.admission.unregister("vworkload.kb.io")  # it cannot answer
+        await mark_finished(pods)
+        await s.start_manager()
+        await s.settle()
+        assert "Finished" not in await pods.conditions()
+        assert await pods.is_held("p0")
+        await pods.end("p0", "p1")
+        assert (await pods.conditions())["Finished"] == ("True", "Succeeded")
+
+    story(life, PODS_ON, FLAVORED)
+
+
+def test_group_keeps_its_quota_when_the_owners_of_its_workload_are_removed_and_it_is_deleted() -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await pods.create(*(member(name, 4) for name in ("p0", "p1", "p2", "p3")))
+        await pods.run("p0", "p1", "p2", "p3")
+        await pods.create(member("q0", 1, group="h"))
+        await s.patch(WORKLOADS, "g", {"metadata": {"ownerReferences": None}})
+        await s.delete(WORKLOADS, "g")
+        await s.settle(10)
+        assert await pods.gated() == ["q0"]
+        await pods.end("p0", "p1", "p2", "p3")
+        await s.settle(60)
+        assert await pods.gated() == []
+
+    story(life, PODS_ON, FLAVORED)
+
+
+def test_pods_of_a_group_claimed_as_reclaimable_keep_their_quota_while_they_run() -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await pods.create(*(member(name, 2, cpu="2") for name in ("p0", "p1")))
+        await pods.run("p0", "p1")
+        await pods.create(member("q0", 1, group="h", cpu="2"))
+        name = (await pods.workload())["spec"]["podSets"][0]["name"]
+        claims = [{"name": name, "count": 1}]
+        await s.patch(WORKLOADS, "g", {"status": {"reclaimablePods": claims}}, "status")
+        await s.settle()
+        assert await pods.gated() == ["q0"]
+        assert "reclaimablePods" not in (await pods.workload())["status"]
+        await pods.end("p0")
+        assert await pods.gated() == []
+
+    story(life, PODS_ON, FLAVORED)

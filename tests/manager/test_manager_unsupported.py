@@ -1,0 +1,116 @@
+"""What is requested and not carried out by this version: the Workload says so, and is not admitted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from manager_stack import Stack, job, story
+
+from pykueue.api.resources import ADMISSION_CHECKS, WORKLOADS
+
+D = "kueue.x-k8s.io"
+
+
+def annotated(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    return {
+        "metadata": {"annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [container], **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotations", "request_"),
+    [
+        ({f"{D}/podset-required-topology": "rack"}, {"required": "rack"}),
+        ({f"{D}/podset-preferred-topology": "rack"}, {"preferred": "rack"}),
+        ({f"{D}/podset-unconstrained-topology": "true"}, {"unconstrained": True}),
+        (
+            {f"{D}/podset-slice-required-topology": "rack", f"{D}/podset-slice-size": "2"},
+            {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2},
+        ),
+    ],
+)
+def test_topology_annotation_becomes_a_request_that_is_not_ignored(
+    annotations: dict[str, str], request_: dict[str, Any]
+) -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(job("j", 2, template=annotated(annotations)))
+        await stack.settle()
+        (pod_set,) = (await stack.workload("j"))["spec"]["podSets"]
+        assert pod_set["topologyRequest"] == request_
+        assert await stack.suspended("j")
+        assert (await stack.conditions("j"))["QuotaReserved"] == ("False", "Misconfigured")
+        text = "topology-aware scheduling is not supported by this version of pykueue"
+        assert await stack.message("j") == f"podSet main: topologyRequest: {text}"
+
+    story(test)
+
+
+def test_job_with_claims_of_devices_waits_and_names_them() -> None:
+    async def test(stack: Stack) -> None:
+        claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+        await stack.apply(job("j", template=annotated({}, resourceClaims=claims)))
+        await stack.settle()
+        assert await stack.suspended("j")
+        text = "quota for claims of devices is not supported by this version of pykueue"
+        assert await stack.message("j") == f"podSet main: spec.resourceClaims: {text}"
+
+    story(test)
+
+
+def test_elastic_job_and_slice_wait_and_say_so() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(job("j", annotations={f"{D}/elastic-job": "true"}))
+        await stack.apply(job("plain"))
+        await stack.settle()
+        assert await stack.suspended("j")
+        text = "elastic jobs by workload slices is not supported by this version of pykueue"
+        assert await stack.message("j") == text
+        old = await stack.workload("plain")
+        slice_ = {
+            "apiVersion": f"{D}/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": "slice",
+                "namespace": "default",
+                "annotations": {f"{D}/workload-slice-replacement-for": f"default/{old['metadata']['name']}"},
+            },
+            "spec": {**old["spec"], "queueName": "lq"},
+        }
+        await stack.client.create(WORKLOADS, slice_)
+        await stack.settle()
+        assert await stack.message("slice") == text
+        assert not await stack.suspended("plain")
+
+    story(test)
+
+
+@pytest.mark.parametrize(
+    ("controller", "what"),
+    [
+        (f"{D}/multikueue", "sending workloads to other clusters"),
+        (f"{D}/provisioning-request", "provisioning of nodes for workloads"),
+    ],
+)
+def test_check_that_no_controller_passes_is_inactive_and_says_why(controller: str, what: str) -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(
+            {
+                "apiVersion": f"{D}/v1beta2",
+                "kind": "AdmissionCheck",
+                "metadata": {"name": "check"},
+                "spec": {"controllerName": controller},
+            }
+        )
+        await stack.settle()
+        (condition,) = (await stack.get(ADMISSION_CHECKS, "check"))["status"]["conditions"]
+        assert (condition["type"], condition["status"], condition["reason"]) == (
+            "Active",
+            "False",
+            "NotSupported",
+        )
+        assert condition["message"] == f"{what} is not supported by this version of pykueue"
+
+    story(test)
