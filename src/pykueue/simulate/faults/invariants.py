@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
-from pykueue.api.objects import Object, annotations_of, get, labels_of
+from pykueue.api.objects import Object, get, labels_of
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     COHORTS,
-    LOCAL_QUEUES,
     PODS,
     RESOURCE_FLAVORS,
     WORKLOADS,
@@ -23,7 +21,10 @@ from pykueue.manager.workloads import conditions
 
 from .edits import BY_HAND
 from .jobkinds import KINDS, active, ended, parts, requests
+from .queue_status import miscounted
 from .quota import Books, usage
+from .settled import unfinished
+from .stored import Stored, shows_quota
 from .trace import Trace
 
 #: Seconds after the manager has heard of a smaller quota during which what it decided before may be written.
@@ -36,7 +37,7 @@ CONTROLLER_LAG = 3.0
 _WATCHED = (WORKLOADS, *KINDS.values(), PODS, CLUSTER_QUEUES, COHORTS)
 
 
-class Invariants:
+class Invariants(Stored):
     """Sees every write of the run in the step in which it is stored.
 
     `knows_quotas` tells whether the manager has heard of the newest ClusterQueues and Cohorts: until then its
@@ -44,7 +45,7 @@ class Invariants:
     """
 
     def __init__(self, server: Server, clock: Clock, trace: Trace) -> None:
-        self._server = server
+        super().__init__(server)
         self._clock = clock
         self._trace = trace
         self.knows_quotas: Callable[[], bool] = lambda: True
@@ -60,19 +61,6 @@ class Invariants:
         self.writes = 0
         for resource in _WATCHED:
             server.core.on_stored(f"{resource.group}/{resource.plural}", self._on_stored(resource))
-
-    def objects(self, resource: Resource) -> list[Object]:
-        """All stored objects of a resource."""
-        found = self._server.core.all(resource.group, resource.plural)
-        return [{"kind": resource.kind, **obj} for obj in found]
-
-    def jobs(self) -> Iterable[Object]:
-        """All stored Jobs and JobSets."""
-        for resource in KINDS.values():
-            yield from self.objects(resource)
-
-    def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        return self._server.core.find(resource.group, resource.plural, namespace, name)
 
     def _on_stored(self, resource: Resource) -> Callable[[Any, Any], None]:
         check = {
@@ -117,8 +105,8 @@ class Invariants:
         if resource in KINDS.values() and after is not None:
             self._note_stop(before, after)
         elif resource is WORKLOADS and before is not None and uid not in self._owed:
-            has = after is not None and _shows_quota(after)
-            if _shows_quota(before) and conditions.is_admitted(before) and not has and self.remembers(before):
+            has = after is not None and shows_quota(after)
+            if shows_quota(before) and conditions.is_admitted(before) and not has and self.remembers(before):
                 self._owed[uid] = before
         self._edited[uid] = self._clock.time()
         if resource is WORKLOADS and (owner := conditions.owner(obj)) is not None:
@@ -137,7 +125,7 @@ class Invariants:
     def _settle_debts(self) -> None:
         """A job that has stopped is owed nothing any more."""
         for uid, owed in list(self._owed.items()):
-            job = self._job_of(owed)
+            job = self.job_of(owed)
             if job is None or ended(job) or (get(job, "spec", "suspend") and not active(job)):
                 del self._owed[uid]
 
@@ -219,7 +207,7 @@ class Invariants:
 
     def _quota_returned(self, workload: Object) -> None:
         """Quota goes back only when nothing runs on it any more."""
-        job = self._job_of(workload)
+        job = self.job_of(workload)
         if job is None or job["metadata"].get("deletionTimestamp") or ended(job):
             return
         if self._just_edited(job):
@@ -231,7 +219,7 @@ class Invariants:
         if self._just_stopped(job):
             return
         for pod in self.objects(PODS):
-            ours = any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self._owners(pod))
+            ours = any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self.owners(pod))
             over = get(pod, "status", "phase") in ("Succeeded", "Failed")
             if ours and not over and not pod["metadata"].get("deletionTimestamp"):
                 self._violate(workload, f"gave its quota back while pod {_name(pod)} runs")
@@ -239,20 +227,6 @@ class Invariants:
     def _just_stopped(self, job: Mapping[str, Any]) -> bool:
         stopped = self._stopped.get(job["metadata"]["uid"])
         return stopped is not None and self._clock.time() < stopped + CONTROLLER_LAG
-
-    def _job_of(self, workload: Mapping[str, Any]) -> Object | None:
-        owner = conditions.owner(workload)
-        if owner is None:
-            return None
-        return self._owner(workload, owner)
-
-    def _owner(self, obj: Mapping[str, Any], owner: Mapping[str, Any]) -> Object | None:
-        """The job that an ownerReference names, if it is still that one."""
-        resource = KINDS.get(str(owner.get("kind")))
-        if resource is None:
-            return None
-        job = self.find(resource, obj["metadata"]["namespace"], str(owner["name"]))
-        return job if job is not None and job["metadata"]["uid"] == owner["uid"] else None
 
     # Jobs
 
@@ -276,7 +250,7 @@ class Invariants:
             return  # the start may have been under way
         admitted = [
             workload
-            for workload in self._workloads_of(job)
+            for workload in self.workloads_of(job)
             if conditions.is_admitted(workload) and not conditions.is_finished(workload)
         ]
         if not admitted:
@@ -306,19 +280,13 @@ class Invariants:
             if (template.get("tolerations") or []) != tolerations:
                 self._violate(job, f"has the tolerations {template.get('tolerations')}, not {tolerations}")
 
-    def _workloads_of(self, job: Mapping[str, Any]) -> Iterable[Object]:
-        for workload in self.objects(WORKLOADS):
-            owner = conditions.owner(workload)
-            if owner is not None and owner.get("uid") == job["metadata"]["uid"]:
-                yield workload
-
     # Pods
 
     def _pod(self, before: Object | None, after: Object | None) -> None:
         """A pod of a job that waits its turn is never created."""
         if before is not None or after is None:
             return
-        for job in self._owners(after):
+        for job in self.owners(after):
             if self._just_stopped(job) or self._just_edited(job):
                 continue
             mine = [
@@ -329,85 +297,11 @@ class Invariants:
             if labels_of(job).get(QUEUE_LABEL) and not any(map(_holds, mine)):
                 self._violate(after, f"a pod of {_name(job)} came although the job holds no quota")
 
-    def _owners(self, obj: Mapping[str, Any]) -> Iterable[Object]:
-        """The jobs it belongs to: a pod to its Job, and that perhaps to a JobSet."""
-        for owner in get(obj, "metadata", "ownerReferences") or ():
-            job = self._owner(obj, owner)
-            if job is not None:
-                yield job
-                yield from self._owners(job)
-
     # In the end
 
     def unsettled(self) -> list[str]:
         """Jobs, Workloads and queues that have neither come to their end nor say why not."""
-        found = [*self._miscounted()]
-        for job in self.jobs():
-            workloads = [w for w in self._workloads_of(job) if not w["metadata"].get("deletionTimestamp")]
-            if names.STOPPING_ANNOTATION in annotations_of(job):
-                found.append(f"job {_name(job)} has the annotation of a stop under way")
-            if labels_of(job).get(QUEUE_LABEL) and not ended(job) and not workloads:
-                found.append(f"job {_name(job)} has no Workload")
-        for workload in self.objects(WORKLOADS):
-            why = self._open(workload)
-            if why:
-                found.append(f"workload {_name(workload)} {why}")
-        return found
-
-    def _miscounted(self) -> Iterable[str]:
-        """Queues whose status counts other Workloads than there are."""
-        workloads = [w for w in self.objects(WORKLOADS) if _shows_quota(w)]
-        for resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
-            for queue in self.objects(resource):
-                mine = [w for w in workloads if _queue_of(w, resource) == _name(queue)]
-                truth = {
-                    "reservingWorkloads": len(mine),
-                    "admittedWorkloads": sum(map(conditions.is_admitted, mine)),
-                }
-                for field, count in truth.items():
-                    reported = get(queue, "status", field) or 0
-                    if reported != count:
-                        yield f"{resource.kind} {_name(queue)} says {field} {reported}, there are {count}"
-
-    def _open(self, workload: Object) -> str:
-        job = self._job_of(workload)
-        if job is None:
-            return "belongs to no job"
-        if workload["metadata"].get("deletionTimestamp"):
-            return "is still being deleted"
-        if conditions.is_finished(workload):
-            return (
-                ""
-                if ended(job)
-                else f"is finished ({conditions.reason(workload, conditions.FINISHED)}) before its job"
-            )
-        if ended(job):
-            return "is not finished, but its job is"
-        if not conditions.is_active(workload):
-            reserved = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}
-            has_reason = (
-                reserved.get("status") == "False" and reserved.get("reason") and reserved.get("message")
-            )
-            if not has_reason:
-                return "is deactivated and does not say so"
-            return "" if get(job, "spec", "suspend") else "is deactivated and its job runs"
-        reserved = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}
-        if reserved.get("status") == "True":
-            return (
-                "is still running" if conditions.is_admitted(workload) else "is not admitted with its quota"
-            )
-        return f"still waits: {reserved.get('reason')}: {reserved.get('message')}"
-
-
-def _shows_quota(workload: Mapping[str, Any]) -> bool:
-    return _holds(workload) and bool(get(workload, "status", "admission"))
-
-
-def _queue_of(workload: Mapping[str, Any], resource: Resource) -> str:
-    """The queue of that kind whose quota it has."""
-    if resource is CLUSTER_QUEUES:
-        return conditions.cluster_queue(workload)
-    return str(get(workload, "spec", "queueName"))
+        return [*miscounted(self), *unfinished(self)]
 
 
 def _is_inconsistent(workload: Mapping[str, Any]) -> str:

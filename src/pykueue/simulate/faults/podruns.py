@@ -21,6 +21,7 @@ from pykueue.jobs.podgroup import PodGroup
 from pykueue.manager.workloads import conditions
 
 from .invariants import Invariants
+from .queue_status import miscounted
 from .run import Report, Run, play_run
 from .scenario import NAMESPACE, PRIORITIES, Scenario, scenario
 from .users import AGAIN, Users
@@ -227,7 +228,7 @@ class PodInvariants(Invariants):
             self._violate(workload, "gave its quota back while pods of the group run")
 
     def unsettled(self) -> list[str]:
-        found: list[str] = []
+        found = list(miscounted(self))
         pods = self.objects(PODS)
         for pod in pods:
             workload = self._workload_of(pod)

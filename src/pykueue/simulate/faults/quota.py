@@ -61,6 +61,11 @@ def _quotas(obj: Mapping[str, Any]) -> _Node:
     return node
 
 
+def nominal(queue: Mapping[str, Any]) -> dict[Pair, int]:
+    """The nominal quotas of a ClusterQueue or Cohort, in thousandths."""
+    return _quotas(queue).nominal
+
+
 class Books:
     """The tree of ClusterQueues and Cohorts with what Workloads use of it."""
 

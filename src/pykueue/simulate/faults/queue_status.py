@@ -1,0 +1,112 @@
+"""Whether the status of ClusterQueues and LocalQueues agrees with the Workloads that there are.
+
+Source of the figures: docs/reference/kueue-semantics.md 3.8, 4.2 and 4.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykueue.api import quantity
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from pykueue.manager.workloads import conditions
+
+from .quota import Pair, nominal, usage
+from .stored import Stored, shows_quota
+
+
+def miscounted(stored: Stored) -> Iterable[str]:
+    """Figures in the status of queues that are not what the Workloads add up to."""
+    queues = {queue["metadata"]["name"]: queue for queue in stored.objects(CLUSTER_QUEUES)}
+    locals_ = {conditions.key(queue): queue for queue in stored.objects(LOCAL_QUEUES)}
+    workloads = stored.objects(WORKLOADS)
+    reserving = [w for w in workloads if shows_quota(w)]
+    pending = [w for w in workloads if _may_queue(w) and _admits(_local_queue(w, locals_))]
+    for name, queue in queues.items():
+        mine = [w for w in reserving if conditions.cluster_queue(w) == name]
+        waiting = [w for w in pending if get(_local_queue(w, locals_) or {}, "spec", "clusterQueue") == name]
+        yield from _differences(f"ClusterQueue {name}", queue, queue, mine, len(waiting))
+    for key, queue in locals_.items():
+        target = queues.get(str(get(queue, "spec", "clusterQueue")))
+        mine = [w for w in reserving if _queue_key(w) == key] if target is not None else []
+        waiting = [w for w in pending if _queue_key(w) == key]
+        yield from _differences(f"LocalQueue {key[1]}", queue, target, mine, len(waiting))
+
+
+def _queue_key(workload: Mapping[str, Any]) -> tuple[str, str]:
+    return (conditions.key(workload)[0], str(get(workload, "spec", "queueName") or ""))
+
+
+def _local_queue(workload: Mapping[str, Any], queues: Mapping[tuple[str, str], Object]) -> Object | None:
+    return queues.get(_queue_key(workload))
+
+
+def _may_queue(workload: Mapping[str, Any]) -> bool:
+    """Whether a Workload waits in its queue, be it that it has to wait out a back-off there."""
+    return (
+        conditions.is_active(workload)
+        and not conditions.is_finished(workload)
+        and not conditions.has_quota(workload)
+        and not conditions.is_gated(workload)
+        and not conditions.is_on_hold(workload)
+        and not conditions.is_true(workload, "WaitingForReplacementPods")
+        and not workload["metadata"].get("deletionTimestamp")
+    )
+
+
+def _admits(local_queue: Mapping[str, Any] | None) -> bool:
+    """Whether Workloads of the LocalQueue are in the queue of its ClusterQueue."""
+    return (
+        local_queue is not None
+        and (get(local_queue, "spec", "stopPolicy") or "None") == "None"
+        and not local_queue["metadata"].get("deletionTimestamp")
+    )
+
+
+def _differences(
+    text: str, queue: Object, cluster_queue: Object | None, reserving: list[Object], pending: int
+) -> Iterable[str]:
+    admitted = [w for w in reserving if conditions.is_admitted(w)]
+    counts = {
+        "pendingWorkloads": pending,
+        "reservingWorkloads": len(reserving),
+        "admittedWorkloads": len(admitted),
+    }
+    for field, count in counts.items():
+        reported = get(queue, "status", field) or 0
+        if reported != count:
+            yield f"{text} says {field} {reported}, there are {count}"
+    for field, workloads in (("flavorsReservation", reserving), ("flavorsUsage", admitted)):
+        shown = _shown(queue, field)
+        truth = _totals(cluster_queue, workloads, queue is cluster_queue)
+        if shown != truth:
+            yield f"{text} says {field} {shown}, it is {truth}"
+
+
+def _shown(queue: Object, field: str) -> dict[Pair, tuple[int, int]]:
+    """Total and borrowed amount by flavor and resource, in thousandths."""
+    return {
+        (str(flavor["name"]), str(one["name"])): (
+            quantity.parse(one.get("total") or 0).milli(),
+            quantity.parse(one.get("borrowed") or 0).milli(),
+        )
+        for flavor in get(queue, "status", field) or ()
+        for one in flavor.get("resources") or ()
+    }
+
+
+def _totals(
+    cluster_queue: Object | None, workloads: Iterable[Object], borrows: bool
+) -> dict[Pair, tuple[int, int]]:
+    if cluster_queue is None:
+        return {}
+    quotas = nominal(cluster_queue)
+    totals = dict.fromkeys(quotas, 0)
+    for workload in workloads:
+        for pair, amount in usage(workload).items():
+            if pair in totals:
+                totals[pair] += amount
+    in_cohort = borrows and bool(get(cluster_queue, "spec", "cohortName"))
+    return {pair: (total, max(0, total - quotas[pair]) if in_cohort else 0) for pair, total in totals.items()}

@@ -1,0 +1,71 @@
+"""What the store contains, and which of its objects belong to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import WORKLOADS, Resource
+from pykueue.embedded.apiserver.server import Server
+from pykueue.manager.workloads import conditions
+
+from .jobkinds import KINDS
+
+
+class Stored:
+    """Reads objects from the store of a run's server, not through requests that could fail."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def objects(self, resource: Resource) -> list[Object]:
+        """All stored objects of a resource."""
+        found = self._server.core.all(resource.group, resource.plural)
+        return [{"kind": resource.kind, **obj} for obj in found]
+
+    def jobs(self) -> Iterable[Object]:
+        """All stored jobs that are suspended by a field."""
+        for resource in KINDS.values():
+            yield from self.objects(resource)
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """One stored object; None where there is none of that name."""
+        return self._server.core.find(resource.group, resource.plural, namespace, name)
+
+    def job_of(self, workload: Mapping[str, Any]) -> Object | None:
+        """The job that controls a Workload; None where it does not exist any more."""
+        owner = conditions.owner(workload)
+        return None if owner is None else self._owner(workload, owner)
+
+    def _owner(self, obj: Mapping[str, Any], owner: Mapping[str, Any]) -> Object | None:
+        """The job that an ownerReference names, if it is still that one."""
+        resource = KINDS.get(str(owner.get("kind")))
+        if resource is None:
+            return None
+        job = self.find(resource, obj["metadata"]["namespace"], str(owner["name"]))
+        return job if job is not None and job["metadata"]["uid"] == owner["uid"] else None
+
+    def owners(self, obj: Mapping[str, Any]) -> Iterable[Object]:
+        """The jobs it belongs to: a pod to its Job, and that perhaps to a JobSet."""
+        for owner in get(obj, "metadata", "ownerReferences") or ():
+            job = self._owner(obj, owner)
+            if job is not None:
+                yield job
+                yield from self.owners(job)
+
+    def workloads_of(self, job: Mapping[str, Any]) -> Iterable[Object]:
+        """The Workloads that a job controls."""
+        for workload in self.objects(WORKLOADS):
+            owner = conditions.owner(workload)
+            if owner is not None and owner.get("uid") == job["metadata"]["uid"]:
+                yield workload
+
+
+def shows_quota(workload: Mapping[str, Any]) -> bool:
+    """Whether its status has a reservation with an admission."""
+    return (
+        conditions.has_quota(workload)
+        and not conditions.is_finished(workload)
+        and bool(get(workload, "status", "admission"))
+    )
