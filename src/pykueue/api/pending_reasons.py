@@ -38,6 +38,8 @@ GATED: Final = PendingReason(
 )
 #: Message of OnHold where no controller gave another.
 ON_HOLD_MESSAGE: Final = "The workload is on hold"
+#: Message of PendingEvaluation after a hold, where the controller gives no other.
+OFF_HOLD_MESSAGE: Final = "The job is no longer on hold"
 
 
 def on_hold(message: str = ON_HOLD_MESSAGE) -> PendingReason:
@@ -45,7 +47,7 @@ def on_hold(message: str = ON_HOLD_MESSAGE) -> PendingReason:
     return PendingReason(ON_HOLD, message)
 
 
-def off_hold(message: str = "The job is no longer on hold") -> PendingReason:
+def off_hold(message: str = OFF_HOLD_MESSAGE) -> PendingReason:
     """The job can be queued again."""
     return PendingReason(PENDING_EVALUATION, message)
 

@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pykueue.api import pending_reasons
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of, replaced, without_finalizer
-from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration, Outcome
@@ -30,7 +28,8 @@ from pykueue.manager.workloads import conditions, transitions
 from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
 
-from .pod_set_info import MissingFlavorError, pod_set_infos
+from .lifecycle import JobLifecycle
+from .pod_set_info import MissingFlavorError
 
 #: Seconds after which a job is looked at again that names something that does not exist.
 RETRY = 10.0
@@ -66,8 +65,7 @@ class JobController:
         self._warned: set[str] = set()
         #: By job: the last question whether its Workload describes it, and the answer.
         self._answers: dict[str, tuple[tuple[Any, ...], bool]] = {}
-        #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
-        self._with_pods: dict[str, Key] = {}
+        self._lifecycle = JobLifecycle(integration, cluster, writer, recorder, clock)
         self.controller: Controller[Key] = Controller(
             f"{integration.kind.framework} controller",
             self.reconcile,
@@ -93,13 +91,12 @@ class JobController:
         if type_ == DELETED:
             self._warned.discard(str(job["metadata"].get("uid")))
             self._answers.pop(job["metadata"].get("uid"), None)
-            self._with_pods.pop(job["metadata"].get("uid"), None)
-        self.controller.queue.add(key_of(job))
+            self._lifecycle.forget(job)
+        self.controller.queue.add(conditions.key(job))
 
     def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
-        for uid in labels_of(old if new is None else new).values() if self._with_pods else ():
-            if uid in self._with_pods:
-                self.controller.queue.add(self._with_pods[uid])
+        for key in self._lifecycle.awaiting(old if new is None else new):
+            self.controller.queue.add(key)
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         for workload in (old, new):
@@ -115,12 +112,12 @@ class JobController:
     def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
         if type_ == ADDED:
             for job in self._jobs.by_index("priorityClass", new["metadata"]["name"]):
-                self.controller.queue.add(key_of(job))
+                self.controller.queue.add(conditions.key(job))
 
     def _namespace_changed(self, type_: str, old: Any, new: Any) -> None:
         if new is not None and (old is None or labels_of(old) != labels_of(new)):
             for job in self._jobs.list(new["metadata"]["name"]):
-                self.controller.queue.add(key_of(job))
+                self.controller.queue.add(conditions.key(job))
 
     # The work
 
@@ -234,7 +231,7 @@ class JobController:
             job
         ):
             return
-        stored = await self._writer.reread(self._jobs, key_of(job))
+        stored = await self._writer.reread(self._jobs, conditions.key(job))
         if stored is not None and self.integration.outcome(stored) is None:
             await self._set_status(workload, partial(transitions.unfinished, now=self._clock.time()))
 
@@ -280,9 +277,10 @@ class JobController:
     # Without a matching Workload
 
     async def _without_workload(self, job: Object, others: Sequence[Object]) -> None:
+        stop, why = self._lifecycle.stop, "No matching Workload"
         if not self.integration.is_suspended(job):
             originals = get(others[0], "spec", "podSets") if len(others) == 1 else None
-            await self._stop(job, originals, "No matching Workload")
+            await stop(job, originals, why)
             return
         if self.integration.is_active(job):
             return
@@ -293,7 +291,7 @@ class JobController:
             await self._rewrite(job, others[0])
             return
         for other in others:
-            if not conditions.has_quota(other) or await self._stop(job, None, "No matching Workload"):
+            if not conditions.has_quota(other) or await stop(job, None, why):
                 await self._delete_workload(job, other)
         if not others:
             await self._create(job)
@@ -405,22 +403,13 @@ class JobController:
     async def _workload_deleted(self, job: Object, workload: Object) -> None:
         """The Workload of a job is being deleted: the job stops first, and is queued again if it exists."""
         if self.integration.outcome(job) is None and not job["metadata"].get("deletionTimestamp"):
-            stopped = await self._stop(job, get(workload, "spec", "podSets"), "Workload is deleted")
+            stopped = await self._lifecycle.stop(job, get(workload, "spec", "podSets"), "Workload is deleted")
             if not stopped:
                 return
         await self._drop_finalizer(workload)
 
-    def _awaits_pods(self, job: Object) -> bool:
-        """Whether pods of the job go on, whatever its status says; it is reconciled when they end."""
-        uid = str(job["metadata"].get("uid"))
-        if self._cluster.live_pods(key_of(job)[0], uid):
-            self._with_pods[uid] = key_of(job)
-        else:
-            self._with_pods.pop(uid, None)
-        return uid in self._with_pods
-
     async def _finish(self, job: Object, workload: Object, outcome: Outcome) -> None:
-        if self._awaits_pods(job):
+        if self._lifecycle.awaits_pods(job):
             return
         reason = "Succeeded" if outcome.succeeded else "Failed"
         message = outcome.message or "Job finished successfully"
@@ -439,8 +428,9 @@ class JobController:
     async def _synchronise(self, job: Object, workload: Object) -> None:
         workload = await self._with_job_changes(job, workload)
         workload = await self._observed(job, workload) or workload
+        stop, originals = self._lifecycle.stop, get(workload, "spec", "podSets")
         if conditions.is_evicted(workload) and conditions.has_quota(workload):
-            if await self._stop(job, get(workload, "spec", "podSets"), eviction_text(workload)):
+            if await stop(job, originals, eviction_text(workload)):
                 await self._set_status(workload, self._released)
             return
         suspended = self.integration.is_suspended(job)
@@ -451,24 +441,31 @@ class JobController:
                 await self._start(job, workload)
             elif self.integration.is_stopping(job):
                 # Its stop began before it was admitted again.
-                await self._stop(job, get(workload, "spec", "podSets"), "Stopped before it starts again")
+                await stop(job, originals, "Stopped before it starts again")
             return
         if not suspended:
-            await self._stop(job, get(workload, "spec", "podSets"), "Not admitted by cluster queue")
+            await stop(job, originals, "Not admitted by cluster queue")
 
     async def _hold_or_release(self, job: Object, workload: Object) -> None:
         """Keep the pending Workload of a job that is on hold out of its queue, and no longer than that."""
         why = self.integration.on_hold(job)
-        if bool(why) == conditions.is_on_hold(workload):
-            return
 
         def step(current: Object) -> Object | None:
-            if conditions.has_quota(current) or bool(why) == conditions.is_on_hold(current):
-                return None
-            reason = pending_reasons.on_hold(why) if why else pending_reasons.off_hold()
-            return transitions.pending(current, reason, self._clock.time())
+            if conditions.has_quota(current):
+                return None  # the job stops first
+            return transitions.held(current, why, self._clock.time())
 
         await self._set_status(workload, step)
+
+    async def _start(self, job: Object, workload: Object) -> None:
+        try:
+            await self._lifecycle.start(job, workload)
+        except PodSetConflictError as error:
+            await self._cannot_start(workload, error)
+
+    async def _cannot_start(self, workload: Object, error: PodSetConflictError) -> None:
+        text = f"The job cannot be started: {error}"
+        await self._set_status(workload, lambda w: self._finished(w, "FailedToStart", text))
 
     async def _observed(self, job: Object, workload: Object) -> Object | None:
         """What the job's pods tell: reclaimable pods and readiness, in one write."""
@@ -497,68 +494,6 @@ class JobController:
         if not conditions.has_quota(workload):
             return None
         return transitions.released(workload, self._waits, self._clock.time())
-
-    async def _start(self, job: Object, workload: Object) -> None:
-        try:
-            infos = pod_set_infos(
-                workload,
-                lambda name: self._cluster.flavors.get("", name),
-                self._gates["AssignQueueLabelsForPods"],
-            )
-            desired = self.integration.started(job, infos)
-        except PodSetConflictError as error:
-            text = f"The job cannot be started: {error}"
-            await self._set_status(workload, lambda w: self._finished(w, "FailedToStart", text))
-            return
-        await self._writer.change(self._jobs, job, desired)
-        queue = conditions.cluster_queue(workload)
-        self._recorder.event(job, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
-
-    async def _stop(self, job: Object, originals: Any, why: str) -> bool:
-        """Take the next step of stopping the job; whether it has stopped completely.
-
-        That is asked of the server, not of the cache: quota is given away on the strength of it, and the
-        cache may not know yet of a start whose answer was lost.
-        """
-        write = self.integration.stop(job, originals)
-        if write is None:
-            if self.integration.is_active(job) or self._awaits_pods(job):
-                return False
-            stored = await self._writer.reread(self._jobs, key_of(job))
-            return (
-                stored is None
-                or stored["metadata"].get("uid") != job["metadata"].get("uid")
-                or (
-                    self.integration.stop(stored, originals) is None
-                    and not self.integration.is_active(stored)
-                )
-            )
-        running = not self.integration.is_suspended(job)
-        if write.delete:
-            await self._terminate(job, why)
-        else:
-            await self._writer.change(self._jobs, job, write.desired, write.subresource)
-        if running and not write.subresource:
-            self._recorder.event(job, NORMAL, "Stopped", why)
-        return False
-
-    async def _terminate(self, job: Object, why: str) -> None:
-        """Stop what can only be stopped by deleting it; its status says first that this is our doing."""
-        known = [
-            one
-            for one in get(job, "status", "conditions") or ()
-            if one.get("type") != names.TERMINATION_TARGET
-        ]
-        condition = {
-            "type": names.TERMINATION_TARGET,
-            "status": "True",
-            "reason": "StoppedByKueue",
-            "message": why,
-            "lastTransitionTime": format_time(self._clock.time()),
-        }
-        desired = replaced(job, ("status", "conditions"), [*known, condition])
-        marked = await self._writer.change(self._jobs, job, desired, "status")
-        await self._writer.delete(self._jobs, marked)
 
     async def _with_job_changes(self, job: Object, workload: Object) -> Object:
         """The Workload with what may change on a job: queue (while it waits), gates, priority."""
@@ -589,12 +524,6 @@ class JobController:
 
     async def _set_status(self, workload: Object, step: Any) -> Object | None:
         return await self._writer.update(self._cluster.workloads, conditions.key(workload), step)
-
-
-def key_of(obj: Mapping[str, Any]) -> Key:
-    """Namespace and name."""
-    metadata = obj["metadata"]
-    return (metadata.get("namespace") or "", metadata["name"])
 
 
 def eviction_text(workload: Mapping[str, Any]) -> str:

@@ -22,8 +22,7 @@ from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.events import NORMAL, WARNING
 from pykueue.kube.informer import DELETED
 from pykueue.manager.cluster import MissingPriorityClassError, group_keys, is_group_workload
-from pykueue.manager.jobs.controller import NEVER_STARTED, JobController, eviction_text, key_of
-from pykueue.manager.jobs.pod_set_info import pod_set_infos
+from pykueue.manager.jobs.controller import NEVER_STARTED, JobController, eviction_text
 from pykueue.manager.workloads import conditions, transitions
 
 #: Seconds by which a look at a group is put off after a change of a pod, so that many changes cost one.
@@ -289,7 +288,7 @@ class PodGroupController(_PodsController):
             if has_ended(pod) or is_deleting(pod):
                 continue
             if await self._exists(pod):
-                newest = self._jobs.get(*key_of(pod)) or pod
+                newest = self._jobs.get(*conditions.key(pod)) or pod
                 if not has_ended(newest) and not is_deleting(newest):
                     return True
         return False
@@ -321,12 +320,12 @@ class PodGroupController(_PodsController):
         return result
 
     async def _exists(self, pod: Object) -> bool:
-        stored = await self._writer.reread(self._jobs, key_of(pod))
+        stored = await self._writer.reread(self._jobs, conditions.key(pod))
         return stored is not None and stored["metadata"]["uid"] == pod["metadata"]["uid"]
 
     async def _remove(self, pod: Object) -> None:
         await self._finalize([pod])
-        await self._writer.delete(self._jobs, self._jobs.get(*key_of(pod)) or pod)
+        await self._writer.delete(self._jobs, self._jobs.get(*conditions.key(pod)) or pod)
         self._recorder.event(pod, NORMAL, "ExcessPodDeleted", "Excess pod deleted")
 
     async def _observed_group(self, group: PodGroup, workload: Object) -> Object | None:
@@ -354,18 +353,10 @@ class PodGroupController(_PodsController):
         if not waiting:
             return
         try:
-            infos = {
-                info.name: info
-                for info in pod_set_infos(
-                    workload,
-                    lambda name: self._cluster.flavors.get("", name),
-                    self._gates["AssignQueueLabelsForPods"],
-                )
-            }
+            infos = {info.name: info for info in self._lifecycle.pod_set_infos(workload)}
             desired = {pod["metadata"]["uid"]: ungated(pod, infos[role(pod)]) for pod in waiting}
         except PodSetConflictError as error:
-            text = f"The job cannot be started: {error}"
-            await self._set_status(workload, lambda w: self._finished(w, "FailedToStart", text))
+            await self._cannot_start(workload, error)
             return
         text = f"Admitted by clusterQueue {conditions.cluster_queue(workload)}"
 
@@ -384,7 +375,7 @@ class PodGroupController(_PodsController):
         if group.is_active(now):
             return False
         pods = [
-            pod if is_terminal(pod) else await self._writer.reread(self._jobs, key_of(pod))
+            pod if is_terminal(pod) else await self._writer.reread(self._jobs, conditions.key(pod))
             for pod in group.pods
         ]
         left = [pod for pod in pods if pod is not None]
@@ -394,7 +385,7 @@ class PodGroupController(_PodsController):
         """Delete the ungated pods; with `waiting` also gated and terminated ones."""
 
         async def stop(pod: Object) -> None:
-            await self._terminate(pod, why)
+            await self._lifecycle.terminate(pod, why)
             self._recorder.event(pod, NORMAL, "Stopped", why)
 
         wanted = (pod for pod in group.pods if waiting or not (is_gated(pod) or is_terminal(pod)))

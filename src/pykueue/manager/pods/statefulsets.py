@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pykueue.api import pending_reasons
 from pykueue.api.objects import Key, Object, get, replaced
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
@@ -21,7 +20,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster, MissingPriorityClassError
-from pykueue.manager.jobs.controller import RETRY, key_of
+from pykueue.manager.jobs.controller import RETRY
 from pykueue.manager.workloads import conditions, transitions
 from pykueue.manager.writes import Writer
 
@@ -63,7 +62,7 @@ class StatefulSetController:
         await self.controller.run()
 
     def _set_changed(self, type_: str, old: Any, new: Any) -> None:
-        self.controller.queue.add(key_of(old if new is None else new))
+        self.controller.queue.add(conditions.key(old if new is None else new))
 
     def _dependent_changed(self, type_: str, old: Any, new: Any) -> None:
         obj = old if new is None else new
@@ -119,10 +118,9 @@ class StatefulSetController:
     async def _synchronise(self, stateful_set: Object, workload: Object) -> None:
         """Put the Workload of a set without pods on hold; set its pod counts when the set is scaled up."""
         wanted, present = replicas(stateful_set), int(get(stateful_set, "status", "replicas") or 0)
-        key = conditions.key(workload)
         if not wanted:
-            if not present and not conditions.is_on_hold(workload):
-                await self._writer.update(self._cluster.workloads, key, self._scaled_down)
+            if not present:
+                await self._hold(workload, "The StatefulSet is scaled to 0")
             return
         if conditions.has_quota(workload) or (present and conditions.is_on_hold(workload)):
             return
@@ -130,20 +128,16 @@ class StatefulSetController:
         if conditions.is_on_hold(workload):
             desired = replaced(desired, ("spec", "podSets"), self._kind.pod_sets(stateful_set))
         await self._writer.change(self._cluster.workloads, workload, desired)
-        if conditions.is_on_hold(workload):
-            await self._writer.update(self._cluster.workloads, key, self._scaled_up)
+        await self._hold(workload, "")
 
-    def _scaled_down(self, workload: Object) -> Object | None:
-        if conditions.is_on_hold(workload):
-            return None
-        why = pending_reasons.on_hold("The StatefulSet is scaled to 0")
-        return transitions.pending(workload, why, self._clock.time())
-
-    def _scaled_up(self, workload: Object) -> Object | None:
-        if not conditions.is_on_hold(workload):
-            return None
-        why = pending_reasons.off_hold("The StatefulSet has been scaled up")
-        return transitions.pending(workload, why, self._clock.time())
+    async def _hold(self, workload: Object, why: str) -> None:
+        """Put the Workload on hold, or back into its queue where `why` is empty."""
+        resumed = "The StatefulSet has been scaled up"
+        await self._writer.update(
+            self._cluster.workloads,
+            conditions.key(workload),
+            lambda current: transitions.held(current, why, self._clock.time(), resumed),
+        )
 
 
 def _owners(obj: Mapping[str, Any]) -> list[Mapping[str, Any]]:

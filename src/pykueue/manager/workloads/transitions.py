@@ -12,7 +12,14 @@ from typing import Any
 
 from pykueue.api.meta import ConditionStatus, format_time, parse_time, remove_condition, set_condition
 from pykueue.api.objects import Object, get, replaced
-from pykueue.api.pending_reasons import DEACTIVATED, PENDING_EVALUATION, PendingReason
+from pykueue.api.pending_reasons import (
+    DEACTIVATED,
+    OFF_HOLD_MESSAGE,
+    PENDING_EVALUATION,
+    PendingReason,
+    off_hold,
+    on_hold,
+)
 from pykueue.engine import WorkloadView
 
 from . import conditions
@@ -146,6 +153,16 @@ def pending(
         result = replaced(result, ("status", "resourceRequests"), requests)
     result = with_condition(result, QUOTA_RESERVED, "False", why.reason, why.message, now)
     return admitted_as_derived(result, now)
+
+
+def held(workload: Workload, why: str, now: float, resumed: str = OFF_HOLD_MESSAGE) -> Object | None:
+    """It is on hold for the reason `why`, or (where that is empty) queued again with the message `resumed`.
+
+    None where it is that already. Quota that it has is released, so its pods must be gone.
+    """
+    if bool(why) == conditions.is_on_hold(workload):
+        return None
+    return pending(workload, on_hold(why) if why else off_hold(resumed), now)
 
 
 def evicted(workload: Workload, reason: str, message: str, now: float, cause: str = "") -> Object:

@@ -1,0 +1,130 @@
+"""Starting and stopping jobs: what an admission and an eviction write to a job.
+
+Whether a job is to run is decided by the controllers; this carries it out, one write per call, and tells when
+a job has stopped completely. Source: docs/reference/kueue-integrations.md 9.3, "Start" and "Stop".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pykueue.api.kueue import names
+from pykueue.api.objects import Key, Object, get, labels_of, replaced
+from pykueue.api.times import format_time
+from pykueue.clock import Clock
+from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.podsets import PodSetInfo
+from pykueue.kube.events import NORMAL, EventRecorder
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.workloads import conditions
+from pykueue.manager.writes import Writer
+
+from . import pod_set_info
+
+
+class JobLifecycle:
+    """Starts and stops the jobs of one kind."""
+
+    def __init__(
+        self,
+        integration: JobIntegration,
+        cluster: Cluster,
+        writer: Writer,
+        recorder: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self._integration = integration
+        self._cluster = cluster
+        self._jobs = cluster.jobs[integration.kind.framework]
+        self._writer = writer
+        self._recorder = recorder
+        self._clock = clock
+        self._queue_labels = cluster.configuration.gates["AssignQueueLabelsForPods"]
+        #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
+        self._with_pods: dict[str, Key] = {}
+
+    # Live pods
+
+    def awaits_pods(self, job: Mapping[str, Any]) -> bool:
+        """Whether pods of the job go on, whatever its status says; `awaiting` names it when they change."""
+        uid = str(job["metadata"].get("uid"))
+        key = conditions.key(job)
+        if self._cluster.live_pods(key[0], uid):
+            self._with_pods[uid] = key
+        else:
+            self._with_pods.pop(uid, None)
+        return uid in self._with_pods
+
+    def awaiting(self, pod: Mapping[str, Any]) -> Iterator[Key]:
+        """The jobs that have not stopped because of this pod."""
+        for uid in labels_of(pod).values() if self._with_pods else ():
+            if uid in self._with_pods:
+                yield self._with_pods[uid]
+
+    def forget(self, job: Mapping[str, Any]) -> None:
+        """The job is gone."""
+        self._with_pods.pop(str(job["metadata"].get("uid")), None)
+
+    # Start
+
+    def pod_set_infos(self, workload: Mapping[str, Any]) -> list[PodSetInfo]:
+        """What each pod set gains by the admission. Raises MissingFlavorError and PodSetConflictError."""
+        flavors = self._cluster.flavors
+        return pod_set_info.pod_set_infos(workload, lambda name: flavors.get("", name), self._queue_labels)
+
+    async def start(self, job: Object, workload: Object) -> None:
+        """Write the job as its Workload was admitted. Raises MissingFlavorError and PodSetConflictError."""
+        desired = self._integration.started(job, self.pod_set_infos(workload))
+        await self._writer.change(self._jobs, job, desired)
+        queue = conditions.cluster_queue(workload)
+        self._recorder.event(job, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
+
+    # Stop
+
+    async def stop(self, job: Object, originals: Any, why: str) -> bool:
+        """Take the next step of stopping the job; whether it has stopped completely.
+
+        `originals` are the Workload's pod sets, whose templates are restored; None where they are unknown.
+        Whether it has stopped is asked of the server, not of the cache: quota is given away on the strength
+        of it, and the cache may not know yet of a start whose answer was lost.
+        """
+        write = self._integration.stop(job, originals)
+        if write is None:
+            if self._integration.is_active(job) or self.awaits_pods(job):
+                return False
+            stored = await self._writer.reread(self._jobs, conditions.key(job))
+            return (
+                stored is None
+                or stored["metadata"].get("uid") != job["metadata"].get("uid")
+                or (
+                    self._integration.stop(stored, originals) is None
+                    and not self._integration.is_active(stored)
+                )
+            )
+        running = not self._integration.is_suspended(job)
+        if write.delete:
+            await self.terminate(job, why)
+        else:
+            await self._writer.change(self._jobs, job, write.desired, write.subresource)
+        if running and not write.subresource:
+            self._recorder.event(job, NORMAL, "Stopped", why)
+        return False
+
+    async def terminate(self, job: Object, why: str) -> None:
+        """Stop what can only be stopped by deleting it; its status says first that this is our doing."""
+        known = [
+            one
+            for one in get(job, "status", "conditions") or ()
+            if one.get("type") != names.TERMINATION_TARGET
+        ]
+        condition = {
+            "type": names.TERMINATION_TARGET,
+            "status": "True",
+            "reason": "StoppedByKueue",
+            "message": why,
+            "lastTransitionTime": format_time(self._clock.time()),
+        }
+        desired = replaced(job, ("status", "conditions"), [*known, condition])
+        marked = await self._writer.change(self._jobs, job, desired, "status")
+        await self._writer.delete(self._jobs, marked)
