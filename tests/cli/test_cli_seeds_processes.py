@@ -1,7 +1,8 @@
-"""The founding documents' examples, read from their pages and run for real: their manifests, their lines of
-shell, workers as processes of this machine that find each other by name.
+"""The examples of two published pages, read from the pages and run in real time: their manifests, their shell
+commands, workers as processes of this machine that find each other by name.
 
-Rows W1 to W9 and B2 to B6 of docs/reference/cluster-workloads.md 5.2 and 5.7.
+Rows W1 to W9 and B2 to B6 of docs/reference/cluster-workloads.md 5.2 and 5.7. The pages are not part of this
+repository: PYKUEUE_PAGES names a directory that contains them, and without it the tests are skipped.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from conftest import PATIENCE, Kubectl, Up, kubectl_program
 from pykueue.embedded.nodes.processes.host import GATEWAY, POD_NETWORK, SERVICE_NETWORK
 from pykueue.embedded.nodes.processes.link import Link
 
-SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
-READY_WAIT = SEEDS / "wait-for-pods-ready.md"
-GANGS = SEEDS / "batch-and-gang-scheduling.md"
+PAGES = Path(os.environ.get("PYKUEUE_PAGES", "/nonexistent"))
+READY_WAIT = PAGES / "wait-for-pods-ready.md"
+GANGS = PAGES / "batch-and-gang-scheduling.md"
 
 pytestmark = [
     pytest.mark.kubectl,
     pytest.mark.skipif(
-        not READY_WAIT.exists(), reason="the founding documents are not here: ../shared/seeds"
+        not READY_WAIT.exists() or not GANGS.exists(),
+        reason=f"PYKUEUE_PAGES must name a directory with {READY_WAIT.name} and {GANGS.name}",
     ),
 ]
 

@@ -1,8 +1,9 @@
-"""Links between the pages, and paths of pages in code and tests, lead to files and headings that exist."""
+"""Links between pages and paths named in code lead to files and headings that exist; indexes are complete."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,10 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=lambda page: page.relative_to(ROOT).as_posix()
 )
 LINK = re.compile(r"\]\((?!https?://|mailto:)([^)\s#]*)(?:#([^)\s]+))?\)")
+#: Paths of one machine, and files that are not part of a clone.
+OUTSIDE = re.compile(
+    r"\.\./shared\b|\B/work/\w|\bFOUND\.md\b|\bDESIGN\.md\b|(?<!\()(?<![\w/])reference/[\w-]+\.md"
+)
 MENTION = re.compile(r"\bdocs/[\w/-]+\.md\b")
 
 
@@ -55,3 +60,28 @@ def test_pages_that_are_named_by_path_exist(folder: str) -> None:
         if path.suffix in {".py", ".yaml", ".md"} and "data" not in path.parts:
             for mention in MENTION.findall(re.sub(r"https?://\S+", "", path.read_text())):
                 assert (ROOT / mention).exists(), f"{path.relative_to(ROOT)} names {mention}"
+
+
+def test_index_of_decisions_has_each_page_with_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    rows = re.findall(r"^\| \[(\d+)\]\((.+?)\) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    titles = {page.name: page.read_text().partition("\n")[0] for page in folder.glob("0*.md")}
+    assert {path: f"# {number}. {title}" for number, path, title in rows} == titles
+
+
+def test_every_dependency_has_a_line_in_the_page_of_dependencies() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    names = {re.split(r"[<>=!~\[; ]", each)[0].lower() for each in declared}
+    rows = re.findall(r"^\| (.+?) \|", (ROOT / "docs/develop/dependencies.md").read_text(), re.MULTILINE)
+    written = {name.lower() for row in rows for name in row.split(", ")}
+    assert names == written - {"package", "---"}
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "bench", "tools", "docs", "charts", "examples", "."])
+def test_nothing_names_files_outside_the_repository(folder: str) -> None:
+    paths = (ROOT / folder).glob("*") if folder == "." else (ROOT / folder).rglob("*")
+    for path in sorted(paths):
+        if path.suffix in {".py", ".yaml", ".md", ".toml"} and path.is_file() and path != Path(__file__):
+            found = OUTSIDE.search(path.read_text())
+            assert found is None, f"{path.relative_to(ROOT)} names {found.group()}"

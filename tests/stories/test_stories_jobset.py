@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from pykueue.embedded.nodes.pool import NodePool
 
 Object = dict[str, Any]
 
-TEXT = Path(__file__).parents[3] / "shared" / "seeds" / "batch-and-gang-scheduling.md"
 LISTING = """
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor
@@ -84,16 +82,8 @@ NODES = [
 ]
 
 
-def from_the_text() -> str:
-    """The listing of "Minimal skeletons" as it is printed there."""
-    text = TEXT.read_text()
-    start = text.index("# Kueue: capacity -> quota -> team handle")
-    return text[start : text.index("\n\n", start)]
-
-
 def listing() -> list[Object]:
-    text = from_the_text() if TEXT.exists() else LISTING
-    return load_documents(text, "Minimal skeletons")
+    return load_documents(LISTING, "Minimal skeletons")
 
 
 def play(story: Callable[[Story], Awaitable[None]], configuration: str = "") -> None:
@@ -167,11 +157,6 @@ def jobset(name: str, *jobs: Object, labels: dict[str, str] | None = None, **spe
 def gpus(name: str, pods: int, run_time: str = "30s", **options: Any) -> Object:
     one = replicated("w", pods, run_time=run_time, requests={"cpu": "100m", "nvidia.com/gpu": "1"})
     return jobset(name, one, **options)
-
-
-@pytest.mark.skipif(not TEXT.exists(), reason="needs ../shared")
-def test_listing_in_this_file_equals_the_printed_one() -> None:
-    assert listing() == load_documents(LISTING, "listing")
 
 
 def test_b3_the_gang_starts_together_and_gives_its_quota_back() -> None:
