@@ -22,6 +22,7 @@ from pykueue.manager.workloads import conditions
 from .edits import BY_HAND
 from .jobkinds import KINDS, active, ended, parts, requests
 from .queue_status import miscounted
+from .quiet import misplaced
 from .quota import Books, usage
 from .settled import unfinished
 from .stored import Stored, shows_quota
@@ -59,6 +60,8 @@ class Invariants(Stored):
         #: Workloads of running jobs that lost their quota by hand, as they were before.
         self._owed: dict[str, Object] = {}
         self.writes = 0
+        #: When the last of them was made, in seconds since 1970.
+        self.last_write = 0.0
         for resource in _WATCHED:
             server.core.on_stored(f"{resource.group}/{resource.plural}", self._on_stored(resource))
 
@@ -73,6 +76,7 @@ class Invariants(Stored):
 
         def stored(new: Any, old: Any) -> None:
             self.writes += 1
+            self.last_write = self._clock.time()
             after, before = (None if record is None else record.object for record in (new, old))
             obj = after if after is not None else before
             assert obj is not None
@@ -297,7 +301,11 @@ class Invariants(Stored):
             if labels_of(job).get(QUEUE_LABEL) and not any(map(_holds, mine)):
                 self._violate(after, f"a pod of {_name(job)} came although the job holds no quota")
 
-    # In the end
+    # Not after a write, but when nothing happens any more
+
+    def unreacted(self) -> list[str]:
+        """What a manager that works would have put right by now, although jobs still wait and run."""
+        return [*miscounted(self), *misplaced(self)]
 
     def unsettled(self) -> list[str]:
         """Jobs, Workloads and queues that have neither come to their end nor say why not."""

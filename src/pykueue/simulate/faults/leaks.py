@@ -32,6 +32,12 @@ def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[
         yield f"the engine thinks that {sorted(held)} hold quota, in truth it is {sorted(holding)}"
 
 
+def is_retrying(manager: Manager) -> bool:
+    """Whether a controller waits to try again what has failed."""
+    controllers = (manager.queues.controller, manager.workloads.controller, *_controllers(manager))
+    return any(controller.queue._failures for controller in controllers)
+
+
 def _controllers(manager: Manager) -> Iterable[Any]:
     return [jobs.controller for jobs in manager.jobs]
 

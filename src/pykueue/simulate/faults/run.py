@@ -29,6 +29,7 @@ from .invariants import Invariants
 from .jobkinds import KINDS
 from .jobrunner import JobRunner
 from .leaks import leaks
+from .quiet import QuietTimes
 from .realpods import RealPods
 from .scenario import Scenario, scenario
 from .stage import installed_store, open_server
@@ -40,6 +41,8 @@ from .users import Users
 PATIENCE = 4 * 3600.0
 #: Seconds between two looks at whether it has.
 LOOK = 20.0
+#: Seconds without faults before what users did to queues and workloads is undone.
+PAUSE = 60.0
 #: Seconds without events during which nothing may be done.
 IDLE = 3600.0
 #: How often the time may be asked for before it has to move on.
@@ -305,6 +308,7 @@ class Run:
             self.transport.rates = _immortal(self.transport.rates)
         restarts = asyncio.create_task(self._mortality())
         kills = asyncio.create_task(self._kill())
+        helpers = [restarts, kills]
         try:
             await self.users.set_up()
             if self.plan.of_kind("AdmissionCheck"):
@@ -313,13 +317,16 @@ class Run:
             await asyncio.gather(self.users.meddle(), self._jump(), self.clock.sleep(self.plan.trouble))
             kills.cancel()
             await self._calm()
+            quiet = asyncio.create_task(self._quiet_times().watch())
+            helpers.append(quiet)
             await submitting
+            await self.clock.sleep(PAUSE)
             await self.users.mend()
             await self._settle()
         finally:
-            for task in (restarts, kills):
+            for task in helpers:
                 task.cancel()
-            await asyncio.gather(restarts, kills, return_exceptions=True)
+            await asyncio.gather(*helpers, return_exceptions=True)
         for look in (self._idle, self._restart_changes_nothing, self._all_goes):
             if not self.trace.violations:
                 await look()
@@ -347,6 +354,15 @@ class Run:
         self.trace.note("run", "no more faults")
         if self._crashed.is_set() or self._manager_task.done():
             await self.clock.sleep(30.0)
+
+    def _quiet_times(self) -> QuietTimes:
+        return QuietTimes(
+            self.clock,
+            self.trace,
+            lambda: self.invariants.last_write,
+            lambda: self.manager,
+            lambda: self.invariants.unreacted(),
+        )
 
     async def _settle(self) -> None:
         ends = self.clock.time() + PATIENCE
