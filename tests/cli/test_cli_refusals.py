@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conftest import PATIENCE, Up
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 
 def refused(*options: str) -> str:
@@ -41,8 +43,13 @@ def test_damaged_key_is_reported_with_the_remedy(start_up: Callable[..., Up]) ->
     up = start_up("--only", "apiserver", "--in-memory")
     assert "its state is in memory only" in up.output[0]
     assert up.stop() == 0
-    for name in ("ca.crt", "ca.key"):
-        (up.folder / "pki" / name).write_text("nonsense")
+    encrypted = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password")
+    )
+    for name, content in (("ca.key", encrypted), ("ca.crt", b"nonsense"), ("ca.key", b"nonsense")):
+        whole = (up.folder / "pki" / name).read_bytes()
+        (up.folder / "pki" / name).write_bytes(content)
         line = refused("--data-dir", str(up.folder), "--port", "0", "--only", "apiserver")
         assert f"{up.folder}/pki/{name} is damaged" in line
         assert f"remove the directory {up.folder}/pki" in line
+        (up.folder / "pki" / name).write_bytes(whole)

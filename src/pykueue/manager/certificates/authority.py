@@ -7,16 +7,17 @@ it signs a new serving certificate, and an overlap later the old authority is fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from pykueue.kube import certificates
+from pykueue.kube.certificates import BACKDATING, Issued
 from pykueue.manager.install_names import CA_CERTIFICATE, CA_KEY, CERTIFICATE, KEY
 
 #: How long an authority and a serving certificate are valid, and how long before their end they are renewed.
@@ -24,8 +25,6 @@ AUTHORITY_VALIDITY, AUTHORITY_RENEWAL = timedelta(days=3650), timedelta(days=365
 SERVING_VALIDITY, SERVING_RENEWAL = timedelta(days=365), timedelta(days=90)
 #: How long clients trust a new authority before it signs, and an old one after it has signed last.
 OVERLAP = timedelta(hours=1)
-#: Certificates are valid from a while ago, for clients whose clocks are behind.
-BACKDATING = timedelta(hours=1)
 
 #: The authority's common name.
 AUTHORITY_NAME = "kueue-ca"
@@ -46,21 +45,23 @@ class Material:
     @property
     def bundle(self) -> bytes:
         """All trusted authorities, PEM."""
-        return b"".join(_pem(authority) for authority in self.authorities)
+        return b"".join(certificates.pem(authority) for authority in self.authorities)
 
     @property
     def certificate_pem(self) -> bytes:
-        return _pem(self.certificate)
+        """The serving certificate, PEM."""
+        return certificates.pem(self.certificate)
 
     @property
     def key_pem(self) -> bytes:
-        return _pem_key(self.key)
+        """The serving certificate's key, PEM."""
+        return certificates.key_pem(self.key)
 
     def data(self) -> dict[str, bytes]:
         """The Secret's values by key."""
         return {
             CA_CERTIFICATE: self.bundle,
-            CA_KEY: _pem_key(self.authority_key),
+            CA_KEY: certificates.key_pem(self.authority_key),
             CERTIFICATE: self.certificate_pem,
             KEY: self.key_pem,
         }
@@ -70,10 +71,10 @@ def read(data: Mapping[str, bytes]) -> Material | None:
     """The material in a Secret; None where it is not there or does not fit together."""
     try:
         # The keys first: those that Kueue left there are of another kind, and its certificates malformed.
-        authority_key, key = _private(data[CA_KEY]), _private(data[KEY])
+        authority_key, key = certificates.load_key(data[CA_KEY]), certificates.load_key(data[KEY])
         authorities = tuple(x509.load_pem_x509_certificates(data[CA_CERTIFICATE]))
         certificate = x509.load_pem_x509_certificate(data[CERTIFICATE])
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError):
         return None
     fits = authorities[0].public_key() == authority_key.public_key()
     if not fits or certificate.public_key() != key.public_key():
@@ -83,9 +84,9 @@ def read(data: Mapping[str, bytes]) -> Material | None:
 
 def made(names: Sequence[str], now: datetime) -> Material:
     """An authority and a serving certificate for host names, all new."""
-    authority, authority_key = _authority(now)
-    certificate, key = _serving(authority, authority_key, names, now)
-    return Material((authority,), authority_key, certificate, key)
+    authority = _authority(now)
+    serving = _serving(authority, names, now)
+    return Material((authority.certificate,), authority.key, serving.certificate, serving.key)
 
 
 def renewed(material: Material, names: Sequence[str], now: datetime, announced: bool) -> Material:
@@ -101,16 +102,14 @@ def renewed(material: Material, names: Sequence[str], now: datetime, announced: 
     if _ends(newest) <= now:
         return made(names, now)
     if _ends(newest) - AUTHORITY_RENEWAL <= now:
-        authority, authority_key = _authority(now)
-        material = replace(
-            material, authorities=(authority, *material.authorities), authority_key=authority_key
-        )
-        newest, announced = authority, False
+        successor = _authority(now)
+        newest, announced = successor.certificate, False
+        material = replace(material, authorities=(newest, *material.authorities), authority_key=successor.key)
     due = signer is not newest or _ends(material.certificate) - SERVING_RENEWAL <= now
     known = signer is newest or (announced and _age(newest, now) >= OVERLAP)
     if not usable or (due and known):
-        certificate, key = _serving(newest, material.authority_key, names, now)
-        material = replace(material, certificate=certificate, key=key)
+        serving = _serving(Issued(newest, material.authority_key), names, now)
+        material = replace(material, certificate=serving.certificate, key=serving.key)
         signer = newest
     kept = tuple(
         authority
@@ -149,91 +148,20 @@ def _age(certificate: x509.Certificate, now: datetime) -> timedelta:
     return now - (certificate.not_valid_before_utc + BACKDATING)
 
 
-def _authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(AUTHORITY_NAME)
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    certificate = (
-        _builder(subject, subject, key, now, AUTHORITY_VALIDITY)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        # Two authorities have the same name: this tells a client which of them signed.
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return certificate, key
+def _authority(now: datetime) -> Issued:
+    return certificates.new_authority(_name(AUTHORITY_NAME), now, AUTHORITY_VALIDITY, path_length=0)
 
 
-def _serving(
-    authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
-    names: Iterable[str],
-    now: datetime,
-) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    hosts = list(names)
-    certificate = (
-        _builder(_name(hosts[0][:64]), authority.subject, key, now, SERVING_VALIDITY)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
-        )
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts]), critical=False)
-        .sign(authority_key, hashes.SHA256())
-    )
-    return certificate, key
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, _ORGANISATION),
-            x509.NameAttribute(NameOID.COMMON_NAME, common),
-        ]
+def _serving(authority: Issued, hosts: Sequence[str], now: datetime) -> Issued:
+    return certificates.issue(
+        authority,
+        _name(hosts[0][:64]),
+        ExtendedKeyUsageOID.SERVER_AUTH,
+        now,
+        SERVING_VALIDITY,
+        certificates.alternative_names(hosts),
     )
 
 
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
-    now: datetime,
-    validity: timedelta,
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATING)
-        .not_valid_after(now + validity)
-    )
-
-
-def _private(data: bytes) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(data, None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("not an elliptic-curve key")
-    return key
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+def _name(common_name: str) -> x509.Name:
+    return certificates.distinguished_name(common_name, [_ORGANISATION])
