@@ -1,1 +1,1 @@
-"""Talking to any Kubernetes API: requests, transports, watch caches, work queues, leases, events, certificates."""
+"""Clients of any Kubernetes API: transports, informers, work queues, leases, events, certificates."""
