@@ -18,6 +18,8 @@ FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
 BATCH = 50
 #: Lines of the trace that a failure shows.
 SHOWN = 120
+#: Runs that have failed.
+FOUND = (100092, 100563, 101118, 101745, 102322, 102368, 102496, 102583, 102797)
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + RUNS, BATCH))
@@ -25,6 +27,12 @@ def test_whatever_is_edited_nothing_is_stuck_or_given_twice(first: int) -> None:
     for seed in range(first, min(first + BATCH, FIRST + RUNS)):
         report = play(seed, edits=True)
         assert not report.violations, report.text(SHOWN)
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_run_with_edits_that_has_failed_passes(seed: int) -> None:
+    report = play(seed, edits=True)
+    assert not report.violations, report.text(SHOWN)
 
 
 def test_real_pods_keep_their_quota_whatever_is_edited() -> None:

@@ -182,7 +182,7 @@ class Cluster:
 
     def left_pods(self, workload: Mapping[str, Any]) -> list[Object]:
         """Live pods of the job of a Workload, which may be gone itself."""
-        uid = _job_uid(workload)
+        uid = job_uid(workload)
         return self.live_pods(workload["metadata"].get("namespace") or "", uid) if uid else []
 
     def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
@@ -212,7 +212,7 @@ class Cluster:
 
     def _unreferenced(self, workload: Mapping[str, Any]) -> Iterator[tuple[JobIntegration, Object]]:
         namespace, name = conditions.key(workload)
-        uid = _job_uid(workload)
+        uid = job_uid(workload)
         for framework, integration in self.kinds.jobs.items():
             if is_group_workload(workload) and integration.kind is POD:
                 for pod in self.pods_of_group(namespace, name):
@@ -321,7 +321,7 @@ def _reference(resource: Resource, name: str) -> dict[str, str]:
     return {"group": resource.group, "kind": resource.kind, "name": name}
 
 
-def _job_uid(workload: Mapping[str, Any]) -> str:
+def job_uid(workload: Mapping[str, Any]) -> str:
     """The uid of the job it belongs to, or did before its owner references were removed; empty: none."""
     owner = conditions.owner(workload)
     if owner is not None:
@@ -342,7 +342,7 @@ def group_keys(pod: Object) -> list[Key]:
 
 def _owner_keys(workload: Object) -> Iterator[Hashable]:
     owner = conditions.owner(workload)
-    if uid := _job_uid(workload):
+    if uid := job_uid(workload):
         yield uid
     if owner is not None:
         yield (workload["metadata"].get("namespace") or "", owner.get("kind"), owner.get("name"))

@@ -182,7 +182,7 @@ class JobController:
         if owner is None or not construction.queue_name(owner):
             return
         workloads = self._cluster.workloads_of(owner)
-        admitted = any(conditions.is_admitted(w) and not conditions.is_evicted(w) for w in workloads)
+        admitted = any(conditions.may_run(w) and not conditions.is_evicted(w) for w in workloads)
         running = not self.integration.suspend_requested(job) and self.integration.outcome(job) is None
         if running and not admitted:
             await self._writer.change(self._jobs, job, self.integration.suspended(job))
@@ -232,8 +232,15 @@ class JobController:
         ):
             return
         stored = await self._writer.reread(self._jobs, conditions.key(job))
-        if stored is not None and self.integration.outcome(stored) is None:
-            await self._set_status(workload, partial(transitions.unfinished, now=self._clock.time()))
+        if stored is None or self.integration.outcome(stored) is not None:
+            return
+
+        def step(current: Object) -> Object | None:
+            # A job that does not run has lost the quota to others already.
+            runs = self._cluster.runs(workload)
+            return transitions.unfinished(current, runs, self._clock.time())
+
+        await self._set_status(workload, step)
 
     def _match(self, job: Mapping[str, Any]) -> tuple[Object | None, list[Object]]:
         """The Workload that describes the job, and those that belong to it but do not."""
@@ -279,7 +286,10 @@ class JobController:
     async def _without_workload(self, job: Object, others: Sequence[Object]) -> None:
         stop, why = self._lifecycle.stop, "No matching Workload"
         if not self.integration.is_suspended(job):
-            originals = get(others[0], "spec", "podSets") if len(others) == 1 else None
+            # Without the templates of a Workload that was removed, the next one would ask for its flavors.
+            removed = self._reservations.lost_of(str(job["metadata"].get("uid")))
+            known = others or ([removed] if removed is not None else [])
+            originals = get(known[0], "spec", "podSets") if len(known) == 1 else None
             await stop(job, originals, why)
             return
         if self.integration.is_active(job):
@@ -431,12 +441,13 @@ class JobController:
         stop, originals = self._lifecycle.stop, get(workload, "spec", "podSets")
         if conditions.is_evicted(workload) and conditions.has_quota(workload):
             if await stop(job, originals, eviction_text(workload)):
-                await self._set_status(workload, self._released)
+                with self._reservations.releasing(conditions.key(workload)):
+                    await self._set_status(workload, self._released)
             return
         suspended = self.integration.is_suspended(job)
         if not conditions.has_quota(workload):
             await self._hold_or_release(job, workload)
-        if conditions.is_admitted(workload):
+        if conditions.may_run(workload):
             if suspended:
                 await self._start(job, workload)
             elif self.integration.is_stopping(job):

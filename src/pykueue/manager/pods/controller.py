@@ -171,7 +171,9 @@ class PodGroupController(_PodsController):
             return  # the workload controller restores its status first
         elif conditions.is_finished(workload):
             if await self._goes_on(group, workload):
-                await self._set_status(workload, partial(transitions.unfinished, now=self._clock.time()))
+                runs = self._cluster.runs(workload)  # others may have the quota of one that does not
+                now = self._clock.time()
+                await self._set_status(workload, partial(transitions.unfinished, runs=runs, now=now))
             else:
                 await self._close(group)
         elif (outcome := group.outcome()) is not None:
@@ -267,8 +269,9 @@ class PodGroupController(_PodsController):
         if conditions.is_evicted(workload) and conditions.has_quota(workload):
             await self._stop_group(group, eviction_text(workload))
             if await self._has_stopped(group):
-                await self._set_status(workload, self._released)
-        elif conditions.is_admitted(workload):
+                with self._reservations.releasing(conditions.key(workload)):
+                    await self._set_status(workload, self._released)
+        elif conditions.may_run(workload):
             await self._ungate(workload, [pod for pod in group.waiting() if pod not in excess])
         elif group.started():
             await self._stop_group(group, "Not admitted by cluster queue")

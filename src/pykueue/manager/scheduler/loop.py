@@ -23,7 +23,7 @@ from pykueue.engine.events import Removed, Upsert
 from pykueue.engine.explain.render import PREEMPTION_CAUSES, message
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
-from pykueue.kube.informer import Informer
+from pykueue.kube.informer import MODIFIED, Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.metrics import Metrics
 from pykueue.manager.queues.spec import checks_for
@@ -87,6 +87,7 @@ class Scheduler:
         ):
             self._feed(informer)
         cluster.workloads.on_event(self._workload_changed)
+        reservations.on_restored(self._review_kept)
         for jobs in cluster.jobs.values():
             jobs.on_event(self._job_changed)
         cluster.job_pods.on_event(self._job_changed)
@@ -124,7 +125,13 @@ class Scheduler:
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         """A job that has stopped with its last pod no longer keeps quota that no status shows."""
         for key in self._reservations.keys() if self._reservations else ():
-            self._workload_changed(type_, self._reservations.lost(key), self._cluster.workload(key))
+            self._review_kept(key)
+
+    def _review_kept(self, key: Key) -> None:
+        """Give back kept quota that no job needs any more."""
+        lost = self._reservations.lost(key)
+        if lost is not None:
+            self._workload_changed(MODIFIED, lost, self._cluster.workload(key))
 
     def _apply(self, kind: str, obj: Object) -> None:
         if kind == "Workload" and get(obj, "status", "reclaimablePods"):

@@ -100,6 +100,11 @@ def is_admitted(workload: Workload) -> bool:
     return is_true(workload, ADMITTED)
 
 
+def may_run(workload: Workload) -> bool:
+    """Whether its job may run: Admitted=True counts only with a reservation and its admission."""
+    return is_admitted(workload) and has_quota(workload) and bool(get(workload, "status", "admission"))
+
+
 def is_finished(workload: Workload) -> bool:
     return is_true(workload, FINISHED)
 

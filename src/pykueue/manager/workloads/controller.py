@@ -202,12 +202,19 @@ class WorkloadController:
             await self._writer.reread(self._cluster.jobs[integration.kind.framework], conditions.key(job))
         for pod in self._cluster.left_pods(workload):
             await self._writer.reread(self._cluster.job_pods, conditions.key(pod))
+        if self._reservations.is_restoring(key):
+            # The last write of the status had no answer.
+            await self._writer.reread(self._cluster.workloads, key)
 
         def step(current: Object) -> Object | None:
             lost = self._reservations.lost(key)
-            return None if lost is None else replaced(current, ("status",), lost["status"])
+            if lost is None or not self._cluster.runs(lost):
+                return None
+            self._reservations.begin_restore(key)
+            return replaced(current, ("status",), lost["status"])
 
         written = await self._writer.update(self._cluster.workloads, key, step)
+        self._reservations.end_restore(key)
         if written is not None:
             text = "Restored the status of the workload: it was changed while its job runs"
             self._recorder.event(written, WARNING, "StatusRestored", text)

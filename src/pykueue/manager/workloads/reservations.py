@@ -8,10 +8,11 @@ job says so. See docs/decisions/0009-edited-statuses.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from pykueue.api.objects import Key, Object, get
-from pykueue.manager.cluster import Cluster
+from pykueue.manager.cluster import Cluster, job_uid
 
 from . import conditions, transitions
 
@@ -23,11 +24,44 @@ class Reservations:
         self._cluster = cluster
         #: Workloads whose quota is kept, as they were when their status last showed it.
         self._kept: dict[Key, Object] = {}
+        #: Those of them whose status is being written back.
+        self._restoring: set[Key] = set()
+        #: Workloads whose quota is being given back, their job having stopped.
+        self._releasing: set[Key] = set()
         self._handlers: list[Callable[[Object], None]] = []
+        self._restored_handlers: list[Callable[[Key], None]] = []
 
     def on_agreement(self, handler: Callable[[Object], None]) -> None:
         """Call `handler` with each kept Workload once its status and job agree again: no event says so."""
         self._handlers.append(handler)
+
+    def on_restored(self, handler: Callable[[Key], None]) -> None:
+        """Call `handler` with each Workload whose status is no longer being written back."""
+        self._restored_handlers.append(handler)
+
+    def is_restoring(self, key: Key) -> bool:
+        """Whether a write of its status is under way, or ended without an answer."""
+        return key in self._restoring
+
+    def begin_restore(self, key: Key) -> None:
+        """Keep the quota whatever the job does until `end_restore`: the write cannot be taken back."""
+        self._restoring.add(key)
+
+    def end_restore(self, key: Key) -> None:
+        """The write of the status was made, or will not be."""
+        if key in self._restoring:
+            self._restoring.remove(key)
+            for handler in self._restored_handlers:
+                handler(key)
+
+    @contextmanager
+    def releasing(self, key: Key) -> Iterator[None]:
+        """While the manager gives the quota back, nothing that is written on the stopped job keeps it."""
+        self._releasing.add(key)
+        try:
+            yield
+        finally:
+            self._releasing.discard(key)
 
     def __bool__(self) -> bool:
         return bool(self._kept)
@@ -40,6 +74,10 @@ class Reservations:
         """The Workload as it was before its status lost its quota; None where status and quota agree."""
         return self._kept.get(key)
 
+    def lost_of(self, uid: str) -> Object | None:
+        """The same by the uid of the job, also where the Workload itself is gone."""
+        return next((w for w in self._kept.values() if job_uid(w) == uid), None)
+
     def counted(self, workload: Object) -> Object:
         """The Workload as its quota is counted: with no more reclaimable pods than its job says."""
         if not get(workload, "status", "reclaimablePods"):
@@ -50,11 +88,14 @@ class Reservations:
     def keeps(self, key: Key, old: Object | None, new: Object | None) -> bool:
         """Whether a Workload keeps its quota although `new`, which follows `old`, does not show it."""
         last = self._kept.get(key, old)
+        if last is None or new is None or not _is_same(last, new):
+            self._restoring.discard(key)
         if (
             last is not None
             and _shows_admission(last)
             and not (new is not None and _is_same(last, new) and _shows_admission(new))
-            and self._cluster.runs(last)
+            and key not in self._releasing
+            and (key in self._restoring or self._cluster.runs(last))
         ):
             self._kept[key] = last
             return True

@@ -301,6 +301,7 @@ def backoff(waiting: WaitForPodsReady, count: int) -> float:
 
 
 def _unreserved(step: Step, context: Context) -> None:
+    step.workload = transitions.asks_again(step.workload, context.now)
     _requeue(step, context)
     status = _pending_reason(step.workload, context)
     if status is not None:

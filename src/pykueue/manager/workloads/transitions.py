@@ -14,6 +14,7 @@ from pykueue.api.meta import ConditionStatus, format_time, parse_time, remove_co
 from pykueue.api.objects import Object, get, replaced
 from pykueue.api.pending_reasons import (
     DEACTIVATED,
+    NOT_EVALUATED,
     OFF_HOLD_MESSAGE,
     PENDING_EVALUATION,
     PendingReason,
@@ -317,10 +318,14 @@ def finished(workload: Workload, reason: str, message: str, now: float) -> Objec
     return with_condition(workload, FINISHED, "True", reason, message, now)
 
 
-def unfinished(workload: Workload, now: float) -> Object:
-    """It is not over: its job runs. What its status says besides is as it was."""
+def unfinished(workload: Workload, runs: bool, now: float) -> Object:
+    """It is not over. A job that runs has the quota that it had; one that does not queues again."""
     result = without_condition(workload, FINISHED)
-    return result if conditions.has_quota(result) else admitted_as_derived(result, now)
+    if not conditions.has_quota(result):
+        return admitted_as_derived(result, now)
+    if runs:
+        return result
+    return pending(_with_checks_reset(result, now), NOT_EVALUATED, now)
 
 
 def waiting_for_start(workload: Workload, now: float) -> Object:
@@ -394,6 +399,20 @@ def synced_checks(present: Any, required: set[str], now: float) -> list[Object]:
             "message": "",
         }
     return [known[name] for name in sorted(known) if name in required]
+
+
+def asks_again(workload: Workload, now: float) -> Object:
+    """With answers of checks that keep a Workload from its queue withdrawn, as far as it has no quota.
+
+    They were given about a reservation that is gone. A `Retry` still delays the next one.
+    """
+    checks = get(workload, "status", "admissionChecks") or ()
+    if conditions.has_quota(workload) or all(c.get("state") not in ("Retry", "Rejected") for c in checks):
+        return dict(workload)
+    until = retry_at(workload)
+    result = workload if until is None or until <= now else delayed(workload, until)
+    again = [_reset_check(c, now) if c.get("state") in ("Retry", "Rejected") else c for c in checks]
+    return replaced(result, ("status", "admissionChecks"), again)
 
 
 def retry_at(workload: Workload) -> float | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
-from pykueue.api.objects import Object, get, labels_of
+from pykueue.api.objects import Object, annotations_of, get, labels_of
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     COHORTS,
@@ -59,6 +60,10 @@ class Invariants(Stored):
         self._workload_edited: dict[str, float] = {}
         #: Workloads of running jobs that lost their quota by hand, as they were before.
         self._owed: dict[str, Object] = {}
+        #: The same, when their job has stopped: a restoration may be under way.
+        self._settled: dict[str, Object] = {}
+        #: Uids of Workloads whose finalizers were removed by hand: they vanish when a user deletes them.
+        self._unprotected: set[str] = set()
         self.writes = 0
         #: When the last of them was made, in seconds since 1970.
         self.last_write = 0.0
@@ -83,7 +88,7 @@ class Invariants(Stored):
             verb = "deleted" if after is None else "created" if before is None else "changed"
             self._trace.note("write", f"{resource.kind} {obj['metadata']['name']} {verb}{_gist(after)}")
             try:
-                if BY_HAND.get():
+                if BY_HAND.get() or (after is None and obj["metadata"]["uid"] in self._unprotected):
                     self._edit(resource, before, after)
                 else:
                     check(before, after)
@@ -102,10 +107,19 @@ class Invariants(Stored):
         """The manager died: what it remembered of edited statuses is gone."""
         self._owed.clear()
 
+    def stood_still(self, seconds: float) -> None:
+        """Everything paused: what was under way before arrives so much later."""
+        for times in (self._edited, self._workload_edited, self._stopped):
+            for uid in times:
+                times[uid] += seconds
+        self._excused_until += seconds
+
     def _edit(self, resource: Resource, before: Object | None, after: Object | None) -> None:
         obj = after or before
         assert obj is not None
         uid = obj["metadata"]["uid"]
+        if after is not None and not after["metadata"].get("finalizers"):
+            self._unprotected.add(uid)
         if resource in KINDS.values() and after is not None:
             self._note_stop(before, after)
         elif resource is WORKLOADS and before is not None and uid not in self._owed:
@@ -130,8 +144,8 @@ class Invariants(Stored):
         """A job that has stopped is owed nothing any more."""
         for uid, owed in list(self._owed.items()):
             job = self.job_of(owed)
-            if job is None or ended(job) or (get(job, "spec", "suspend") and not active(job)):
-                del self._owed[uid]
+            if job is None or ended(job) or _has_stopped(job):
+                self._settled[uid] = self._owed.pop(uid)
 
     # Queues
 
@@ -196,7 +210,7 @@ class Invariants(Stored):
                 and _holds(other)
             ):
                 self._violate(workload, f"its job has quota twice, also as {other['metadata']['name']}")
-        if not conditions.is_active(workload):
+        if not conditions.is_active(workload) and not self._is_restored(workload):
             self._violate(workload, "got quota although spec.active is false")
         if self._excused():
             return
@@ -208,6 +222,12 @@ class Invariants(Stored):
             if amount > left:
                 pair_text = "/".join(pair)
                 self._violate(workload, f"got {amount}m {pair_text} of {name}, which had {left}m left")
+
+    def _is_restored(self, workload: Object) -> bool:
+        """Whether it got the admission back that was taken by hand, perhaps just after its job stopped."""
+        taken = self._settled.get(workload["metadata"]["uid"])
+        same = taken is not None and get(taken, "status", "admission") == get(workload, "status", "admission")
+        return same and self._just_edited(workload)
 
     def _quota_returned(self, workload: Object) -> None:
         """Quota goes back only when nothing runs on it any more."""
@@ -255,7 +275,7 @@ class Invariants(Stored):
         admitted = [
             workload
             for workload in self.workloads_of(job)
-            if conditions.is_admitted(workload) and not conditions.is_finished(workload)
+            if conditions.is_admitted(workload) and shows_quota(workload)
         ]
         if not admitted:
             self._violate(job, "the job was started without an admitted workload")
@@ -310,6 +330,12 @@ class Invariants(Stored):
     def unsettled(self) -> list[str]:
         """Jobs, Workloads and queues that have neither come to their end nor say why not."""
         return [*miscounted(self), *unfinished(self)]
+
+
+def _has_stopped(job: Mapping[str, Any]) -> bool:
+    """Whether it is suspended without pods, and its template is as it was before it started."""
+    stopping = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
+    return bool(get(job, "spec", "suspend")) and not active(job) and not stopping
 
 
 def _is_inconsistent(workload: Mapping[str, Any]) -> str:

@@ -342,6 +342,7 @@ class Run:
             if seconds > 0 and self._rng.random() < 0.5:
                 assert isinstance(loop, VirtualLoop)
                 loop.advance(seconds)
+                self.invariants.stood_still(seconds)
                 self.trace.note("fault", f"everything stands still for {seconds:g} s")
             else:
                 self._manager_clock.offset += seconds

@@ -1,0 +1,193 @@
+"""Statuses that other clients edit while writes of the manager are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from manager_stack import QUEUES, Stack, job, story
+from test_manager_edited import forged, running
+
+from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, JOBS, WORKLOADS
+from pykueue.kube.transport import Request
+
+Object = dict[str, Any]
+STOPPING = "kueue.x-k8s.io/stopping"
+
+LABELED = QUEUES.replace(
+    "metadata: {name: default-flavor}", "metadata: {name: default-flavor}\nspec: {nodeLabels: {zone: a}}"
+)
+CHECKED = QUEUES.replace(
+    "  resourceGroups:", "  admissionChecksStrategy: {admissionChecks: [{name: check}]}\n  resourceGroups:"
+)
+
+
+def delay(s: Stack, method: str, path: str, seconds: float) -> None:
+    """Requests of the manager to paths with this end arrive so much later."""
+    inner = s.transport._inner.call
+
+    async def call(request: Request) -> Any:
+        if request.method == method and request.path.endswith(path):
+            await s.clock.sleep(seconds)
+        return await inner(request)
+
+    s.transport._inner.call = call  # type: ignore[method-assign]
+
+
+def on_stored(s: Stack, resource: str, see: Callable[[Object], None]) -> None:
+    """Call `see` with every version of the objects that is stored."""
+
+    def stored(new: Any, old: Any) -> None:
+        if new is not None:
+            see(new.object)
+
+    s.server.core.on_stored(resource, stored)
+
+
+def holders(s: Stack) -> list[set[str]]:
+    """Which Workloads have quota, after each write of a Workload from now on."""
+    found: list[set[str]] = []
+    now: set[str] = set()
+
+    def see(workload: Object) -> None:
+        conditions = (workload.get("status") or {}).get("conditions") or ()
+        states = {c["type"]: c["status"] for c in conditions}
+        has = states.get("QuotaReserved") == "True" and states.get("Finished") != "True"
+        (now.add if has else now.discard)(workload["metadata"]["name"])
+        found.append(set(now))
+
+    on_stored(s, "kueue.x-k8s.io/workloads", see)
+    return found
+
+
+async def forge(s: Stack, name: str, kind: str, status: str = "True", **others: Any) -> None:
+    known = ((await s.get(WORKLOADS, name)).get("status") or {}).get("conditions") or ()
+    fresh = {**forged(kind, status), "lastTransitionTime": s.now()}
+    conditions = [*(c for c in known if c["type"] != kind), fresh]
+    await s.patch(WORKLOADS, name, {"status": {"conditions": conditions, **others}}, "status")
+
+
+def test_job_does_not_start_when_its_workload_claims_to_be_admitted_without_quota() -> None:
+    async def life(s: Stack) -> None:
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        await s.apply(job("a"))
+        await s.settle()
+        name = (await s.workload("a"))["metadata"]["name"]
+        await s.stop_manager()
+        s.server.admission.unregister("vworkload.kb.io")  # it cannot answer
+        await forge(s, name, "Admitted")
+        starts: list[bool] = []
+        on_stored(s, "batch/jobs", lambda stored: starts.append(not stored["spec"].get("suspend")))
+        await s.start_manager()
+        delay(s, "PATCH", f"workloads/{name}/status", 5)
+        await s.patch(JOBS, "a", {"metadata": {"annotations": {"x": "y"}}})
+        await s.settle(30)
+        assert starts
+        assert not any(starts)
+        assert (await s.conditions("a"))["Admitted"] == ("False", "NoReservation")
+
+    story(life)
+
+
+def test_quota_is_kept_while_a_status_is_written_back_and_its_job_stops_meanwhile() -> None:
+    async def life(s: Stack) -> None:
+        name = await running(s)
+        await s.apply(job("b", 6))
+        await s.settle()
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle()
+        seen = holders(s)
+        delay(s, "PATCH", f"workloads/{name}/status", 5)
+        await s.patch(WORKLOADS, name, {"status": None}, "status")
+        await s.settle(1)
+        await s.stop_pods("a")
+        await s.job_status("a", startTime=None)
+        await s.patch(JOBS, "a", {"metadata": {"annotations": {STOPPING: None}}})
+        await s.settle(60)
+        assert seen
+        assert all(len(names) <= 1 for names in seen)
+        assert await s.suspended("a")
+        assert not await s.suspended("b")
+
+    story(life)
+
+
+def test_admitted_job_marked_as_finished_before_it_starts_queues_again() -> None:
+    async def life(s: Stack) -> None:
+        delay(s, "PATCH", "jobs/a", 5)
+        await s.apply(job("a", 6))
+        await s.apply(job("b", 6))
+        await s.settle()
+        seen = holders(s)
+        name = (await s.workload("a"))["metadata"]["name"]
+        assert (await s.conditions("a"))["Admitted"] == ("True", "Admitted")
+        await s.patch(JOBS, "a", {"metadata": {"annotations": {"x": "y"}}})  # its start fails
+        await forge(s, name, "Finished")
+        await s.settle(60)
+        assert seen
+        assert all(len(names) <= 1 for names in seen)
+        assert "Finished" not in await s.conditions("a")
+        await s.finish_job("b" if await s.suspended("a") else "a")
+        await s.settle(60)
+        assert not await s.suspended("a")
+        assert not await s.suspended("b")
+
+    story(life)
+
+
+def test_workload_whose_admission_was_cleared_after_a_check_asked_for_a_retry_is_admitted() -> None:
+    async def life(s: Stack) -> None:
+        metadata = {"name": "check"}
+        spec = {"controllerName": "example.com/check"}
+        check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": metadata}
+        await s.apply({**check, "spec": spec})
+        active = {**forged("Active"), "lastTransitionTime": s.now()}
+        await s.patch(ADMISSION_CHECKS, "check", {"status": {"conditions": [active]}}, "status")
+        await s.apply(job("a"))
+        await s.settle()
+        assert (await s.conditions("a"))["QuotaReserved"] == ("True", "QuotaReserved")
+        name = (await s.workload("a"))["metadata"]["name"]
+        await s.stop_manager()
+        s.server.admission.unregister("vworkload.kb.io")  # it cannot answer
+        answer = {"name": "check", "state": "Retry", "message": "", "lastTransitionTime": s.now()}
+        await forge(s, name, "QuotaReserved", "False", admission=None, admissionChecks=[answer])
+        await s.start_manager()
+        await s.settle(60)
+        assert (await s.workload("a"))["status"]["admissionChecks"][0]["state"] == "Pending"
+        assert (await s.conditions("a"))["QuotaReserved"] == ("True", "QuotaReserved")
+
+    story(life, queues=CHECKED)
+
+
+def test_template_of_a_job_is_restored_when_its_workload_is_removed() -> None:
+    async def life(s: Stack) -> None:
+        name = await running(s)
+        assert (await s.job("a"))["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        await s.patch(WORKLOADS, name, {"metadata": {"finalizers": None}})
+        await s.delete(WORKLOADS, name)
+        await s.settle()
+        await s.stop_pods("a")
+        await s.settle(30)
+        assert "nodeSelector" not in (await s.job("a"))["spec"]["template"]["spec"]
+        (pod_set,) = (await s.workload("a"))["spec"]["podSets"]
+        assert "nodeSelector" not in pod_set["template"]["spec"]
+
+    story(life, queues=LABELED)
+
+
+def test_quota_under_way_back_is_not_restored_when_the_stopped_job_is_annotated() -> None:
+    async def life(s: Stack) -> None:
+        name = await running(s)
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle()
+        delay(s, "PATCH", f"workloads/{name}/status", 5)
+        await s.stop_pods("a")
+        await s.settle(1)
+        await s.patch(JOBS, "a", {"metadata": {"annotations": {STOPPING: "true"}}})
+        await s.settle(60)
+        assert "StatusRestored" not in await s.events(name)
+        assert (await s.conditions("a"))["QuotaReserved"] == ("False", "Deactivated")
+        assert STOPPING not in (await s.job("a"))["metadata"].get("annotations", {})
+
+    story(life)
