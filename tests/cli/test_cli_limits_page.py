@@ -1,14 +1,18 @@
-"""The page of limits says what the constants say."""
+"""The page of limits lists every limit of the source, with its value."""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "use" / "limits.md"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "pykueue"
+PAGE = ROOT / "docs" / "use" / "limits.md"
 UNITS = {"": 1, "s": 1, "KiB": 1024, "MiB": 1024 * 1024}
 ROW = re.compile(r"\| .+ \| ([0-9]+)(?: ([A-Za-z]+))? \| .+ \| `([\w.]+)\.(\w+)` \|")
 
@@ -30,3 +34,54 @@ def test_every_row_names_a_figure_and_a_constant() -> None:
 @pytest.mark.parametrize(("module", "name", "value"), rows())
 def test_figures_of_the_page_are_those_of_the_constants(module: str, name: str, value: int) -> None:
     assert getattr(importlib.import_module(f"pykueue.{module}"), name) == value
+
+
+#: A constant with one of these words in its name is a limit.
+WORDS = {"MAX", "MOST", "LIMIT", "LONGEST", "LARGEST", "BUDGET", "HELD", "CONNECTIONS", "TIMEOUT", "TOGETHER"}
+
+#: Constants with such names that no client reaches, and why.
+INTERNAL = {
+    "api.topologies.MAX_SLICES": "a choice between two encodings",
+    "api.yaml_values._LONGEST_INTEGER": "longer integers exceed 64 bits and are read as text",
+    "embedded.apiserver.cel.rules._MOST_REMEMBERED": "size of a cache",
+    "embedded.apiserver.cel.rules._MOST_REMEMBERED_BYTES": "size of a cache",
+    "embedded.apiserver.crd.endpoints._MOST_REPLICAS": "the largest int32",
+    "embedded.apiserver.registry.writes._COMPILED_TOGETHER": "work between two pauses of the event loop",
+    "embedded.apiserver.watch.delivery._LONGEST_REST": "delay of a batch of watch events",
+    "embedded.controllers.jobs.pods.MAX_NAME_PREFIX": "generated names are cut, as on a cluster",
+    "embedded.controllers.nodelife.disruption.DELETION_TIMEOUT": "a period of Kubernetes' controller",
+    "embedded.kinds.cronschedule._LONGEST": "the longest duration of Go",
+    "embedded.kinds.job.DEFAULT_BACKOFF_LIMIT": "a default",
+    "embedded.kinds.podvalidation._MAX_SECONDS": "the largest int32",
+    "embedded.nodes.processes.health._TIMEOUT": "a default of probes",
+    "embedded.podscheduler.filters.MAX_SCORE": "scale of the scores of nodes",
+    "embedded.store.sqlite._LARGEST_PROBE": "size of an internal write",
+    "embedded.store.sqlite._MOST_ROWS": "rows of one internal statement",
+    "kube.http.WATCH_TIMEOUT": "watches are begun again",
+    "manager.install.options.MAX_REPLICAS": "the largest int32",
+    "manager.install.options._MAX_IMAGE_PATH": "part of the syntax of image references",
+    "simulate": "a test harness",
+}
+
+
+def constants() -> Iterator[str]:
+    """Numeric constants of modules whose names say that they are limits, below pykueue."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        for node in ast.parse(path.read_text()).body:
+            if not isinstance(node, ast.Assign | ast.AnnAssign):
+                continue
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                for name in target.elts if isinstance(target, ast.Tuple) else [target]:
+                    if isinstance(name, ast.Name) and WORDS & set(name.id.split("_")):
+                        value = getattr(importlib.import_module(f"pykueue.{module}"), name.id)
+                        if isinstance(value, int | float):
+                            yield f"{module}.{name.id}"
+
+
+def test_every_limit_of_the_source_is_on_the_page_or_listed_as_internal() -> None:
+    listed = {f"{module}.{name}" for module, name, _ in rows()}
+    found = set(constants())
+    outside = {name for name in found if name not in INTERNAL and name.partition(".")[0] not in INTERNAL}
+    assert outside <= listed, sorted(outside - listed)
+    assert set(INTERNAL) - {"simulate"} <= found, "a constant listed as internal no longer exists"
