@@ -133,6 +133,15 @@ def test_channels_to_the_end(tmp_path: Path) -> None:
         (frame(BINARY, b"\0x", masked=False), 1002),
         (b"\xf2\x80\0\0\0\0", 1002),
         (b"\x82\xff" + struct.pack(">Q", 2**40), 1009),
+        (b"\x82\xff" + struct.pack(">Q", 2**63), 1009),
+        (frame(BINARY, b"\0x" * 400_000, final=False) + frame(0, b"x" * 400_000), 1009),
+        (frame(3, b""), 1002),
+        (frame(0, b"x"), 1002),
+        (frame(BINARY, b"\0x", final=False) + frame(BINARY, b"\0y"), 1002),
+        (frame(BINARY, b"\0x", final=False) + frame(CLOSE, b""), 1002),
+        (frame(PING, b"x", final=False), 1002),
+        (frame(PING, b"x" * 126), 1002),
+        (frame(CLOSE, b"x"), 1002),
     ],
 )
 def test_close_frame_or_protocol_error_of_the_client_is_answered_with_its_code(
@@ -142,6 +151,30 @@ def test_close_frame_or_protocol_error_of_the_client_is_answered_with_its_code(
         peer.say(said)
         kind, status = await heard(peer)
         assert (kind, status[:2]) == (CLOSE, struct.pack(">H", code))
+
+    conversing(tmp_path, story)
+
+
+def test_input_before_a_protocol_error_reaches_the_command(tmp_path: Path) -> None:
+    async def story(peer: Peer, session: Echo) -> None:
+        written: list[bytes] = []
+
+        async def write(data: bytes) -> None:
+            written.append(data)
+
+        session.write = write  # type: ignore[method-assign]
+        peer.say(frame(BINARY, b"\0one") + frame(BINARY, b"\0two") + frame(BINARY, b"\0x", masked=False))
+        assert (await heard(peer))[0] == CLOSE
+        await session.killed.wait()
+        assert b"".join(written) == b"onetwo"
+
+
+def test_many_pings_at_once_are_answered_with_the_last(tmp_path: Path) -> None:
+    async def story(peer: Peer, _session: Echo) -> None:
+        peer.say(b"".join(frame(PING, b"%d" % number) for number in range(100)))
+        assert await heard(peer) == (PONG, b"99")
+        peer.say(frame(CLOSE, b""))
+        assert await heard(peer) == (CLOSE, b"")
 
     conversing(tmp_path, story)
 
@@ -161,16 +194,16 @@ def test_more_input_than_is_taken_waits_with_the_client(tmp_path: Path) -> None:
         async def write(data: bytes) -> None:
             await taken.wait()
             kept.append(data)
-            if len(kept) == 500:
+            if len(b"".join(kept)) == 50_000:
                 session.end_input()
 
         session.write = write  # type: ignore[method-assign]
-        for _ in range(500):
-            peer.say(frame(BINARY, b"\0" + b"x" * 100))
+        for number in range(500):
+            peer.say(frame(BINARY, b"\0" + b"%100d" % number))
         taken.set()
         kind, status = await heard(peer)
         assert (kind, status[:1]) == (BINARY, b"\3")
-        assert kept == [b"x" * 100] * 500
+        assert b"".join(kept) == b"".join(b"%100d" % number for number in range(500))
         peer.say(frame(CLOSE, b""))
 
     conversing(tmp_path, story)

@@ -14,7 +14,7 @@ _PODS = "/api/v1/namespaces/default/pods"
 _MAPS = "/api/v1/namespaces/default/configmaps"
 _AUTHORIZATION = f"Authorization: Bearer {ADMIN}\r\n".encode()
 _BODY = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"generateName":"f-"},"data":{"a":"b"}}'
-_UPGRADE = (
+UPGRADE = (
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
@@ -167,7 +167,7 @@ class Framing:
             target = rng.choice([f"{_PODS}?watch=1", f"{_PODS}/n9/exec?command=a", f"{_PODS}/n1/exec", "/x"])
         method = rng.choice([b"GET"] * 8 + [b"POST", b"PUT"])
         head = self._head(
-            method, target.encode(), _UPGRADE + f"Sec-WebSocket-Protocol: {protocols}\r\n".encode()
+            method, target.encode(), UPGRADE + f"Sec-WebSocket-Protocol: {protocols}\r\n".encode()
         )
         frames = [self._frame() for _ in range(rng.choice([0, 1, 3, 10]))]
         if rng.random() < 0.15:

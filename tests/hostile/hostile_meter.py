@@ -86,8 +86,14 @@ class Ordinary:
     """What an ordinary create costs, by its size in bytes: measured at some sizes, straight lines between."""
 
     def __init__(self, measured: dict[int, float]) -> None:
+        self._measured = measured
         self._sizes = sorted(measured)
         self._costs = [measured[size] for size in self._sizes]
+
+    def least(self, other: Ordinary) -> Ordinary:
+        """The lesser cost of two measurements at each size."""
+        assert self._sizes == other._sizes
+        return Ordinary({size: min(cost, other._measured[size]) for size, cost in self._measured.items()})
 
     def cost(self, size: int) -> float:
         """CPU seconds."""

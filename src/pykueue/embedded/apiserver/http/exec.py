@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from itertools import groupby
+from typing import NamedTuple, Protocol
 
 import orjson
 
@@ -20,7 +21,8 @@ from .websocket import WebSocket
 
 #: Best first. Only the fifth version lets a client end a channel.
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-_INPUT, OUTPUT, ERRORS, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+OUTPUT, ERRORS, _STATUS = 1, 2, 3
+_INPUT, _RESIZE, _CLOSE = b"\0", b"\4", b"\xff"
 
 
 class Session(Protocol):
@@ -102,20 +104,35 @@ async def converse(socket: WebSocket, asked: Wanted, starting: Awaitable[Session
 
 
 async def _listen(socket: WebSocket, session: Session) -> None:
-    while (message := await socket.receive()) is not None:
-        channel, data = message[:1], message[1:]
-        if channel == bytes([_INPUT]) and data:
-            await session.write(data)
-        elif channel == bytes([_RESIZE]):
-            size: Any = {}
-            with contextlib.suppress(orjson.JSONDecodeError):
-                size = orjson.loads(data)
-            if isinstance(size, dict) and all(type(size.get(one)) is int for one in ("Width", "Height")):
-                session.resize(size["Width"], size["Height"])
-        elif channel == bytes([_CLOSE]) and data == bytes([_INPUT]):
-            session.end_input()
+    while messages := await socket.receive():
+        # What belongs together is done at once, however many messages it was sent in.
+        for channel, run in groupby(messages, key=_channel):
+            if channel == _INPUT:
+                if data := b"".join(message[1:] for message in run):
+                    await session.write(data)
+            elif channel == _RESIZE:
+                sizes = (_size(message[1:]) for message in reversed(list(run)))
+                if size := next(filter(None, sizes), None):
+                    session.resize(*size)
+            elif channel == _CLOSE and any(message[1:] == _INPUT for message in run):
+                session.end_input()
     # The client has gone.
     session.kill()
+
+
+def _channel(message: bytes) -> bytes:
+    return message[:1]
+
+
+def _size(data: bytes) -> tuple[int, int] | None:
+    """The width and height of a terminal; None when it is not a size."""
+    try:
+        size = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(size, dict) or not all(type(size.get(one)) is int for one in ("Width", "Height")):
+        return None
+    return size["Width"], size["Height"]
 
 
 def _outcome(code: int, asked: Wanted) -> Object:

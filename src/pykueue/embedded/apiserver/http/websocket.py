@@ -1,19 +1,21 @@
 """A WebSocket (RFC 6455) on an upgraded connection: the channels of `kubectl exec`.
 
-Frames are read and written by the protocol of the library `websockets`, which does no I/O itself.
+Frames are written, and the connection is closed, by the protocol of the library `websockets`, which does no
+I/O itself. Frames are read by `frames`.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import CloseCode
 from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
 from pykueue.embedded.apiserver.objects.errors import bad_request
 
 from .connection import Connection, Request
+from .frames import FrameError, FrameReader
 
 #: Bytes of the largest message that a client may send.
 MESSAGE_LIMIT = 1024 * 1024
@@ -28,10 +30,13 @@ class WebSocket:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._protocol = Protocol(Side.SERVER, state=State.OPEN, max_size=MESSAGE_LIMIT)
-        self._unparsed = bytearray()
-        self._message = bytearray()
-        self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._protocol = Protocol(Side.SERVER, state=State.OPEN)
+        self._frames = FrameReader(MESSAGE_LIMIT)
+        self._messages: list[bytes] = []
+        #: Set while there are messages, and when there will be no more.
+        self._arrived = asyncio.Event()
+        #: Whether bytes that have arrived are still to be read as frames.
+        self._unread = False
         self._ended = False
         self._paused = False
 
@@ -52,11 +57,14 @@ class WebSocket:
         connection.upgrade(fields.encode(), made._take)
         return made
 
-    async def receive(self) -> bytes | None:
-        """The client's next message; None after the last one."""
-        message = await self._messages.get()
+    async def receive(self) -> list[bytes]:
+        """The client's next messages, as many as have arrived; none after the last one."""
+        await self._arrived.wait()
+        messages, self._messages = self._messages, []
+        if not self._ended:
+            self._arrived.clear()
         self._pace()
-        return message
+        return messages
 
     async def send(self, data: bytes) -> None:
         """Send a message, and wait until the client has read enough of what was sent."""
@@ -73,31 +81,40 @@ class WebSocket:
         self._end()
 
     def _take(self, data: bytes) -> None:
-        waiting = bool(self._unparsed)
-        self._unparsed += data
-        if not waiting:
-            self._parse()
-
-    def _parse(self) -> None:
         if not self._ended:
-            self._protocol.receive_data(bytes(self._unparsed[:_SLICE]))
-            for event in self._protocol.events_received():
-                if isinstance(event, Frame) and event.opcode in (Opcode.CONT, Opcode.TEXT, Opcode.BINARY):
-                    self._message += event.data
-                    if event.fin:
-                        self._messages.put_nowait(bytes(self._message))
-                        self._message.clear()
-            self._flush()
-        del self._unparsed[: len(self._unparsed) if self._ended else _SLICE]
+            self._frames.feed(data)
+            if not self._unread:
+                self._read()
+
+    def _read(self) -> None:
+        """Read the next slice of what has arrived."""
+        if self._ended:
+            return
+        frames = self._frames
+        try:
+            self._unread = frames.read(_SLICE)
+        except FrameError as error:
+            self._unread = False
+            self._protocol.fail(error.code, str(error))
+        if frames.messages:
+            self._messages += frames.messages
+            frames.messages.clear()
+            self._arrived.set()
+        if frames.ping is not None:
+            self._protocol.send_pong(frames.ping)
+            frames.ping = None
+        if frames.close is not None:
+            self._protocol.receive_data(frames.close)
+        self._flush()
         if self._protocol.state is not State.OPEN:
             self._end()
-        if self._unparsed:
-            asyncio.get_running_loop().call_soon(self._parse)
+        elif self._unread:
+            asyncio.get_running_loop().call_soon(self._read)
         self._pace()
 
     def _pace(self) -> None:
         """Read from the connection only while little of what was read is unparsed or unreceived."""
-        busy = bool(self._unparsed) or self._messages.qsize() >= _WAITING
+        busy = not self._ended and (self._unread or len(self._messages) >= _WAITING)
         transport = self._connection.transport
         if busy != self._paused and not transport.is_closing():
             self._paused = busy
@@ -109,6 +126,5 @@ class WebSocket:
                 self._connection.transport.write(data)
 
     def _end(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._messages.put_nowait(None)
+        self._ended = True
+        self._arrived.set()
