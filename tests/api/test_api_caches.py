@@ -16,15 +16,15 @@ KNOWN = {
     "api/caching.py": "bounded by LONGEST_KEY",
     "api/times.py:_format_second": "numbers",
     "engine/lifecycle.py:_stamp": "numbers",
-    "embedded/apiserver/objects/metadata.py:time_text": "numbers",
+    "embedded/objects/metadata.py:time_text": "numbers",
     "embedded/apiserver/http/front.py:_fields": "one of a few forms",
     "embedded/apiserver/http/negotiation.py:accepted_forms": "a header field, at most 64 KiB, 512 entries",
     "embedded/apiserver/http/negotiation.py:choose": "a header field, at most 64 KiB, 512 entries",
     "embedded/apiserver/registry/call.py:_default_options": "128 characters of the User-Agent",
     "embedded/apiserver/crd/structural.py:_compiled": "stored definitions",
     "embedded/store/sqlite.py": "statements of the program",
-    "embedded/apiserver/cel/rules.py:_environment": "tuples of names in the program",
-    "embedded/apiserver/registry/protobuf.py:_messages": "no argument",
+    "embedded/cel/rules.py:_environment": "tuples of names in the program",
+    "embedded/objects/protobuf.py:_messages": "no argument",
 }
 
 
@@ -49,7 +49,7 @@ def test_functions_of_request_input_are_kept_by_bounded_caches() -> None:
         if arguments
         and name not in KNOWN
         and name.partition(":")[0] not in KNOWN
-        and not name.startswith(("api/crds/", "manager/install/", "embedded/apiserver/schema/"))
+        and not name.startswith(("api/crds/", "manager/install/", "embedded/schema/"))
     ]
     assert not unbounded
 

@@ -11,7 +11,8 @@ from pykueue.api import decode
 from pykueue.api.crds import CONVERTED, crds, crds_with_webhook
 from pykueue.api.crds.generate import generate
 from pykueue.api.kueue import V1BETA1, V1BETA2
-from pykueue.embedded.apiserver.crd.structural import check_custom_schema, custom_schema
+from pykueue.embedded.apiserver.crd.structural import custom_schema
+from pykueue.embedded.kinds.crdvalidation import check_custom_schema
 
 Manifest = dict[str, Any]
 Schema = dict[str, Any]

@@ -31,9 +31,9 @@ EVERYTHING = (1 << len(ALPHABET)) - 1
 
 #: Searched for in texts of bounded length or of the program's own making.
 BOUNDED = {
-    "embedded/apiserver/objects/selectors.py:_TERM": "matches wherever it is tried",
+    "embedded/objects/selectors.py:_TERM": "matches wherever it is tried",
     "api/durations.py:_PART": "matched as a whole before",
-    "embedded/apiserver/cel/rules.py": "messages of the CEL library about one value",
+    "embedded/cel/rules.py": "messages of the CEL library about one value",
     "embedded/nodes/pool.py": "messages of msgspec about one value, of a file of the administrator",
     "embedded/nodes/processes/files.py": "the host's nsswitch.conf",
     "manager/install/chart.py": "the program's own manifests",

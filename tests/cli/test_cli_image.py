@@ -102,7 +102,7 @@ def test_schemas_that_the_image_omits_are_not_needed(
     subprocess.run(["sh", "-euc", step.replace("/opt/pykueue", str(tmp_path))], check=True)
     program = (
         "from pykueue.cli.main import main\n"
-        "from pykueue.embedded.apiserver.schema.definitions import definitions\n"
+        "from pykueue.embedded.schema.definitions import definitions\n"
         "print(len(definitions()))\n"
         "main(['manifests'])\n"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from apiserver_harness import CONFIG_MAPS, PODS, Api, config_map, pod, with_server
 
-from pykueue.embedded.apiserver.objects.metadata import ObjectUids
+from pykueue.embedded.objects.metadata import ObjectUids
 from pykueue.kube.transport import JSON_PATCH, STRATEGIC_PATCH
 
 

@@ -13,9 +13,9 @@ from apiserver_harness import Api, with_server
 
 from pykueue.embedded.apiserver.auth.builtin_roles import builtin_roles
 from pykueue.embedded.apiserver.discovery.aggregation import access_of
-from pykueue.embedded.apiserver.objects.selectors import field_terms, required_name
 from pykueue.embedded.apiserver.registry.call import is_set, parse_query
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.objects.selectors import field_terms, required_name
 from pykueue.embedded.store.sqlite import SqliteStore
 from pykueue.kube.errors import ApiError
 

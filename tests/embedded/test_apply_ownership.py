@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykueue.embedded.apiserver.apply.server_side import apply, track_update
-from pykueue.embedded.apiserver.crd.structural import builtin_schema, custom_schema
-from pykueue.embedded.apiserver.objects.values import same
+from pykueue.embedded.apiserver.crd.structural import custom_schema
+from pykueue.embedded.objects.values import same
+from pykueue.embedded.schema.builtin import builtin_schema
 from pykueue.kube.errors import ApiError
 
 OPENAPI: dict[str, Any] = {

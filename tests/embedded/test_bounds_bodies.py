@@ -15,10 +15,10 @@ from pykueue.embedded.apiserver.http.warning_fields import (
     TOTAL_LIMIT,
     warning_fields,
 )
-from pykueue.embedded.apiserver.objects.errors import MAX_CAUSES, MAX_CAUSES_TEXT, shown
-from pykueue.embedded.apiserver.objects.values import has_more_values
-from pykueue.embedded.apiserver.schema.causes import MAX_LISTED_VALUES
-from pykueue.embedded.apiserver.schema.walk import MAX_UNKNOWN
+from pykueue.embedded.objects.errors import MAX_CAUSES, MAX_CAUSES_TEXT, shown
+from pykueue.embedded.objects.values import has_more_values
+from pykueue.embedded.schema.causes import MAX_LISTED_VALUES
+from pykueue.embedded.schema.walk import MAX_UNKNOWN
 from pykueue.testing import RunningServer, running_server
 
 WIDGET = {"apiVersion": "example.com/v1", "kind": "Widget"}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.objects.patch import MAX_OPERATIONS, json_patch, merge_patch
+from pykueue.embedded.objects.patch import MAX_OPERATIONS, json_patch, merge_patch
 from pykueue.kube.errors import ApiError
 
 DOC: dict[str, Any] = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykueue.embedded.apiserver.apply.strategic import strategic_patch
-from pykueue.embedded.apiserver.crd.structural import builtin_schema
+from pykueue.embedded.schema.builtin import builtin_schema
 from pykueue.kube.errors import ApiError
 
 POD: dict[str, Any] = {

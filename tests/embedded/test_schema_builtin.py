@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.crd.structural import builtin_schema
-from pykueue.embedded.apiserver.schema.builtin import BuiltinSchema
-from pykueue.embedded.apiserver.schema.definitions import definitions
-from pykueue.embedded.apiserver.schema.node import Node
-from pykueue.embedded.apiserver.schema.walk import path_text
+from pykueue.embedded.schema.builtin import BuiltinSchema, builtin_schema
+from pykueue.embedded.schema.definitions import definitions
+from pykueue.embedded.schema.node import Node
+from pykueue.embedded.schema.walk import path_text
 
 JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",

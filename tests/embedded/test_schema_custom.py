@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.crd.structural import CustomSchema, check_custom_schema, custom_schema
+from pykueue.embedded.apiserver.crd.structural import CustomSchema, custom_schema
+from pykueue.embedded.kinds.crdvalidation import check_custom_schema
 
 SPEC: dict[str, Any] = {
     "type": "object",

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from pykueue.embedded.apiserver.crd.structural import builtin_schema, custom_schema
-from pykueue.embedded.apiserver.registry.protobuf import wire_fields
-from pykueue.embedded.apiserver.schema.openapi import v2_document, v3_document
+from pykueue.embedded.apiserver.crd.structural import custom_schema
+from pykueue.embedded.apiserver.discovery.openapi import v2_document, v3_document
 from pykueue.embedded.kinds.base import SCALE, STATUS, Kind
+from pykueue.embedded.objects.protobuf import wire_fields
+from pykueue.embedded.schema.builtin import builtin_schema
 
 
 class Job(Kind):

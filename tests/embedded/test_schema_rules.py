@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pykueue.embedded.apiserver.crd.structural import CustomSchema, check_custom_schema, custom_schema
+from pykueue.embedded.apiserver.crd.structural import CustomSchema, custom_schema
+from pykueue.embedded.kinds.crdvalidation import check_custom_schema
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}

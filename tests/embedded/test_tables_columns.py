@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.objects.jsonpath import field_path
-from pykueue.embedded.apiserver.registry.tables import check_printer_columns, custom_cell, json_path, table
+from pykueue.embedded.apiserver.registry.tables import custom_cell, table
 from pykueue.embedded.kinds.base import Kind
+from pykueue.embedded.kinds.crdvalidation import check_printer_columns
+from pykueue.embedded.objects.jsonpath import field_path, json_path
 
 OBJ: dict[str, Any] = {
     "metadata": {"name": "w", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {"a.b/c": "x"}},

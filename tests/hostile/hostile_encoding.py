@@ -9,7 +9,7 @@ import random
 import struct
 from typing import Any
 
-from pykueue.embedded.apiserver.registry.protobuf import MAGIC, _message_name, _messages
+from pykueue.embedded.objects.protobuf import MAGIC, _message_name, _messages
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 

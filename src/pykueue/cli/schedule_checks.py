@@ -12,10 +12,10 @@ from pykueue.api.kueue.common import GROUP
 from pykueue.api.resources import JOB_SETS
 from pykueue.api.similar import did_you_mean
 from pykueue.api.validation import FieldError, validate
-from pykueue.embedded.apiserver.objects.errors import TYPE_INVALID
 from pykueue.embedded.jobset.defaults import with_defaults
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.jobset.validation import errors as jobset_errors
+from pykueue.embedded.objects.errors import TYPE_INVALID
 from pykueue.embedded.offline import Offline
 from pykueue.jobs.workload import queue_name
 from pykueue.manager.configuration import Configuration

@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.crd.endpoints import CustomKind
-from pykueue.embedded.apiserver.crd.structural import builtin_schema, custom_schema
-from pykueue.embedded.apiserver.objects import metadata
-from pykueue.embedded.apiserver.objects.errors import Cause
-from pykueue.embedded.apiserver.schema.contract import ObjectSchema
-from pykueue.embedded.apiserver.schema.definitions import published_kinds
-from pykueue.embedded.apiserver.schema.node import Node
+from pykueue.embedded.apiserver.crd.structural import custom_schema
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.kinds.builtin import builtin_kinds
+from pykueue.embedded.objects import metadata
+from pykueue.embedded.objects.errors import Cause
+from pykueue.embedded.schema.builtin import builtin_schema
+from pykueue.embedded.schema.contract import ObjectSchema
+from pykueue.embedded.schema.definitions import published_kinds
+from pykueue.embedded.schema.node import Node
 
 #: Name and uid of an object that has none yet.
 _NAME, _UID = "unnamed", "00000000-0000-4000-8000-000000000000"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import forbidden_request
+from pykueue.embedded.objects.errors import forbidden_request
 from pykueue.kube.errors import ApiError
 
 

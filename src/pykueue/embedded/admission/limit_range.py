@@ -11,7 +11,7 @@ from pykueue.api.objects import Object
 from pykueue.api.quantity import Quantity
 from pykueue.embedded.admission.amounts import Amounts, amounts, of_pod
 from pykueue.embedded.admission.contract import Lookup, pod_refused
-from pykueue.embedded.apiserver.objects.errors import forbidden_request
+from pykueue.embedded.objects.errors import forbidden_request
 
 _ANNOTATION = "kubernetes.io/limit-ranger"
 

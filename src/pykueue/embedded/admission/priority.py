@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykueue.api.objects import Object
 from pykueue.embedded.admission.contract import Lookup, pod_refused
-from pykueue.embedded.apiserver.objects.errors import forbidden_request
+from pykueue.embedded.objects.errors import forbidden_request
 
 GROUP, PLURAL = "scheduling.k8s.io", "priorityclasses"
 

@@ -11,7 +11,7 @@ from pykueue.api.quantity import Quantity
 from pykueue.embedded.admission.amounts import Amounts, amounts
 from pykueue.embedded.admission.contract import Lookup
 from pykueue.embedded.admission.quota_usage import applies, texts, usage
-from pykueue.embedded.apiserver.objects.errors import forbidden_request
+from pykueue.embedded.objects.errors import forbidden_request
 
 #: A quota on one of these obliges every container to ask for it: quota key to where it is asked.
 _OBLIGING = {

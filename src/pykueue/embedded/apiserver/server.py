@@ -30,7 +30,6 @@ from pykueue.embedded.apiserver.auth.rules import Access
 from pykueue.embedded.apiserver.crd.endpoints import GROUP as CRD_GROUP
 from pykueue.embedded.apiserver.crd.endpoints import PLURAL as CRD_PLURAL
 from pykueue.embedded.apiserver.crd.endpoints import CustomResources, GroupConversion
-from pykueue.embedded.apiserver.crd.structural import builtin_schema
 from pykueue.embedded.apiserver.discovery.aggregation import Aggregation, access_of
 from pykueue.embedded.apiserver.discovery.documents import Discovery
 from pykueue.embedded.apiserver.http.exec import Enter, Session, Wanted
@@ -38,7 +37,6 @@ from pykueue.embedded.apiserver.http.health import Health
 from pykueue.embedded.apiserver.http.listening import Address, Listener
 from pykueue.embedded.apiserver.http.metrics import Metrics
 from pykueue.embedded.apiserver.inprocess import InProcessTransport
-from pykueue.embedded.apiserver.objects.errors import internal_error, method_not_allowed
 from pykueue.embedded.apiserver.registry.call import (
     Answer,
     Call,
@@ -63,6 +61,8 @@ from pykueue.embedded.apiserver.webhooks.configurations import Webhooks
 from pykueue.embedded.apiserver.webhooks.services import Services
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.kinds.builtin import VIEWS, builtin_kinds
+from pykueue.embedded.objects.errors import internal_error, method_not_allowed
+from pykueue.embedded.schema.builtin import builtin_schema
 from pykueue.embedded.store.memory import MemoryStore, StoreError
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
@@ -128,7 +128,7 @@ class Server:
         self.discovery = Discovery(self.core.registry, self.aggregation)
         self._own_discovery = Discovery(self.core.registry)
         self._reviews = Reviews(self.authorizer)
-        self.webhooks = Webhooks(self.core, self.services, self.authorizer.decide)
+        self.webhooks = Webhooks(self.core, self.services, self.authorizer.decide_expression)
         self._authenticator: Authenticator | None = None
         self.metrics = Metrics(self.core.registry, self.store)
         self.health = Health(self.store, self.clock)

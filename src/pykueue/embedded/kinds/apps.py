@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, immutable
 from pykueue.embedded.kinds.appsvalidation import (
     deployment_causes,
     selector_causes,
@@ -19,6 +18,7 @@ from pykueue.embedded.kinds.appsvalidation import (
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.podspec import default_pod_spec, with_defaults
 from pykueue.embedded.kinds.printing import age_cell, containers_cell, images_cell, selector_cell
+from pykueue.embedded.objects.errors import Cause, immutable
 
 #: Columns of wide output that tell about the pod template.
 _TEMPLATE_COLUMNS = (Column("Containers", priority=1), Column("Images", priority=1))

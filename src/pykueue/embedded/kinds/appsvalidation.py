@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid, not_supported, required
-from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.kinds.podvalidation import validate_label_selector, validate_pod_spec
+from pykueue.embedded.objects.errors import Cause, forbidden, invalid, not_supported, required
+from pykueue.embedded.objects.selectors import selector_matches
 
 _PERCENT = re.compile(r"[0-9]+%")
 #: Fields of a StatefulSet's spec that may change.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.values import with_zero_fields
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.printing import age_cell
+from pykueue.embedded.objects.values import with_zero_fields
 
 
 class HorizontalPodAutoscaler(Kind):

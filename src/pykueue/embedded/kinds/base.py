@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause
-from pykueue.embedded.apiserver.objects.values import with_zero_fields
 from pykueue.embedded.kinds.printing import age_cell
+from pykueue.embedded.objects.errors import Cause
+from pykueue.embedded.objects.values import with_zero_fields
 
 #: The verbs of a full resource.
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from pykueue.api.objects import Object
 from pykueue.api.times import format_time
-from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, immutable, invalid, required
 from pykueue.embedded.kinds.base import (
     AGE_COLUMN,
     ALL_VERBS,
@@ -26,6 +25,7 @@ from pykueue.embedded.kinds.base import (
     Subresource,
 )
 from pykueue.embedded.kinds.printing import age_cell, selector_cell
+from pykueue.embedded.objects.errors import Cause, forbidden, immutable, invalid, required
 
 #: Seconds an event is kept.
 EVENT_TTL = 3600.0

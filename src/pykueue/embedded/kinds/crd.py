@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 
 from pykueue.api.meta import new_condition
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.cel.rules import compile_ahead
-from pykueue.embedded.apiserver.crd.structural import check_custom_schema
-from pykueue.embedded.apiserver.objects.errors import Cause, immutable, invalid, not_supported, required
-from pykueue.embedded.apiserver.registry.tables import check_printer_columns
+from pykueue.embedded.cel.rules import compile_ahead
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind
+from pykueue.embedded.kinds.crdvalidation import check_custom_schema, check_printer_columns
+from pykueue.embedded.objects.errors import Cause, immutable, invalid, not_supported, required
 
 #: Holds a definition until all its objects are gone.
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"

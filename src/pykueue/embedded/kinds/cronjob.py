@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid, not_supported, required
 from pykueue.embedded.kinds.apps import default_template
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.cronschedule import Schedule, ScheduleError, time_zone
@@ -16,6 +15,7 @@ from pykueue.embedded.kinds.job import default_job_spec
 from pykueue.embedded.kinds.jobvalidation import spec_causes
 from pykueue.embedded.kinds.podspec import with_defaults
 from pykueue.embedded.kinds.printing import age_cell, containers_cell, images_cell, selector_cell, since
+from pykueue.embedded.objects.errors import Cause, forbidden, invalid, not_supported, required
 
 #: So that the name of a Job made from it, with a dash and the minutes since 1970, is a DNS label.
 MAX_NAME = 52

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, invalid, required
 from pykueue.embedded.kinds.base import Column, Kind
 from pykueue.embedded.kinds.core import field
 from pykueue.embedded.kinds.printing import since
+from pykueue.embedded.objects.errors import Cause, invalid, required
 
 #: Names in core/v1 and in events.k8s.io/v1, where they differ.
 _RENAMED = (

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause
 from pykueue.embedded.kinds.apps import default_template
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.jobstatus import status_causes
@@ -24,6 +23,7 @@ from pykueue.embedded.kinds.printing import (
     seconds_of,
     selector_cell,
 )
+from pykueue.embedded.objects.errors import Cause
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"

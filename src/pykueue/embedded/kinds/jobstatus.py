@@ -6,9 +6,9 @@ A rule applies when the fields it is about change, so that a status accepted onc
 from __future__ import annotations
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, duplicate, invalid, required
 from pykueue.embedded.kinds.jobindexes import parse_indexes
 from pykueue.embedded.kinds.printing import seconds_of
+from pykueue.embedded.objects.errors import Cause, duplicate, invalid, required
 
 _COUNTERS = ("active", "ready", "terminating", "succeeded", "failed")
 _LASTING = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")

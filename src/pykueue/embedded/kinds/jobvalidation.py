@@ -9,7 +9,9 @@ import re
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.kinds.jobindexes import parse_indexes
+from pykueue.embedded.kinds.podvalidation import validate_label_selector, validate_pod_spec
+from pykueue.embedded.objects.errors import (
     Cause,
     duplicate,
     immutable,
@@ -19,10 +21,8 @@ from pykueue.embedded.apiserver.objects.errors import (
     too_long,
     too_many,
 )
-from pykueue.embedded.apiserver.objects.metadata import label_value_fault, qualified_name_fault
-from pykueue.embedded.apiserver.objects.selectors import selector_matches
-from pykueue.embedded.kinds.jobindexes import parse_indexes
-from pykueue.embedded.kinds.podvalidation import validate_label_selector, validate_pod_spec
+from pykueue.embedded.objects.metadata import label_value_fault, qualified_name_fault
+from pykueue.embedded.objects.selectors import selector_matches
 
 MAX_PARALLELISM_INDEXED = 100_000
 MAX_FAILED_INDEXES = 100_000

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError, parse
-from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.podspec import canonical_amounts, changed
 from pykueue.embedded.kinds.podvalidation import NOT_NEGATIVE, QUANTITY_RULE, validate_taints
 from pykueue.embedded.kinds.printing import age_cell
+from pykueue.embedded.objects.errors import Cause, forbidden, invalid
 
 _ROLE = "node-role.kubernetes.io/"
 _OLD_ROLE = "kubernetes.io/role"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, immutable, invalid
-from pykueue.embedded.apiserver.webhooks.match_conditions import check_conditions, compile_ahead
+from pykueue.embedded.cel.match_conditions import check_conditions, compile_ahead
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.printing import age_cell, selector_cell
+from pykueue.embedded.objects.errors import Cause, forbidden, immutable, invalid
 
 #: The highest priority a user's PriorityClass may have.
 HIGHEST_USER_PRIORITY = 1_000_000_000

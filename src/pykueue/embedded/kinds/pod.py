@@ -11,7 +11,6 @@ from typing import Any
 
 from pykueue.api.meta import new_condition
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind, Subresource
 from pykueue.embedded.kinds.podspec import (
     DEFAULT_GRACE_PERIOD,
@@ -25,6 +24,7 @@ from pykueue.embedded.kinds.podspec import (
 )
 from pykueue.embedded.kinds.podvalidation import validate_pod_spec
 from pykueue.embedded.kinds.printing import age_cell, seconds_of, since
+from pykueue.embedded.objects.errors import Cause, forbidden, invalid
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
 

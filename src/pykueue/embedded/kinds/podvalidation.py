@@ -13,7 +13,8 @@ from typing import Any
 
 from pykueue.api.objects import Object
 from pykueue.api.quantity import Quantity, QuantityError, parse
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.kinds.podspec import is_sidecar
+from pykueue.embedded.objects.errors import (
     Cause,
     duplicate,
     invalid,
@@ -21,7 +22,6 @@ from pykueue.embedded.apiserver.objects.errors import (
     not_supported,
     required,
 )
-from pykueue.embedded.kinds.podspec import is_sidecar
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

@@ -9,10 +9,10 @@ import re
 from typing import Any, ClassVar
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, invalid, not_supported
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.podvalidation import validate_label_selector
 from pykueue.embedded.kinds.printing import age_cell
+from pykueue.embedded.objects.errors import Cause, invalid, not_supported
 
 IF_HEALTHY_BUDGET, ALWAYS_ALLOW = "IfHealthyBudget", "AlwaysAllow"
 _PERCENT = re.compile(r"[0-9]+%")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, invalid, not_supported, required
-from pykueue.embedded.apiserver.objects.metadata import name_fault
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, Column, Kind
 from pykueue.embedded.kinds.podvalidation import validate_label_selector
 from pykueue.embedded.kinds.printing import age_cell
+from pykueue.embedded.objects.errors import Cause, invalid, not_supported, required
+from pykueue.embedded.objects.metadata import name_fault
 
 
 class Role(Kind):

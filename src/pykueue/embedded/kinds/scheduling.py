@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, immutable, invalid, required
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.printing import age_cell
+from pykueue.embedded.objects.errors import Cause, immutable, invalid, required
 
 #: The feature gate behind which these kinds are served and heeded.
 GATE = "GenericWorkload"

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Server-side apply, strategic merge patches, and managed fields."""

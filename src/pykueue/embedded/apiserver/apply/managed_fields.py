@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.values import MAX_DEPTH
+from pykueue.embedded.objects.values import MAX_DEPTH
 
 from .fieldsets import LEAF, Fields, difference, union, without_below
 

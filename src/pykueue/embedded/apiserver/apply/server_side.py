@@ -17,10 +17,10 @@ from typing import Final
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import MAX_CAUSES, Cause, listed_causes
-from pykueue.embedded.apiserver.objects.values import check_depth, same, without_zero_fields
-from pykueue.embedded.apiserver.schema.node import Node
-from pykueue.embedded.apiserver.schema.walk import clean, with_nulls
+from pykueue.embedded.objects.errors import MAX_CAUSES, Cause, listed_causes
+from pykueue.embedded.objects.values import check_depth, same, without_zero_fields
+from pykueue.embedded.schema.node import Node
+from pykueue.embedded.schema.walk import clean, with_nulls
 from pykueue.kube.errors import ApiError
 
 from .fieldsets import LEAF, SELF, Fields, difference, intersection, paths, union, with_parents, without_below

@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import bad_request, shown
-from pykueue.embedded.apiserver.objects.values import check_depth, same
-from pykueue.embedded.apiserver.schema.node import Node
+from pykueue.embedded.objects.errors import bad_request, shown
+from pykueue.embedded.objects.values import check_depth, same
+from pykueue.embedded.schema.node import Node
 
 _PATCH: Final = "$patch"
 _RETAIN: Final = "$retainKeys"

@@ -15,9 +15,9 @@ from typing import Any, Final
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.values import same
-from pykueue.embedded.apiserver.schema.node import ABSENT, ANY, INT_OR_STRING, QUANTITY, Node
-from pykueue.embedded.apiserver.schema.ratcheting import key_fields
+from pykueue.embedded.objects.values import same
+from pykueue.embedded.schema.node import ABSENT, ANY, INT_OR_STRING, QUANTITY, Node
+from pykueue.embedded.schema.ratcheting import key_fields
 
 from .fieldsets import LEAF, SELF, Fields, is_member, step_text
 

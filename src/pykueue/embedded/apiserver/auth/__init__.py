@@ -1,1 +1,1 @@
-"""TODO"""
+"""Authentication, impersonation, RBAC, and the server's certificate authority."""

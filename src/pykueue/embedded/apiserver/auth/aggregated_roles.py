@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.embedded.store.records import Record
 
 from .rules import GROUP

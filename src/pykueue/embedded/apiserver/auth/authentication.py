@@ -15,16 +15,16 @@ from typing import Any, NamedTuple
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.apiserver.registry.call import User
+from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.embedded.objects.errors import (
     bad_request,
     conflict,
     invalid,
     invalid_object,
     not_found,
 )
-from pykueue.embedded.apiserver.objects.metadata import new_uid, time_text
-from pykueue.embedded.apiserver.registry.call import User
-from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.embedded.objects.metadata import new_uid, time_text
 from pykueue.kube.errors import ApiError
 
 AUTHENTICATED = "system:authenticated"

@@ -8,8 +8,8 @@ Source: k8s.io/kubernetes/pkg/registry/rbac.
 from __future__ import annotations
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import forbidden_request
 from pykueue.embedded.apiserver.registry.call import Call
+from pykueue.embedded.objects.errors import forbidden_request
 from pykueue.kube.errors import ApiError
 
 from .rbac import MASTERS, Authorizer

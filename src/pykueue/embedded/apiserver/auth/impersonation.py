@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pykueue.embedded.apiserver.objects.errors import bad_request
-from pykueue.embedded.apiserver.objects.metadata import name_fault
 from pykueue.embedded.apiserver.registry.call import User
+from pykueue.embedded.objects.errors import bad_request
+from pykueue.embedded.objects.metadata import name_fault
 
 from .authentication import AUTHENTICATED
 from .rbac import Authorizer, forbidden

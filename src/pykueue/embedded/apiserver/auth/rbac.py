@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import not_found, qualified
 from pykueue.embedded.apiserver.registry.call import Call, User
 from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.embedded.objects.errors import not_found, qualified
 from pykueue.kube.errors import ApiError
 
 from .rules import GROUP, Access, Rule, rule_allows
@@ -105,6 +105,11 @@ class Authorizer:
             if any(rule_allows(rule, access) for rule in grant.rules):
                 return Decision(True, grant.reason)
         return Decision(False)
+
+    def decide_expression(self, user_info: Object, verb: str, asked: Object) -> Decision:
+        """`decide` for the CEL variable `authorizer` (`cel.authorizer.Decide`)."""
+        user = User(user_info.get("username", ""), tuple(user_info.get("groups") or ()))
+        return self.decide(user, Access(verb, **asked))
 
     def rules(self, user: User, namespace: str) -> list[Rule]:
         """The rules that hold for a user in a namespace (and in the cluster), of all grants."""

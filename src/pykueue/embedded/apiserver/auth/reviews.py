@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import bad_request, invalid, invalid_object
 from pykueue.embedded.apiserver.registry.call import Answer, Call, User
+from pykueue.embedded.objects.errors import bad_request, invalid, invalid_object
 
 from .authentication import AUDIENCES, Authenticator
 from .rbac import Authorizer, Decision

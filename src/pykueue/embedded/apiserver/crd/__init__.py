@@ -1,1 +1,1 @@
-"""TODO"""
+"""Serving custom resources: their endpoints, schemas, and conversion between versions."""

@@ -18,8 +18,8 @@ import aiohttp
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.metadata import new_uid
 from pykueue.embedded.apiserver.webhooks.services import Services, UnreachableError
+from pykueue.embedded.objects.metadata import new_uid
 from pykueue.kube.errors import ApiError
 
 #: Seconds the webhook has for an answer.

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, bad_request, invalid
-from pykueue.embedded.apiserver.objects.jsonpath import field_at, field_steps
 from pykueue.embedded.apiserver.registry.call import Call, DeleteOptions, Target, User
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.deletion import Deletion
 from pykueue.embedded.apiserver.registry.endpoints import Convert, Endpoint, version_order
-from pykueue.embedded.apiserver.registry.tables import custom_cell, json_path
-from pykueue.embedded.apiserver.schema.walk import clean
+from pykueue.embedded.apiserver.registry.tables import custom_cell
 from pykueue.embedded.apiserver.webhooks.services import Services
 from pykueue.embedded.kinds.base import NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.crd import CLEANUP_FINALIZER, is_established
+from pykueue.embedded.objects.errors import Cause, bad_request, invalid
+from pykueue.embedded.objects.jsonpath import field_at, field_steps, json_path
+from pykueue.embedded.schema.walk import clean
 from pykueue.embedded.store.memory import StoreError
 from pykueue.embedded.store.records import Batch, Record
 from pykueue.kube.errors import ApiError

@@ -17,24 +17,21 @@ from typing import Any, Final
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.cel.rules import Rules, compile_rules
-from pykueue.embedded.apiserver.objects.errors import Cause
-from pykueue.embedded.apiserver.schema.builtin import OBJECT_META, definition_node, metadata_definitions
-from pykueue.embedded.apiserver.schema.builtin import builtin_schema as builtin_schema
-from pykueue.embedded.apiserver.schema.causes import faults_of, first_faults, to_causes
-from pykueue.embedded.apiserver.schema.compile import compile_validator, custom_root
-from pykueue.embedded.apiserver.schema.node import structural_node
-from pykueue.embedded.apiserver.schema.openapi import published_custom
-from pykueue.embedded.apiserver.schema.ratcheting import unchanged
-from pykueue.embedded.apiserver.schema.walk import (
+from pykueue.embedded.cel.rules import Rules, compile_rules
+from pykueue.embedded.objects.errors import Cause
+from pykueue.embedded.schema.builtin import OBJECT_META, definition_node, metadata_definitions
+from pykueue.embedded.schema.causes import faults_of, first_faults, to_causes
+from pykueue.embedded.schema.compile import compile_validator, custom_root
+from pykueue.embedded.schema.node import structural_node
+from pykueue.embedded.schema.published import published_custom
+from pykueue.embedded.schema.ratcheting import unchanged
+from pykueue.embedded.schema.walk import (
     apply_defaults,
     check_unique,
     clean,
     compile_defaults,
     compile_unique,
 )
-
-from .check import check_custom_schema as check_custom_schema
 
 #: Of a version that declares no schema: everything is kept.
 _ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

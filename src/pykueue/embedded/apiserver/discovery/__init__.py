@@ -1,1 +1,1 @@
-"""TODO"""
+"""What clients learn about the server: API groups, OpenAPI, and aggregated API servers."""

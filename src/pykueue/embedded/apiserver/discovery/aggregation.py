@@ -23,12 +23,12 @@ from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.auth.certificates import Authority, write_private
 from pykueue.embedded.apiserver.auth.rules import Access
-from pykueue.embedded.apiserver.objects.errors import bad_request
-from pykueue.embedded.apiserver.objects.metadata import new_uid
-from pykueue.embedded.apiserver.objects.selectors import required_name
 from pykueue.embedded.apiserver.registry.call import User, is_set
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.webhooks.services import Services, UnreachableError, connection_fault
+from pykueue.embedded.objects.errors import bad_request
+from pykueue.embedded.objects.metadata import new_uid
+from pykueue.embedded.objects.selectors import required_name
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 

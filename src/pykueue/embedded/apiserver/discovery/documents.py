@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.discovery.openapi import v3_document
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint, Registry, version_order
-from pykueue.embedded.apiserver.schema.openapi import v3_document
 from pykueue.embedded.kinds.base import Subresource
 
 from .aggregation import Aggregation

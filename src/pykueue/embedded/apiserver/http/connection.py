@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from pykueue.embedded.apiserver.objects.errors import bad_request
+from pykueue.embedded.objects.errors import bad_request
 from pykueue.kube.errors import ApiError
 
 from .negotiation import BODY_LIMIT, too_large

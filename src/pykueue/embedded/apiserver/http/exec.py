@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import bad_request, to_status
+from pykueue.embedded.objects.errors import bad_request, to_status
 from pykueue.kube.errors import ApiError
 
 from .websocket import WebSocket

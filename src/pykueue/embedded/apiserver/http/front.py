@@ -21,7 +21,7 @@ from pykueue.embedded.apiserver.auth.authentication import Authenticator, unauth
 from pykueue.embedded.apiserver.auth.impersonation import ANONYMOUS, Wanted, impersonated
 from pykueue.embedded.apiserver.auth.rbac import forbidden
 from pykueue.embedded.apiserver.discovery.aggregation import DESCRIBER, access_of, unavailable
-from pykueue.embedded.apiserver.objects.errors import internal_error, method_not_allowed, to_status
+from pykueue.embedded.apiserver.discovery.openapi import v2_document, v2_json_document
 from pykueue.embedded.apiserver.registry.call import (
     Call,
     User,
@@ -32,10 +32,10 @@ from pykueue.embedded.apiserver.registry.call import (
 )
 from pykueue.embedded.apiserver.registry.decoding import report_unknown
 from pykueue.embedded.apiserver.registry.reads import Listing
-from pykueue.embedded.apiserver.schema.openapi import v2_document, v2_json_document
 from pykueue.embedded.apiserver.watch.delivery import Delivery, Rounds
 from pykueue.embedded.apiserver.watch.watches import Shown, Watch, bookmark
 from pykueue.embedded.apiserver.webhooks.services import connection_fault
+from pykueue.embedded.objects.errors import internal_error, method_not_allowed, to_status
 from pykueue.embedded.store.records import Batch
 from pykueue.kube.errors import ApiError
 

@@ -14,10 +14,10 @@ import orjson
 
 from pykueue.api.objects import Object
 from pykueue.api.yaml_values import YamlSyntaxError, read_in_steps
-from pykueue.embedded.apiserver.objects.errors import bad_request, not_acceptable, unsupported_media_type
-from pykueue.embedded.apiserver.objects.values import check_depth, has_more_values
-from pykueue.embedded.apiserver.registry.protobuf import decode as decode_protobuf
-from pykueue.embedded.apiserver.schema.walk import MAX_UNKNOWN, path_text
+from pykueue.embedded.objects.errors import bad_request, not_acceptable, unsupported_media_type
+from pykueue.embedded.objects.protobuf import decode as decode_protobuf
+from pykueue.embedded.objects.values import check_depth, has_more_values
+from pykueue.embedded.schema.walk import MAX_UNKNOWN, path_text
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 

@@ -12,7 +12,7 @@ from websockets.frames import CloseCode
 from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
-from pykueue.embedded.apiserver.objects.errors import bad_request
+from pykueue.embedded.objects.errors import bad_request
 
 from .connection import Connection, Request
 from .frames import FrameError, FrameReader

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.objects.errors import (
     Cause,
     forbidden,
     invalid,
@@ -18,8 +18,8 @@ from pykueue.embedded.apiserver.objects.errors import (
     not_supported,
     required,
 )
-from pykueue.embedded.apiserver.objects.selectors import required_name
-from pykueue.embedded.apiserver.objects.values import whole_number
+from pykueue.embedded.objects.selectors import required_name
+from pykueue.embedded.objects.values import whole_number
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON

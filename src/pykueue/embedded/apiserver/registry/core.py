@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 from pykueue.api.objects import Object
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.objects.metadata import ObjectUids, time_text
 from pykueue.embedded.apiserver.webhooks.admission import Admission
+from pykueue.embedded.objects.metadata import ObjectUids, time_text
 from pykueue.embedded.store.memory import Listener, MemoryStore
 
 from .call import User

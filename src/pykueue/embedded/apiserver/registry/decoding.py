@@ -10,17 +10,17 @@ from typing import Any
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects import metadata
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.objects import metadata
+from pykueue.embedded.objects.errors import (
     Cause,
     bad_request,
     invalid_object,
     named,
     type_invalid,
 )
-from pykueue.embedded.apiserver.objects.values import same
-from pykueue.embedded.apiserver.schema.builtin import builtin_schema
-from pykueue.embedded.apiserver.schema.node import ABSENT
+from pykueue.embedded.objects.values import same
+from pykueue.embedded.schema.builtin import builtin_schema
+from pykueue.embedded.schema.node import ABSENT
 
 from .call import Call, WriteOptions
 from .endpoints import Endpoint

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import conflict, forbidden_request, not_found, success
-from pykueue.embedded.apiserver.objects.metadata import time_text
 from pykueue.embedded.apiserver.webhooks.admission import Attributes
 from pykueue.embedded.kinds.base import Kind
+from pykueue.embedded.objects.errors import conflict, forbidden_request, not_found, success
+from pykueue.embedded.objects.metadata import time_text
 from pykueue.embedded.store.records import Record
 
 from .call import Answer, Call, DeleteOptions, delete_options

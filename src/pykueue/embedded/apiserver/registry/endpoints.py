@@ -10,8 +10,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.schema.contract import ObjectSchema
 from pykueue.embedded.kinds.base import Kind
+from pykueue.embedded.schema.contract import ObjectSchema
 from pykueue.embedded.store.memory import Table
 
 Convert = Callable[[Object], Object]

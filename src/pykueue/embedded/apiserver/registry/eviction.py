@@ -10,8 +10,8 @@ from typing import Any
 
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import bad_request, forbidden_request, not_found, success
-from pykueue.embedded.apiserver.objects.selectors import selector_matches
+from pykueue.embedded.objects.errors import bad_request, forbidden_request, not_found, success
+from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import JSON
 

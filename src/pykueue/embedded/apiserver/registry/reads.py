@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.objects.errors import (
     ListExpiredError,
     bad_request,
     expired,
@@ -23,8 +23,8 @@ from pykueue.embedded.apiserver.objects.errors import (
     not_found,
     shown,
 )
-from pykueue.embedded.apiserver.objects.selectors import Filter, make_filter
-from pykueue.embedded.apiserver.objects.values import whole_number
+from pykueue.embedded.objects.selectors import Filter, make_filter
+from pykueue.embedded.objects.values import whole_number
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.kinds.printing import selector_cell
+from pykueue.embedded.objects.errors import (
     conflict,
     invalid,
     invalid_object,
@@ -17,9 +18,8 @@ from pykueue.embedded.apiserver.objects.errors import (
     success,
     unsupported_media_type,
 )
-from pykueue.embedded.apiserver.objects.jsonpath import field_at, field_steps
-from pykueue.embedded.apiserver.objects.patch import json_patch, merge_patch
-from pykueue.embedded.kinds.printing import selector_cell
+from pykueue.embedded.objects.jsonpath import field_at, field_steps
+from pykueue.embedded.objects.patch import json_patch, merge_patch
 from pykueue.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 from .call import Answer, Call, write_options

@@ -11,13 +11,9 @@ from typing import Any
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, invalid, not_supported, required
-from pykueue.embedded.apiserver.objects.jsonpath import Evaluator
-from pykueue.embedded.apiserver.objects.jsonpath import json_path as json_path
 from pykueue.embedded.kinds.base import Column, Kind
 from pykueue.embedded.kinds.printing import since
-
-_COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
+from pykueue.embedded.objects.jsonpath import Evaluator
 
 
 def table(
@@ -98,31 +94,3 @@ def _cell(kind: str, value: Any, now: float) -> Any:
             if kind == "integer" and isinstance(value, float):
                 return int(value) if abs(value) < 2**53 else None
             return value
-
-
-def check_printer_columns(declared: Any, path: str) -> list[Cause]:
-    """Why `additionalPrinterColumns` are refused; `path` is where they stand."""
-    if declared is None:
-        return []
-    if not isinstance(declared, list):
-        return [invalid(path, declared, "must be an array")]
-    causes: list[Cause] = []
-    for index, one in enumerate(declared):
-        where = f"{path}[{index}]"
-        if not isinstance(one, dict):
-            causes.append(invalid(where, one, "must be an object"))
-            continue
-        if not one.get("name"):
-            causes.append(required(f"{where}.name"))
-        if not one.get("type"):
-            causes.append(required(f"{where}.type", f"must be one of {', '.join(_COLUMN_TYPES)}"))
-        elif one["type"] not in _COLUMN_TYPES:
-            causes.append(not_supported(f"{where}.type", one["type"], _COLUMN_TYPES))
-        if not one.get("jsonPath"):
-            causes.append(required(f"{where}.jsonPath"))
-            continue
-        try:
-            json_path(one["jsonPath"])
-        except ValueError as error:
-            causes.append(invalid(f"{where}.jsonPath", one["jsonPath"], str(error)))
-    return causes

@@ -14,8 +14,11 @@ from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.apply.server_side import apply, track_create, track_update
 from pykueue.embedded.apiserver.apply.strategic import strategic_patch
 from pykueue.embedded.apiserver.auth.escalation import Escalation
-from pykueue.embedded.apiserver.objects import metadata
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.apiserver.webhooks.admission import Attributes
+from pykueue.embedded.apiserver.webhooks.builtin import BuiltinAdmission
+from pykueue.embedded.kinds.base import Kind
+from pykueue.embedded.objects import metadata
+from pykueue.embedded.objects.errors import (
     Cause,
     already_exists,
     bad_request,
@@ -29,12 +32,9 @@ from pykueue.embedded.apiserver.objects.errors import (
     required,
     unsupported_media_type,
 )
-from pykueue.embedded.apiserver.objects.patch import json_patch, merge_patch
-from pykueue.embedded.apiserver.objects.values import same
-from pykueue.embedded.apiserver.schema.walk import null_causes
-from pykueue.embedded.apiserver.webhooks.admission import Attributes
-from pykueue.embedded.apiserver.webhooks.builtin import BuiltinAdmission
-from pykueue.embedded.kinds.base import Kind
+from pykueue.embedded.objects.patch import json_patch, merge_patch
+from pykueue.embedded.objects.values import same
+from pykueue.embedded.schema.walk import null_causes
 from pykueue.embedded.store.records import Record, encode
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH

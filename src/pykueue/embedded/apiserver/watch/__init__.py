@@ -1,1 +1,1 @@
-"""TODO"""
+"""Watches: what they show, and how events reach slow and fast clients."""

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Admission: webhooks, in this process or over HTTPS, and what the server admits by itself."""

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import bad_request, internal_error, invalid_object
-from pykueue.embedded.apiserver.objects.metadata import new_uid
-from pykueue.embedded.apiserver.objects.patch import json_patch
-from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.apiserver.registry.call import Call
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
+from pykueue.embedded.objects.errors import bad_request, internal_error, invalid_object
+from pykueue.embedded.objects.metadata import new_uid
+from pykueue.embedded.objects.patch import json_patch
+from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.errors import ApiError
 
 if TYPE_CHECKING:

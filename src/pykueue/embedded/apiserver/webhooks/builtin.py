@@ -18,9 +18,9 @@ from pykueue.embedded.admission.service_account import (
     mount_token,
     use_service_account,
 )
-from pykueue.embedded.apiserver.objects import metadata
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
+from pykueue.embedded.objects import metadata
 from pykueue.embedded.store.memory import Table
 from pykueue.embedded.store.records import Record
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.cel.authorizer import Decide
 from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.embedded.cel.authorizer import Decide
 
 from .admission import Webhook, WebhookFailedError
 from .match_conditions import match

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pykueue.api.objects import Key, Object
-from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.controllers.jobs.pods import controller_of, is_deleting
+from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from pykueue.api.objects import Key, Object
 from pykueue.api.resources import JOBS, PODS
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.objects.selectors import selector_matches
 from pykueue.embedded.controllers.jobs.pods import (
     TRACKING_FINALIZER,
     controller_of,
@@ -22,6 +21,7 @@ from pykueue.embedded.controllers.jobs.pods import (
 )
 from pykueue.embedded.controllers.jobs.status import is_finished
 from pykueue.embedded.kinds.job import CONTROLLER_UID_LABEL
+from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError

@@ -22,12 +22,12 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause, duplicate, forbidden, invalid, required
-from pykueue.embedded.apiserver.objects.jsonpath import field_path
-from pykueue.embedded.apiserver.objects.values import same, type_name
-from pykueue.embedded.apiserver.schema.node import ABSENT, Node
-from pykueue.embedded.apiserver.schema.ratcheting import correlated
-from pykueue.embedded.apiserver.schema.walk import Trail, trail_text
+from pykueue.embedded.objects.errors import Cause, duplicate, forbidden, invalid, required
+from pykueue.embedded.objects.jsonpath import field_path
+from pykueue.embedded.objects.values import same, type_name
+from pykueue.embedded.schema.node import ABSENT, Node
+from pykueue.embedded.schema.ratcheting import correlated
+from pykueue.embedded.schema.walk import Trail, trail_text
 
 from . import strings as strings  # registers the functions of lists and strings
 from .cost import RULE_BUDGET, SCHEMA_BUDGET, Shape, estimate, occurrences, shape_of

@@ -9,21 +9,22 @@ Source: docs/reference/kubernetes-api-machinery.md, section 3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from pykueue.embedded.kinds.base import Kind
-
-from .contract import ObjectSchema
-from .definitions import KUBERNETES_VERSION, definition_closure, definitions, referenced
-
-Document = dict[str, Any]
-
-_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
-_REF: Final = "#/components/schemas/"
-
-_GVK: Final = "x-kubernetes-group-version-kind"
+from pykueue.embedded.schema.contract import ObjectSchema
+from pykueue.embedded.schema.definitions import KUBERNETES_VERSION, definition_closure
+from pykueue.embedded.schema.published import (
+    GVK,
+    META,
+    REF,
+    Document,
+    custom_name,
+    kind_extension,
+    published_definition,
+)
 
 #: The Content-Type a v2 answer must have; kubectl fails on the spelling it asks with itself.
 V2_CONTENT_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
@@ -76,64 +77,6 @@ _OBJECT_OPERATIONS: Final[_Operations] = (
 )
 
 
-# Schemas
-
-
-def published_definition(name: str) -> Document:
-    """A built-in definition as OpenAPI v3 publishes it, without the distortions of its JSON Schema form."""
-    return _publish(definitions()[name], name)
-
-
-def _publish(schema: Mapping[str, Any], name: str = "") -> Document:
-    out: Document = {}
-    for key, value in schema.items():
-        match key:
-            case "$ref":
-                out["allOf"] = [{"$ref": _REF + str(referenced(schema))}]
-            case "type":
-                out["type"] = (
-                    next(one for one in value if one != "null") if isinstance(value, list) else value
-                )
-            case "properties":
-                out["properties"] = {field: _publish(inner) for field, inner in value.items()}
-            case "items" | "additionalProperties" if isinstance(value, dict):
-                out[key] = _publish(value)
-            case "oneOf":
-                out["oneOf"] = [_publish(one) for one in value]
-                if name.endswith("IntOrString"):
-                    out["format"] = "int-or-string"
-            case "enum":
-                # Only apiVersion and kind have one here, and these are known from the path.
-                continue
-            case _:
-                out[key] = value
-    return out
-
-
-def custom_name(group: str, version: str, kind: str) -> str:
-    """`io.x-k8s.kueue.v1beta2.ClusterQueue` for kueue.x-k8s.io."""
-    return ".".join([*reversed(group.split(".")), version, kind])
-
-
-def published_custom(group: str, version: str, kind: str, schema: Mapping[str, Any]) -> Document:
-    """A custom kind's schema with the fields that every object has."""
-    described = {
-        name: {"type": "string", "description": definition["description"]}
-        for name, definition in definitions()["io.k8s.api.core.v1.Pod"]["properties"].items()
-        if name in ("apiVersion", "kind")
-    }
-    metadata = {
-        "allOf": [{"$ref": f"{_REF}{_META}ObjectMeta"}],
-        "description": "Standard object's metadata.",
-    }
-    properties = {**(schema.get("properties") or {}), **described, "metadata": metadata}
-    return {**schema, "type": "object", "properties": properties, _GVK: [_gvk(group, version, kind)]}
-
-
-def _gvk(group: str, version: str, kind: str) -> Document:
-    return {"group": group, "version": version, "kind": kind}
-
-
 def _list_schema(kind: Kind, item: str) -> Document:
     return {
         "type": "object",
@@ -142,14 +85,11 @@ def _list_schema(kind: Kind, item: str) -> Document:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"allOf": [{"$ref": f"{_REF}{_META}ListMeta"}]},
-            "items": {"type": "array", "items": {"allOf": [{"$ref": _REF + item}]}},
+            "metadata": {"allOf": [{"$ref": f"{REF}{META}ListMeta"}]},
+            "items": {"type": "array", "items": {"allOf": [{"$ref": REF + item}]}},
         },
-        _GVK: [_gvk(kind.group, kind.version, kind.list_kind)],
+        GVK: [kind_extension(kind.group, kind.version, kind.list_kind)],
     }
-
-
-# Documents
 
 
 def v3_document(group: str, version: str, kinds: Iterable[tuple[Kind, ObjectSchema]]) -> Document:
@@ -166,7 +106,7 @@ def v3_document(group: str, version: str, kinds: Iterable[tuple[Kind, ObjectSche
         schemas[name] = published
         if "list" in kind.verbs:
             schemas[f"{name}List"] = _list_schema(kind, name)
-            for other in definition_closure(_META + "ListMeta"):
+            for other in definition_closure(META + "ListMeta"):
                 schemas.setdefault(other, published_definition(other))
         _add_paths(paths, kind, name, strategic=definition is not None)
     return {
@@ -178,7 +118,7 @@ def v3_document(group: str, version: str, kinds: Iterable[tuple[Kind, ObjectSche
 
 
 def _meta_closure() -> list[str]:
-    return definition_closure(_META + "ObjectMeta")
+    return definition_closure(META + "ObjectMeta")
 
 
 def _add_paths(paths: Document, kind: Kind, name: str, strategic: bool) -> None:
@@ -225,15 +165,14 @@ def _operation(
         "responses": {
             "200": {
                 "description": "OK",
-                "content": {"application/json": {"schema": {"$ref": _REF + answer}}},
+                "content": {"application/json": {"schema": {"$ref": REF + answer}}},
             }
         },
         "x-kubernetes-action": action,
-        _GVK: _gvk(kind.group, kind.version, kind.kind),
+        GVK: kind_extension(kind.group, kind.version, kind.kind),
     }
     contents = {
-        media: {"schema": {"$ref": _REF + name} if action != "patch" else {"type": "object"}}
-        for media in body
+        media: {"schema": {"$ref": REF + name} if action != "patch" else {"type": "object"}} for media in body
     }
     if contents:
         operation["requestBody"] = {"required": True, "content": contents}

@@ -13,7 +13,7 @@ import orjson
 
 from pykueue.api.quantity import QuantityError
 from pykueue.api.quantity import parse as parse_quantity
-from pykueue.embedded.apiserver.objects.errors import Cause, duplicate, invalid, type_invalid
+from pykueue.embedded.objects.errors import Cause, duplicate, invalid, type_invalid
 
 from .node import ABSENT, ANY, INT_OR_STRING, QUANTITY, Node
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final
 
-from pykueue.embedded.apiserver.registry.protobuf import wire_fields
-from pykueue.embedded.apiserver.schema.node import Node
+from pykueue.embedded.objects.protobuf import wire_fields
+from pykueue.embedded.schema.node import Node
 
 from .names import escape
 

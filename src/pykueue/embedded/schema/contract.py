@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.objects.errors import Cause
+from pykueue.embedded.objects.errors import Cause
 
 from .node import Node
 

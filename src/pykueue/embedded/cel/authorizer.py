@@ -13,15 +13,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from pykueue.embedded.apiserver.auth.rbac import Decision
-from pykueue.embedded.apiserver.auth.rules import Access
-from pykueue.embedded.apiserver.registry.call import User
-
 from .functions import T, method
 
 Map = dict[str, Any]
-#: Whether a user may do something.
-Decide = Callable[[User, Access], Decision]
+#: Takes a user (UserInfo), a verb and what it is asked of (`group` to `path` as the steps below set them);
+#: returns whether the user may, and why.
+Decide = Callable[[Map, str, Map], tuple[bool, str]]
+
+_STEPS = ("group", "resource", "subresource", "namespace", "name", "path")
 
 _deciding: ContextVar[Decide] = ContextVar("deciding")
 
@@ -50,7 +49,7 @@ def authorizer(request: Mapping[str, Any]) -> Map:
     return {**who, "requestResource": {**who, **asked}}
 
 
-for _step in ("group", "resource", "subresource", "namespace", "name", "path"):
+for _step in _STEPS:
     method(_step, T.MAP, T.MAP, T.STRING)(lambda question, value, step=_step: {**question, step: value})
 
 
@@ -62,9 +61,8 @@ def _service_account(question: Map, namespace: str, name: str) -> Map:
 
 @method("check", T.MAP, T.MAP, T.STRING)
 def _check(question: Map, verb: str) -> Map:
-    fields: Map = {key: question.get(key, default) for key, default in Access._field_defaults.items()}
-    user = User(question["user"].get("username", ""), tuple(question["user"].get("groups") or ()))
-    allowed, reason = _deciding.get()(user, Access(verb, **fields))
+    asked = {step: question[step] for step in _STEPS if step in question}
+    allowed, reason = _deciding.get()(question["user"], verb, asked)
     return {"allowed": allowed, "reason": reason}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pykueue.embedded.apiserver.objects.values import same
+from pykueue.embedded.objects.values import same
 
 from .node import ABSENT, Node
 from .walk import element_key

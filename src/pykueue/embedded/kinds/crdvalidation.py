@@ -1,4 +1,4 @@
-"""Whether a CustomResourceDefinition's schema may be installed: structural, with rules that compile.
+"""Checks of CustomResourceDefinitions: the schema is structural, its rules compile, columns can be printed.
 
 Source: docs/reference/kubernetes-api-machinery.md, section 15. The estimated cost of rules
 is limited as on a cluster (`cel/cost.py`).
@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykueue.api.regex import RegexError, compile_regex
-from pykueue.embedded.apiserver.cel.rules import Costs, check_rules
-from pykueue.embedded.apiserver.objects.errors import Cause, forbidden, invalid, not_supported, required
-from pykueue.embedded.apiserver.objects.values import check_depth
-from pykueue.embedded.apiserver.schema.builtin import OBJECT_META, definition_node, metadata_definitions
-from pykueue.embedded.apiserver.schema.compile import compile_validator, convert
-from pykueue.embedded.apiserver.schema.formats import pattern_is_native
-from pykueue.embedded.apiserver.schema.node import ABSENT, Node, node_of, structural_node
-from pykueue.embedded.apiserver.schema.walk import apply_defaults, clean, compile_defaults
+from pykueue.embedded.cel.rules import Costs, check_rules
+from pykueue.embedded.objects.errors import Cause, forbidden, invalid, not_supported, required
+from pykueue.embedded.objects.jsonpath import json_path
+from pykueue.embedded.objects.values import check_depth
+from pykueue.embedded.schema.builtin import OBJECT_META, definition_node, metadata_definitions
+from pykueue.embedded.schema.compile import compile_validator, convert
+from pykueue.embedded.schema.formats import pattern_is_native
+from pykueue.embedded.schema.node import ABSENT, Node, node_of, structural_node
+from pykueue.embedded.schema.walk import apply_defaults, clean, compile_defaults
 
+_COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _LIST_TYPES = ("atomic", "map", "set")
 
@@ -321,3 +323,31 @@ def _check_rules(
             if key == "items" and node.list_type != "map":
                 uncorrelated = uncorrelated or path
             _check_rules(schema[key], below, f"{path}.{key}", _Around(times, uncorrelated), costs, causes)
+
+
+def check_printer_columns(declared: Any, path: str) -> list[Cause]:
+    """Why `additionalPrinterColumns` are refused; `path` is where they stand."""
+    if declared is None:
+        return []
+    if not isinstance(declared, list):
+        return [invalid(path, declared, "must be an array")]
+    causes: list[Cause] = []
+    for index, one in enumerate(declared):
+        where = f"{path}[{index}]"
+        if not isinstance(one, dict):
+            causes.append(invalid(where, one, "must be an object"))
+            continue
+        if not one.get("name"):
+            causes.append(required(f"{where}.name"))
+        if not one.get("type"):
+            causes.append(required(f"{where}.type", f"must be one of {', '.join(_COLUMN_TYPES)}"))
+        elif one["type"] not in _COLUMN_TYPES:
+            causes.append(not_supported(f"{where}.type", one["type"], _COLUMN_TYPES))
+        if not one.get("jsonPath"):
+            causes.append(required(f"{where}.jsonPath"))
+            continue
+        try:
+            json_path(one["jsonPath"])
+        except ValueError as error:
+            causes.append(invalid(f"{where}.jsonPath", one["jsonPath"], str(error)))
+    return causes

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from pykueue.embedded.apiserver.objects.errors import (
+from pykueue.embedded.objects.errors import (
     Cause,
     forbidden,
     invalid,
@@ -20,7 +20,7 @@ from pykueue.embedded.apiserver.objects.errors import (
     too_many,
     type_invalid,
 )
-from pykueue.embedded.apiserver.objects.values import has_more_values, type_name
+from pykueue.embedded.objects.values import has_more_values, type_name
 
 from .formats import CANONICAL_QUANTITY, INTEGER_BOUNDS
 from .walk import path_text

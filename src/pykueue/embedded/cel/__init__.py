@@ -1,0 +1,1 @@
+"""CEL (Common Expression Language) with the functions and cost limits of Kubernetes."""
