@@ -303,3 +303,13 @@ def test_disk_that_is_full_is_not_called_damage(tmp_path: Path) -> None:
         f"{path} cannot be opened: database or disk is full; 200 KiB are free on its disk, a new cluster "
         "needs 32 MiB"
     )
+
+
+def test_a_damaged_table_definition_is_reported_in_one_line(tmp_path: Path) -> None:
+    path = stopped(tmp_path)
+    data = path.read_bytes()
+    at = data.index(b" revision INTEGER")
+    path.write_bytes(data[:at] + b'"' + data[at + 1 :])
+    with pytest.raises(StoreError, match="damaged or not a pykueue store") as caught:
+        asyncio.run(opened(path))
+    assert "\n" not in str(caught.value)

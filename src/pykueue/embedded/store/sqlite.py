@@ -195,8 +195,10 @@ class SqliteStore(MemoryStore):
             free = self._files.free(self.path.parent)
             room = f"; {_room(free)}" if free < NEEDED else ""
             return f"{self.path} cannot be opened: {error}{room}"
+        # SQLite quotes a damaged table definition, which has several lines.
+        reason = " ".join(str(error).split())
         return (
-            f"{self.path} cannot be read: {error}. It is damaged or not a pykueue store; restore a "
+            f"{self.path} cannot be read: {reason}. It is damaged or not a pykueue store; restore a "
             "backup or choose another data directory"
         )
 
