@@ -27,7 +27,7 @@ kind: WorkloadPriorityClass
 metadata: {name: high}
 value: 1000
 """
-IGNORED = "integrations: {frameworks: [batch/job, ray.io/rayjob]}\nfeatureGates: {MultiKueue: true}\n"
+IGNORED = "integrations: {frameworks: [batch/job, workload.codeflare.dev/appwrapper]}\nfeatureGates: {MultiKueue: true}\n"
 
 
 def lines(caplog: pytest.LogCaptureFixture, logger: str) -> list[str]:

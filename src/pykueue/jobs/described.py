@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pykueue.api.jobkinds import JobKind, pod_count, pod_set_elements, true_condition
+from pykueue.api.jobkinds import (
+    AddedContainer,
+    JobKind,
+    Slot,
+    pod_count,
+    pod_set_slots,
+    shows,
+    true_condition,
+    value_at,
+    values_at,
+    with_value,
+)
 from pykueue.api.objects import Object, get, replaced, section
 from pykueue.api.validation import FieldError
 
 from .base import Outcome, Reader, Write, no_objects
 from .podsets import PodSetInfo, injected, pod_set, restored
+from .structure import structure_errors
 
 
 class DescribedPodSets:
@@ -20,20 +32,23 @@ class DescribedPodSets:
         self.kind = kind
 
     def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
-        return [
-            pod_set(self._requested(section(element, *paths.template)), pod_count(element, paths), name)
-            for paths in self.kind.pod_sets
-            for name, element in pod_set_elements(job, paths)
-        ]
+        return [self._pod_set(job, slot) for slot in pod_set_slots(job, self.kind)]
+
+    def _pod_set(self, job: Mapping[str, Any], slot: Slot) -> Object:
+        template = self._requested(template_at(job, slot))
+        for container in slot.paths.added:
+            if container.when.holds(job):
+                template = _with_container(template, job, container)
+        return pod_set(template, pod_count(slot.element, slot.paths), slot.name, _ranks(slot))
 
     def priority_class(self, job: Mapping[str, Any]) -> str:
-        """Of the first pod set that names one."""
-        for paths in self.kind.pod_sets:
-            for _, element in pod_set_elements(job, paths):
-                name = get(dict(element), *paths.template, "spec", "priorityClassName")
-                if name:
-                    return str(name)
-        return ""
+        """The kind's own field, or that of the first pod set that names one."""
+        own = (value_at(job, path) for path in self.kind.priority_class)
+        templates = (
+            value_at(job, (*slot.template, "spec", "priorityClassName"))
+            for slot in pod_set_slots(job, self.kind)
+        )
+        return next((str(name) for name in (*own, *templates) if name), "")
 
     def _requested(self, template: Mapping[str, Any]) -> Mapping[str, Any]:
         """The template without the labels of the kind's own controller."""
@@ -42,6 +57,35 @@ class DescribedPodSets:
         return (
             template if len(own) == len(labels) else replaced(template, ("metadata", "labels"), own or None)
         )
+
+
+def template_at(job: Mapping[str, Any], slot: Slot) -> Mapping[str, Any]:
+    """The pod template of a pod set: the job's, or the one its operator uses where it has none."""
+    template = value_at(job, slot.template)
+    if template is None and slot.paths.default_template is not None:
+        return slot.paths.default_template(job)
+    return template if isinstance(template, dict) else {}
+
+
+def _with_container(template: Mapping[str, Any], job: Mapping[str, Any], added: AddedContainer) -> Object:
+    """The template with a container that counts when the pods' requests are summed up."""
+    resources = value_at(job, added.resources) if added.resources else None
+    container = {"name": added.name, "resources": resources or {"requests": dict(added.requests)}}
+    path = ("spec", "initContainers" if added.apart else "containers")
+    return replaced(template, path, [*(get(dict(template), *path) or ()), container])
+
+
+def _ranks(slot: Slot) -> Object:
+    """By which labels topology-aware scheduling ranks the pods of a pod set."""
+    paths = slot.paths
+    ranks: Object = {"podIndexLabel": paths.index_label} if paths.index_label else {}
+    if paths.group_index_label:
+        count = value_at(slot.element, paths.group_count)
+        ranks |= {
+            "subGroupIndexLabel": paths.group_index_label,
+            "subGroupCount": 1 if count is None else count,
+        }
+    return ranks
 
 
 class DescribedJob(DescribedPodSets):
@@ -75,7 +119,7 @@ class DescribedJob(DescribedPodSets):
     def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
         """Suspend and restore the templates at once."""
         desired = self.suspended(job)
-        if originals is not None and len(originals) == len(self.pod_sets(job)):
+        if originals is not None and len(originals) == len(list(pod_set_slots(job, self.kind))):
             desired = self.with_templates(
                 desired, lambda index, template: self._restored_template(template, originals[index])
             )
@@ -87,40 +131,46 @@ class DescribedJob(DescribedPodSets):
     def with_templates(
         self, job: Mapping[str, Any], change: Callable[[int, Mapping[str, Any]], Object]
     ) -> Object:
-        """The job with each pod template changed; templates are numbered in the order of the pod sets."""
-        result, index = dict(job), 0
-        for paths in self.kind.pod_sets:
-            elements = []
-            for _, element in pod_set_elements(result, paths):
-                template = change(index, section(element, *paths.template))
-                elements.append(replaced(element, paths.template, template))
-                index += 1
-            if paths.each:
-                result = replaced(result, paths.each, elements) if elements else result
-            else:
-                (result,) = elements
+        """The job with each pod template changed; templates are numbered in the order of the pod sets.
+
+        A template that only repeats what the operator uses anyway is left out.
+        """
+        result = dict(job)
+        for index, slot in enumerate(pod_set_slots(job, self.kind)):
+            template: Object | None = change(index, template_at(job, slot))
+            default = slot.paths.default_template
+            if default is not None and template == default(job):
+                template = None
+            result = with_value(result, slot.template, template)
         return result
 
     def is_active(self, job: Mapping[str, Any]) -> bool:
-        return any(get(job, *path) for path in self.kind.active)
+        return shows(job, self.kind.active)
 
     def pods_ready(self, job: Mapping[str, Any]) -> bool:
-        ready = sum(int(get(job, *path) or 0) for path in self.kind.ready)
-        return ready >= sum(
-            pod_count(element, paths)
-            for paths in self.kind.pod_sets
-            for _, element in pod_set_elements(job, paths)
-        )
+        counters = [sign for sign in self.kind.ready if isinstance(sign, tuple)]
+        if any(sign.holds(job) for sign in self.kind.ready if not isinstance(sign, tuple)):
+            return True
+        ready = sum(int(value or 0) for path in counters for value in values_at(job, path))
+        slots = pod_set_slots(job, self.kind)
+        return bool(counters) and ready >= sum(pod_count(slot.element, slot.paths) for slot in slots)
 
     def outcome(self, job: Mapping[str, Any]) -> Outcome | None:
-        for types, succeeded in ((self.kind.succeeded, True), (self.kind.failed, False)):
-            condition = true_condition(job, types)
+        for signs, succeeded in ((self.kind.succeeded, True), (self.kind.failed, False)):
+            condition = true_condition(job, signs)
             if condition is not None:
                 return Outcome(succeeded, str(condition.get("message") or ""))
+            if any(sign.holds(job) for sign in signs if not isinstance(sign, str)):
+                return Outcome(succeeded, self._message(job))
         return None
 
+    def _message(self, job: Mapping[str, Any]) -> str:
+        return str(value_at(job, self.kind.message) or "") if self.kind.message else ""
+
     def on_hold(self, job: Mapping[str, Any]) -> str:
-        return ""
+        if self.kind.on_hold is None or not self.kind.on_hold.holds(job):
+            return ""
+        return self._message(job) or "The job is on hold"
 
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
         return {}
@@ -129,4 +179,6 @@ class DescribedJob(DescribedPodSets):
         return dict(job)
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
-        return ()
+        """What is wrong with its structure and was not before: an object with old errors can be deleted."""
+        known = [] if old is None else list(structure_errors(old, self.kind))
+        return (error for error in structure_errors(job, self.kind) if error not in known)

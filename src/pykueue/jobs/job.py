@@ -133,7 +133,7 @@ class BatchJob(DescribedJob):
     def pods_ready(self, job: Mapping[str, Any]) -> bool:
         status = section(job, "status")
         uncounted = len(get(status, "uncountedTerminatedPods", "succeeded") or ())
-        ready = sum(int(get(job, *path) or 0) for path in self.kind.ready)
+        ready = sum(int(status.get(field) or 0) for field in ("succeeded", "ready"))
         return ready + uncounted >= pod_count(job, _PODS)
 
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pykueue.api.jobkinds import JobKind
+from pykueue.api.jobkinds import DESCRIBED, JobKind
 
 from .base import JobIntegration, PodOwner
+from .described import DescribedJob
 from .job import BatchJob
 from .jobset import JobSet
+from .kubeflow import MpiJob
 from .pod import POD, PlainPod
 from .pod_owners import Deployment, StatefulSet
 
@@ -49,4 +51,14 @@ class JobKinds:
         return self._by_kind.get((group if slash else "", kind))
 
 
-BUILT_IN = JobKinds((BatchJob(), JobSet(), PlainPod()), (Deployment(), StatefulSet()))
+#: Kinds that need more than their description, by framework.
+_CODED: dict[str, JobIntegration] = {job.kind.framework: job for job in (MpiJob(),)}
+BUILT_IN = JobKinds(
+    (
+        BatchJob(),
+        JobSet(),
+        *(_CODED.get(kind.framework) or DescribedJob(kind) for kind in DESCRIBED),
+        PlainPod(),
+    ),
+    (Deployment(), StatefulSet()),
+)

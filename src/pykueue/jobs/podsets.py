@@ -105,8 +105,10 @@ def restored(template: Mapping[str, Any], original: Mapping[str, Any], keep: Ite
         value = get(original, *path)
         if path == ("metadata", "labels"):
             own = {key: section(template, *path)[key] for key in keep if key in section(template, *path)}
-            value = {**(value or {}), **own}
-        result = replaced(result, path, value or None)
+            value = {**(value or {}), **own} if own else value
+        result = replaced(result, path, value)
+    if result.get("metadata") == {} and "metadata" not in original:
+        del result["metadata"]
     return result
 
 
@@ -139,10 +141,15 @@ def _single_env(container: Object) -> Object:
     return {**container, "env": list(last.values())}
 
 
-def pod_set(template: Mapping[str, Any], count: int, name: str = names.DEFAULT_POD_SET) -> Object:
-    """A pod set of a Workload's spec."""
+def pod_set(
+    template: Mapping[str, Any],
+    count: int,
+    name: str = names.DEFAULT_POD_SET,
+    ranks: Mapping[str, Any] | None = None,
+) -> Object:
+    """A pod set of a Workload's spec; `ranks` are the fields of its topologyRequest that order its pods."""
     result: Object = {"name": name, "count": count, "template": without_duplicate_env(_as_written(template))}
-    topology = topology_request(section(template, "metadata", "annotations"))
+    topology = {**topology_request(section(template, "metadata", "annotations")), **(ranks or {})}
     if topology:
         result["topologyRequest"] = topology
     return result
@@ -179,4 +186,4 @@ def _as_written(template: Mapping[str, Any]) -> Object:
         key: value for key, value in section(template, "metadata").items() if key != "creationTimestamp"
     }
     rest = {key: value for key, value in template.items() if key != "metadata"}
-    return {"metadata": metadata, **rest} if metadata else rest
+    return {"metadata": metadata, **rest} if metadata or template.get("metadata") == {} else rest

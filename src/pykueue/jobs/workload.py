@@ -16,9 +16,8 @@ from pykueue.api.sameness import says_the_same
 
 from .base import JobIntegration, WorkloadSource
 from .podsets import count_of
+from .structure import MAX_POD_SETS as MAX_POD_SETS
 
-#: Most pod sets of a Workload.
-MAX_POD_SETS = 18
 _HASH_DIGITS = 5
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pykueue.api.jobkinds import is_exempt
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of, replaced, without_finalizer
 from pykueue.clock import Clock
@@ -157,6 +158,8 @@ class JobController:
         return await self._writer.change(self._jobs, job, replaced(job, path, None))
 
     def _is_managed(self, job: Mapping[str, Any]) -> bool:
+        if is_exempt(job, self.integration.kind):
+            return False
         return bool(construction.queue_name(job)) or self._configuration.manage_jobs_without_queue_name
 
     def _warn_of_annotation(self, job: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from pykueue.api.jobkinds import JobKind
+from pykueue.api.jobkinds import JobKind, is_exempt
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.api.validation.fields import DUPLICATE, FORBIDDEN, INVALID, FieldError
@@ -119,7 +119,7 @@ class JobRules:
         )
 
     def _is_managed(self, job: Mapping[str, Any], namespace: str, owned: bool) -> bool:
-        if owned:
+        if owned or is_exempt(job, self._integration.kind):
             return False
         if construction.queue_name(job):
             return True

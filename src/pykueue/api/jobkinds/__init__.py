@@ -1,0 +1,70 @@
+"""Job kinds as data: the description language, and the kinds of other projects as values of it.
+
+One module per family of kinds. What no description can express is code in `pykueue.jobs`.
+"""
+
+from __future__ import annotations
+
+from .description import (
+    ALL,
+    AddedContainer,
+    AllOf,
+    ConditionIs,
+    Counter,
+    FieldIn,
+    JobKind,
+    Not,
+    Path,
+    Place,
+    PodSetPaths,
+    Predicate,
+    Rule,
+    Sign,
+    Slot,
+    field_path,
+    filled,
+    is_exempt,
+    pod_count,
+    pod_selector,
+    pod_set_slots,
+    shows,
+    true_condition,
+    value_at,
+    values_at,
+    with_value,
+)
+from .kubeflow import KUBEFLOW_KINDS
+from .ray import RAY_KINDS
+
+#: Every kind of another project, in the order of docs/reference/kueue-integrations.md 9.1.
+DESCRIBED: tuple[JobKind, ...] = (*KUBEFLOW_KINDS, *RAY_KINDS)
+
+__all__ = [
+    "ALL",
+    "DESCRIBED",
+    "AddedContainer",
+    "AllOf",
+    "ConditionIs",
+    "Counter",
+    "FieldIn",
+    "JobKind",
+    "Not",
+    "Path",
+    "Place",
+    "PodSetPaths",
+    "Predicate",
+    "Rule",
+    "Sign",
+    "Slot",
+    "field_path",
+    "filled",
+    "is_exempt",
+    "pod_count",
+    "pod_selector",
+    "pod_set_slots",
+    "shows",
+    "true_condition",
+    "value_at",
+    "values_at",
+    "with_value",
+]
