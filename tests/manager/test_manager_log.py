@@ -27,7 +27,10 @@ kind: WorkloadPriorityClass
 metadata: {name: high}
 value: 1000
 """
-IGNORED = "integrations: {frameworks: [batch/job, workload.codeflare.dev/appwrapper]}\nfeatureGates: {MultiKueue: true}\n"
+IGNORED = """\
+integrations: {frameworks: [batch/job, workload.codeflare.dev/appwrapper]}
+featureGates: {MultiKueue: true}
+"""
 
 
 def lines(caplog: pytest.LogCaptureFixture, logger: str) -> list[str]:
