@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pykueue.engine import Admit, Engine, Options, Preempt
 from pykueue.engine.preemption.classical import PreemptionRequest, restore, simulate_removal
-from pykueue.engine.quota.usage import available
+from pykueue.engine.quota.capacity import available
 
 FLAVORS = ("f", "g")
 RESOURCES = ("cpu", "memory")

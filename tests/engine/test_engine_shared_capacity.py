@@ -9,6 +9,7 @@ from engine_world import START, World
 
 from pykueue.api import kueue
 from pykueue.engine import Admit, Options, Preempt, Requeue
+from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.explain.render import message
 from pykueue.engine.places import Places
 from pykueue.engine.undo_log import UndoLog
@@ -17,7 +18,7 @@ from pykueue.engine.workload import IN_FLIGHT, WorkloadInfo
 LICENCES = "example.com/licences"
 
 
-class Licences:
+class Licences(SharedCapacity):
     """So many licences, which workloads request with an annotation."""
 
     name = "licences"
@@ -26,7 +27,7 @@ class Licences:
         self.total = total
         self.used = 0
 
-    def demand(self, workload: kueue.Workload) -> int | None:
+    def request(self, workload: kueue.Workload) -> int | None:
         text = workload.metadata.annotations.get(LICENCES)
         return int(text) if text else None
 

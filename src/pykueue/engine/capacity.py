@@ -1,62 +1,190 @@
-"""What workloads compete for: quota, and capacities that trees of cohorts share (licences, budgets).
+"""What workloads compete for: quota, and capacities that trees of cohorts share (licences, budgets, nodes).
 
-A demand is what one workload needs of one capacity, in a form that only the capacity reads. `reserve` and
-`release` are exact inverses and have no other effect, so that a search may release the demand of a candidate
-and reserve it again, and a fork is undone through the undo log of the moves (see `places`).
+| step | of quota (`quota.capacity`) | of a shared capacity |
+|---|---|---|
+| request | what the pods request | `request`: from the object alone |
+| demand | amounts at nodes of the tree, once flavors are chosen | `demand`: given the flavors |
+| fits | enough is available | `fits`, and `could_fit` if nothing were reserved |
+| reservation | the amounts | `place`: what exactly is taken, such as nodes |
+
+Nomination and the search for workloads to preempt ask the same questions of all capacities: release what a
+candidate reserves, see whether all demands fit, reserve it again. A workload gets all it demands or nothing.
+`reserve` and `release` are exact inverses without any other effect, in any order, also beyond what fits:
+while preempted workloads still run, what their preemptor will get is reserved on top. A fork is undone by the
+same two, through the undo log of the moves (see `places`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 from pykueue.api import kueue
 
-D = TypeVar("D", contravariant=True)
+D_contra = TypeVar("D_contra", contravariant=True)
 
 
-class Capacity(Protocol[D]):
+class Capacity(Protocol[D_contra]):
     """A bounded amount that workloads reserve while they run."""
 
-    def fits(self, demand: D) -> bool:
+    def fits(self, demand: D_contra) -> bool:
         """Whether the demand could be reserved now."""
 
-    def reserve(self, demand: D) -> None:
+    def reserve(self, demand: D_contra) -> None:
         """Count the demand as used."""
 
-    def release(self, demand: D) -> None:
+    def release(self, demand: D_contra) -> None:
         """The exact inverse of `reserve`."""
 
-    def explain(self, demand: D) -> str:
+
+class AssignedPodSet(NamedTuple):
+    """A pod set with the flavors it would get, or got."""
+
+    name: str
+    pods: int
+    flavors: Mapping[str, str]
+    """By resource."""
+
+
+class SharedCapacity(ABC):
+    """A capacity beside quota. Trees whose workloads request it are woken and cycled together.
+
+    Values of requests, demands and reservations are the capacity's own; requests are compared. One that only
+    counts needs no more than the abstract methods: demand and reservation are then what was requested.
+    """
+
+    #: Unique in an engine.
+    name: ClassVar[str]
+    #: Reason of a workload that could not fit if nothing were reserved.
+    impossible: ClassVar[Literal["ExceedsMaxQuota", "TopologyPlacementFailed"]] = "ExceedsMaxQuota"
+
+    @abstractmethod
+    def request(self, workload: kueue.Workload) -> Any | None:
+        """What a workload requests; None if nothing. Depends on the object alone."""
+
+    def demand(self, request: Any, pod_sets: Sequence[AssignedPodSet]) -> Any | None:
+        """What a request comes to with these flavors and pod counts; None if nothing."""
+        return request
+
+    @abstractmethod
+    def fits(self, demand: Any) -> bool:
+        """Whether the demand could be reserved now."""
+
+    def could_fit(self, demand: Any) -> bool:
+        """Whether the demand could be reserved if nothing were; no workload is preempted otherwise."""
+        return True
+
+    def place(self, demand: Any) -> Any | None:
+        """What would be reserved for the demand now; None if it cannot be placed."""
+        return demand
+
+    @abstractmethod
+    def reserve(self, reservation: Any) -> None:
+        """Count the reservation as used."""
+
+    @abstractmethod
+    def release(self, reservation: Any) -> None:
+        """The exact inverse of `reserve`."""
+
+    @abstractmethod
+    def explain(self, demand: Any) -> str:
         """Why the demand does not fit, as a sentence without a full stop."""
 
+    def frees(self, reservation: Any, demand: Any) -> bool:
+        """Whether releasing the reservation of another workload could help the demand."""
+        return True
 
-class SharedCapacity(Capacity[Any], Protocol):
-    """A capacity beside quota. Trees whose workloads demand it are woken and cycled together."""
+    def write(self, admission: kueue.Admission, reservation: Any) -> kueue.Admission:
+        """The admission with what others must know of the reservation, such as the nodes."""
+        return admission
 
-    @property
-    def name(self) -> str:
-        """The name, unique in an engine."""
+    def read(self, request: Any, admission: kueue.Admission) -> Any | None:
+        """The reservation of a workload with that admission; None if it has none. The inverse of `write`."""
+        return self.demand(request, assigned_by(admission))
 
-    def demand(self, workload: kueue.Workload) -> Any:
-        """What a workload needs; None if nothing. Depends on the object alone."""
+    def encode(self, reservation: Any) -> Any:
+        """The reservation as JSON data, for a dump."""
+        return reservation
+
+    def decode(self, data: Any) -> Any:
+        """The inverse of `encode`."""
+        return data
+
+    def problems(self, reservations: Iterable[Any]) -> Iterable[str]:
+        """What is wrong with the count of what is used, given all reservations; for `Engine.check`."""
+        return ()
 
 
-#: What one workload needs of shared capacities.
+#: What one workload requests, by capacity.
+Requests = tuple[tuple[SharedCapacity, Any], ...]
+#: What one workload demands, by capacity.
 Demands = tuple[tuple[SharedCapacity, Any], ...]
+#: What workloads reserve, by capacity.
+Reservations = tuple[tuple[SharedCapacity, Any], ...]
 
 
-def fit(demands: Demands) -> bool:
+def assigned_by(admission: kueue.Admission) -> list[AssignedPodSet]:
+    """The pod sets of an admission with their flavors."""
+    return [
+        AssignedPodSet(given.name, given.count or 0, given.flavors) for given in admission.pod_set_assignments
+    ]
+
+
+def demands(requests: Requests, pod_sets: Sequence[AssignedPodSet]) -> Demands:
+    """What requests come to with these flavors."""
+    found = [(shared, shared.demand(request, pod_sets)) for shared, request in requests]
+    return tuple([(shared, demand) for shared, demand in found if demand is not None])
+
+
+def lacking(demands: Demands) -> Demands:
+    """The demands that cannot be reserved now."""
+    return tuple([(shared, demand) for shared, demand in demands if not shared.fits(demand)])
+
+
+def fits(demands: Demands) -> bool:
     """Whether each of the demands could be reserved now."""
-    return all(capacity.fits(demand) for capacity, demand in demands)
+    return all(shared.fits(demand) for shared, demand in demands)
 
 
-def reserve(demands: Demands) -> None:
-    """Count all demands as used."""
-    for capacity, demand in demands:
-        capacity.reserve(demand)
+def place(demands: Demands) -> Reservations | None:
+    """What would be reserved for the demands now; None if one of them cannot be placed."""
+    found = [(shared, shared.place(demand)) for shared, demand in demands]
+    if any(reservation is None for _, reservation in found):
+        return None
+    return tuple(found)
 
 
-def release(demands: Demands) -> None:
+def read(requests: Requests, admission: kueue.Admission) -> Reservations:
+    """What a workload with that admission reserves."""
+    found = [(shared, shared.read(request, admission)) for shared, request in requests]
+    return tuple([(shared, reservation) for shared, reservation in found if reservation is not None])
+
+
+def write(admission: kueue.Admission, reservations: Reservations) -> kueue.Admission:
+    """The inverse of `read`."""
+    for shared, reservation in reservations:
+        admission = shared.write(admission, reservation)
+    return admission
+
+
+def reserve(reservations: Reservations) -> None:
+    """Count all reservations as used."""
+    for shared, reservation in reservations:
+        shared.reserve(reservation)
+
+
+def release(reservations: Reservations) -> None:
     """The exact inverse of `reserve`."""
-    for capacity, demand in demands:
-        capacity.release(demand)
+    for shared, reservation in reservations:
+        shared.release(reservation)
+
+
+def frees(reservations: Reservations, demands: Demands) -> bool:
+    """Whether releasing reservations could help any of the demands."""
+    return any(
+        shared.frees(reservation, demand)
+        for shared, reservation in reservations
+        for other, demand in demands
+        if shared is other
+    )

@@ -34,7 +34,9 @@ def problems(state: State) -> list[str]:
                     f"{state.flavor_resources.names[flavor_usage.flavor_resource]}, "
                     f"its workloads {usage.get(flavor_usage.flavor_resource, 0)}"
                 )
-        if queue.candidate_order != sorted(info.candidate for info in queue.reservations.values()):
+        if queue.candidate_order != sorted(
+            filter(None, (info.candidate for info in queue.reservations.values()))
+        ):
             found.append(f"ClusterQueue {name} has its workloads in the wrong order")
         if set(queue.evicted) != {key for key, info in queue.reservations.items() if info.evicted}:
             found.append(f"ClusterQueue {name} has an incomplete list of evicted workloads")

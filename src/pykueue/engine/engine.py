@@ -16,7 +16,7 @@ from pykueue.api.kueue import Workload
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.consistency import problems
 from pykueue.engine.cycle.evaluation import Evaluator
-from pykueue.engine.cycle.tree_cycle import TreeCycle
+from pykueue.engine.cycle.tree_cycle import CycleRules, TreeCycle
 from pykueue.engine.decision_log import DecisionLog, Story
 from pykueue.engine.decisions import Decision
 from pykueue.engine.event_handlers import EventHandlers
@@ -50,6 +50,7 @@ class Engine(Queries):
         self.log = log
         self._state = State(self.options, capacities)
         self._handlers = EventHandlers(self._state)
+        self._rules = CycleRules(self.options)
         self._evaluator = Evaluator(self.options, self._state.flavors, self._state.history.usage, policies)
         super().__init__(self._state, self._evaluator)
 
@@ -82,7 +83,7 @@ class Engine(Queries):
         state.undo_log.set(state, "cycle", state.cycle + 1)
         decisions: list[Decision] = []
         for trees in self._ready_trees():
-            turn = TreeCycle(state, self._evaluator, now)
+            turn = TreeCycle(state, self._evaluator, self._rules, now)
             turn.run([queue for tree in trees for queue in tree.queues])
             decisions += turn.decisions
             if turn.progress:
@@ -111,6 +112,13 @@ class Engine(Queries):
         if not state.capacities:
             return [[tree] for tree in sorted(trees, key=tree_order)]
         return sorted(state.wake_groups(trees), key=lambda group: tree_order(group[0]))
+
+    def capacity_changed(self, name: str) -> None:
+        """There is more of a shared capacity than before: workloads that request it are considered again.
+
+        Raises KeyError for a name that no capacity has.
+        """
+        self._state.capacity_changed(name)
 
     def flush(self) -> None:
         """Activate every inadmissible workload that only a decision made inadmissible (4.6)."""
@@ -168,6 +176,8 @@ class Engine(Queries):
         """Does what is due at `now` (seconds since 1970): ends back-offs (4.8), samples past usage (10.4)."""
         state = self._state
         state.fire_timers(now)
+        if not state.history.on:
+            return
         for local, queue in self._competing():
             if state.history.due(local, now):
                 state.history.sample(local, state.used_nanos(local), now)
@@ -176,14 +186,14 @@ class Engine(Queries):
     def next_sample(self) -> float | None:
         """When past usage is sampled next, in seconds since 1970; None where it is not."""
         history = self._state.history
+        if not history.on:
+            return None
         times = [history.next_sample(local) for local, _ in self._competing()]
         return min((time for time in times if time is not None), default=None)
 
     def _competing(self) -> Iterator[tuple[LocalQueue, ClusterQueue]]:
         """LocalQueues that compete by past usage, with their ClusterQueues."""
         state = self._state
-        if not state.history.on:
-            return
         for local in state.locals.values():
             queue = state.queues.get(local.cluster_queue) if local.cluster_queue else None
             if queue is not None and queue.fair_by_usage:
@@ -203,7 +213,7 @@ class Engine(Queries):
         state.release_and_flush(info)
         state.record_undo(info)
         info.assumed = info.admitted = info.evicted = info.eviction_assumed = False
-        info.admission, info.usage, info.flavor_resources = None, (), frozenset()
+        info.admission, info.usage, info.flavor_resources, info.shared = None, (), frozenset(), ()
         if info.local is not None:
             state.history.forgive(info.local, key)
         self._handlers.restore_slice(info)

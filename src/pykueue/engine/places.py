@@ -40,12 +40,18 @@ Step = Callable[["WorkloadInfo"], None]
 class Places:
     """Moves the workloads of one engine."""
 
-    __slots__ = ("_enter", "_leave", "_undo_log")
+    __slots__ = ("_back", "_steps", "_undo_log")
 
     def __init__(self, undo_log: UndoLog, enter: Mapping[str, Step], leave: Mapping[str, Step]) -> None:
         self._undo_log = undo_log
-        self._enter = enter
-        self._leave = leave
+        #: What leaving one place and entering another does, by both; only moves of `TRANSITIONS` are in it.
+        self._steps: dict[str, dict[str, tuple[Step | None, Step | None]]] = {
+            at: {to: (leave.get(at), enter.get(to)) for to in targets} for at, targets in TRANSITIONS.items()
+        }
+        #: The moves back, which only an undo makes.
+        self._back = {
+            (to, at): (leave.get(to), enter.get(at)) for at, targets in TRANSITIONS.items() for to in targets
+        }
 
     def move(self, info: WorkloadInfo, to: str, queue: ClusterQueue | None = None) -> None:
         """Move a workload to another place, of `queue` or else of the queue it is in.
@@ -53,18 +59,26 @@ class Places:
         Raises ValueError for a move that is not in `TRANSITIONS`.
         """
         at = info.place
-        if to not in TRANSITIONS[at]:
+        steps = self._steps[at].get(to)
+        if steps is None:
             raise ValueError(f"workload {info.key} cannot move from {at} to {to}")
         if self._undo_log.on:
-            self._undo_log.record_undo(self._shift, info, at, info.queue)
-        self._shift(info, to, queue if queue is not None else info.queue)
+            self._undo_log.record_undo(self._move_back, info, at, info.queue)
+        leave, enter = steps
+        if leave is not None:
+            leave(info)
+        info.place = to
+        if queue is not None:
+            info.queue = queue
+        if enter is not None:
+            enter(info)
 
-    def _shift(self, info: WorkloadInfo, to: str, queue: ClusterQueue | None) -> None:
-        leave = self._leave.get(info.place)
+    def _move_back(self, info: WorkloadInfo, to: str, queue: ClusterQueue | None) -> None:
+        """Undo a move: to the place and the queue before it."""
+        leave, enter = self._back[info.place, to]
         if leave is not None:
             leave(info)
         info.place = to
         info.queue = queue
-        enter = self._enter.get(to)
         if enter is not None:
             enter(info)

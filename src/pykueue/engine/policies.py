@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pykueue.engine.decisions import PreemptionReason
 from pykueue.engine.flavors.assignment import Assignment, Pinned
 from pykueue.engine.options import Options
-from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.workload import WorkloadInfo
 
 
@@ -53,6 +53,14 @@ class Policies:
 NO_POLICIES = Policies()
 
 
+class _HasCandidate(Protocol):
+    @property
+    def candidate(self) -> Candidate: ...
+
+
+C = TypeVar("C", bound=_HasCandidate)
+
+
 @dataclass(frozen=True, slots=True)
 class EvaluationContext:
     """What an evaluation depends on besides workloads, queues and quota."""
@@ -68,12 +76,9 @@ class EvaluationContext:
         return hook is None or candidate.evicted or hook(preemptor, candidate, reason, self.now)
 
     def ordered(
-        self, preemptor: WorkloadInfo, candidates: Iterable[Any], group: Callable[[Any], Any]
-    ) -> Iterable[Any]:
-        """Candidates by the hook's key, within the runs of equal `group` that they come in.
-
-        A candidate is a tuple whose first item is its position in a queue's order of candidates.
-        """
+        self, preemptor: WorkloadInfo, candidates: Iterable[C], group: Callable[[C], Any]
+    ) -> Iterable[C]:
+        """Candidates by the hook's key, within the runs of equal `group` that they come in."""
         hook = self.policies.candidate_order
         if hook is None:
             return candidates
@@ -81,5 +86,5 @@ class EvaluationContext:
         return [
             candidate
             for _, run in groupby(candidates, group)
-            for candidate in sorted(run, key=lambda each: hook(preemptor, each[0][4], now))
+            for candidate in sorted(run, key=lambda each: hook(preemptor, each.candidate.info, now))
         ]

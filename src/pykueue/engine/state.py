@@ -19,11 +19,11 @@ from pykueue.engine.options import Options
 from pykueue.engine.places import Places
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
-from pykueue.engine.quota.capacity import Quota
+from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.flavor_resources import FlavorResources
 from pykueue.engine.quota.reservation import reservation_from
 from pykueue.engine.quota.tree import Cohort, Forest, Tree
-from pykueue.engine.quota.usage import FlavorUsage, to_quantity
+from pykueue.engine.quota.usage import to_quantity
 from pykueue.engine.undo_log import UndoLog
 from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, WorkloadInfo
 
@@ -34,11 +34,10 @@ class State:
     def __init__(self, options: Options, capacities: Sequence[SharedCapacity] = ()) -> None:
         self.options = options
         self.capacities = capacities
-        #: Unfinished workloads by key, by the name of the shared capacity they need.
-        self.demanding: dict[str, dict[str, WorkloadInfo]] = {shared.name: {} for shared in capacities}
+        #: Unfinished workloads by key, by the name of the shared capacity they request.
+        self.requesting: dict[str, dict[str, WorkloadInfo]] = {shared.name: {} for shared in capacities}
         self.undo_log = UndoLog()
         self.flavor_resources = FlavorResources()
-        self.quota = Quota(self.flavor_resources)
         self.places = Places(
             self.undo_log,
             enter={ACTIVE: enter_queue, INADMISSIBLE: enter_queue, RESERVED: self._enter_reserved},
@@ -192,7 +191,7 @@ class State:
     # --- reservations -----------------------------------------------------------------------------------
 
     def reserve(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
-        """Reserve what a workload uses (its `usage` and `demands`) in a queue."""
+        """Reserve what a workload uses (its `usage` and `shared`) in a queue."""
         self.places.move(info, RESERVED, queue)
         self.wake(queue)
 
@@ -214,12 +213,12 @@ class State:
         queue.usage_counts.reserve(usage, 1, info.admitted)
         if info.local is not None:
             info.local.usage_counts.reserve(usage, 1, info.admitted)
-        demand = quota_demand(info)
-        if len(demand) < len(usage):
+        amounts = quota.reserved_by(info)
+        if len(amounts) < len(usage):
             self.forest.touch(queue)  # not in the queue's quota: the rebuild counts it
-        self.quota.reserve(demand)
-        if info.demands:
-            capacity.reserve(info.demands)
+        quota.reserve(amounts)
+        if info.shared:
+            capacity.reserve(info.shared)
         if not info.ready and self.options.block_admission:
             self.unready[info.key] = info
 
@@ -233,9 +232,9 @@ class State:
         queue.usage_counts.reserve(usage, -1, info.admitted)
         if info.local is not None:
             info.local.usage_counts.reserve(usage, -1, info.admitted)
-        self.quota.release(quota_demand(info))
-        if info.demands:
-            capacity.release(info.demands)
+        quota.release(quota.reserved_by(info))
+        if info.shared:
+            capacity.release(info.shared)
         if self.unready and self.unready.pop(info.key, None) is not None and not self.unready:
             self.all_pods_ready()
 
@@ -246,33 +245,37 @@ class State:
         self.release(info)
         queue.advance()
         self.request_flush(queue)
-        for shared, _ in info.demands:
-            for other in self.demanding[shared.name].values():
-                if other.place in (ACTIVE, INADMISSIBLE) and other.queue is not None:
-                    self.request_flush(other.queue)
+        for shared, _ in info.shared_requests:
+            self.capacity_changed(shared.name)
 
-    def set_demands(self, info: WorkloadInfo) -> None:
-        """Read from a workload's object what it needs of shared capacities."""
-        self.drop_demands(info)
-        info.demands = tuple(
+    def capacity_changed(self, name: str) -> None:
+        """Workloads that request a shared capacity are considered again."""
+        for info in self.requesting[name].values():
+            if info.place in (ACTIVE, INADMISSIBLE) and info.queue is not None:
+                self.request_flush(info.queue)
+
+    def set_shared_requests(self, info: WorkloadInfo) -> None:
+        """Read from a workload's object what it requests of shared capacities."""
+        self.drop_shared_requests(info)
+        info.shared_requests = tuple(
             [
-                (shared, demand)
+                (shared, request)
                 for shared in self.capacities
-                if (demand := shared.demand(info.obj)) is not None
+                if (request := shared.request(info.obj)) is not None
             ]
         )
-        for shared, _ in info.demands:
-            self.undo_log.put(self.demanding[shared.name], info.key, info)
+        for shared, _ in info.shared_requests:
+            self.undo_log.put(self.requesting[shared.name], info.key, info)
 
-    def drop_demands(self, info: WorkloadInfo) -> None:
-        """Forget a workload among those that need shared capacities."""
-        for shared, _ in info.demands:
-            self.undo_log.drop(self.demanding[shared.name], info.key)
+    def drop_shared_requests(self, info: WorkloadInfo) -> None:
+        """Forget a workload among those that request shared capacities."""
+        for shared, _ in info.shared_requests:
+            self.undo_log.drop(self.requesting[shared.name], info.key)
 
     def wake_groups(self, trees: Iterable[Tree]) -> list[list[Tree]]:
         """The trees in groups that are cycled together, with all trees they share a capacity with."""
         groups = [{tree} for tree in trees]
-        for workloads in self.demanding.values():
+        for workloads in self.requesting.values():
             sharing = {info.queue.tree for info in workloads.values() if info.queue is not None}
             joined = [group for group in groups if not group.isdisjoint(sharing)]
             if joined:
@@ -308,6 +311,7 @@ class State:
         info.admission, info.usage, info.flavor_resources = reservation_from(
             admission, full, effective, self.flavor_resources
         )
+        info.shared = capacity.read(info.shared_requests, admission) if info.shared_requests else ()
 
     def penalize(self, info: WorkloadInfo) -> None:
         """Lets a workload that just got quota weigh in on its LocalQueue (10.3)."""
@@ -389,16 +393,6 @@ def enter_queue(info: WorkloadInfo) -> None:
 def leave_queue(info: WorkloadInfo) -> None:
     """Remove a workload from the pending ones of its queue."""
     info.queue.pending.discard(info)  # type: ignore[union-attr]
-
-
-def quota_demand(info: WorkloadInfo) -> list[tuple[FlavorUsage, int]]:
-    """What a workload uses of its queue's quota; usage that the queue has no quota for is left out."""
-    flavor_usages = info.queue.flavor_usages  # type: ignore[union-attr]
-    try:
-        return [(flavor_usages[flavor_resource], amount) for flavor_resource, amount in info.usage]
-    except KeyError:
-        known = [(flavor_usages.get(flavor_resource), amount) for flavor_resource, amount in info.usage]
-        return [(flavor_usage, amount) for flavor_usage, amount in known if flavor_usage is not None]
 
 
 def tree_order(tree: Tree) -> tuple[str, bool]:

@@ -14,11 +14,12 @@ from pykueue.api.meta import Condition, parse_time
 from pykueue.engine.options import Options
 
 if TYPE_CHECKING:
-    from pykueue.engine.capacity import Demands
+    from pykueue.engine.capacity import Requests, Reservations
     from pykueue.engine.flavors.requests import SchedulingClass
-    from pykueue.engine.queues.cluster_queue import ClusterQueue
+    from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
     from pykueue.engine.queues.local_queue import LocalQueue
     from pykueue.engine.queues.pending import Bucket
+    from pykueue.engine.quota.capacity import QuotaDemand
 
 GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
@@ -46,7 +47,6 @@ class WorkloadInfo:
         "bucket",
         "candidate",
         "created",
-        "demands",
         "entry",
         "evicted",
         "eviction_assumed",
@@ -62,6 +62,9 @@ class WorkloadInfo:
         "priority",
         "queue",
         "queue_since",
+        "quota",
+        "quota_for",
+        "quota_of",
         "ready",
         "reason",
         "replaces",
@@ -73,6 +76,8 @@ class WorkloadInfo:
         "scan_generation",
         "scanned_at",
         "scheduling_class",
+        "shared",
+        "shared_requests",
         "superseded",
         "timestamp",
         "tried",
@@ -94,8 +99,8 @@ class WorkloadInfo:
         self.queue_since = 0.0
         self.scheduling_class: SchedulingClass | None = None
         self.local: LocalQueue | None = None
-        #: What it needs of shared capacities.
-        self.demands: Demands = ()
+        #: What it requests of shared capacities.
+        self.shared_requests: Requests = ()
         #: The queue it waits in, or holds quota of.
         self.queue: ClusterQueue | None = None
         self.place = OUT
@@ -131,8 +136,14 @@ class WorkloadInfo:
         self.usage: tuple[tuple[int, int], ...] = ()
         #: Pairs it holds, those with amount zero included.
         self.flavor_resources: frozenset[int] = frozenset()
+        #: What it reserves of shared capacities.
+        self.shared: Reservations = ()
+        #: What it reserves of its queue's quota, for which tree and which usage (see `quota.capacity`).
+        self.quota: QuotaDemand = ()
+        self.quota_of: Any = None
+        self.quota_for: Any = None
         #: Its place in the order of victims within its queue.
-        self.candidate: Any = None
+        self.candidate: Candidate | None = None
         self.reserved_at = 0.0
         #: Reserved by a decision that the API does not show yet.
         self.assumed = False
@@ -159,7 +170,8 @@ class WorkloadInfo:
 _MEMENTO: Final = tuple(
     name
     for name in WorkloadInfo.__slots__
-    if name not in ("bucket", "entry", "place", "candidate", "key", "namespace")
+    if name
+    not in ("bucket", "entry", "place", "candidate", "key", "namespace", "quota", "quota_for", "quota_of")
 )
 
 
@@ -215,18 +227,17 @@ class Facts:
             and not has_quota
             and not waiting_for_pods
             and not (reserved is not None and reserved.status == "False" and reserved.reason == "OnHold")
-            and not (options.enabled("AdmissionGatedBy") and obj.metadata.annotations.get(GATED_BY))
+            and not (obj.metadata.annotations.get(GATED_BY) and options.enabled("AdmissionGatedBy"))
         )
 
 
 def effective_priority(obj: kueue.Workload, options: Options) -> int:
     """Priority in queues and preemption: the base plus, with gate PriorityBoost, the boost annotation."""
     priority = obj.spec.priority or 0
-    if options.enabled("PriorityBoost"):
-        boost = obj.metadata.annotations.get(PRIORITY_BOOST)
-        if boost:
-            with suppress(ValueError):  # the webhook refuses it; what got past keeps its base priority
-                priority += int(boost)
+    boost = obj.metadata.annotations.get(PRIORITY_BOOST)
+    if boost and options.enabled("PriorityBoost"):
+        with suppress(ValueError):  # the webhook refuses it; what got past keeps its base priority
+            priority += int(boost)
     return priority
 
 

@@ -66,7 +66,7 @@ def forget_workload(state: State, info: WorkloadInfo) -> None:
     if local is not None:
         state.undo_log.drop(local.workloads, info.key)
         state.history.forgive(local, info.key)
-    state.drop_demands(info)
+    state.drop_shared_requests(info)
     state.undo_log.drop(state.workloads, info.key)
 
 
@@ -115,13 +115,10 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     again = obj.status.requeue_state
     info.requeue_at = parse_time(again.requeue_at) if again is not None and again.requeue_at else 0.0
     info.gated = has_closed_gate(obj)
-    info.replaces = (
-        metadata.annotations.get(REPLACES_SLICE, "")
-        if options.enabled("ElasticJobsViaWorkloadSlices")
-        else ""
-    )
+    replaces = metadata.annotations.get(REPLACES_SLICE, "")
+    info.replaces = replaces if replaces and options.enabled("ElasticJobsViaWorkloadSlices") else ""
     if state.capacities:
-        state.set_demands(info)
+        state.set_shared_requests(info)
     name = obj.spec.queue_name
     local = info.local
     if local is None or local.key != f"{info.namespace}/{name}":
@@ -181,7 +178,7 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
         _read(state, info, obj, facts)
         info.assumed = info.admitted = info.ready = False
         info.evicted = info.eviction_assumed = False
-        info.admission, info.usage, info.flavor_resources = None, (), frozenset()
+        info.admission, info.usage, info.flavor_resources, info.shared = None, (), frozenset(), ()
         if facts.may_queue:
             state.enqueue(info)
         return
@@ -258,7 +255,7 @@ def _signature(info: WorkloadInfo) -> tuple[object, ...]:
         info.requeue_at,
         info.gated,
         info.replaces,
-        info.demands,
+        info.shared_requests,
         obj.spec,
         [check.state for check in obj.status.admission_checks],
     )

@@ -1,4 +1,4 @@
-"""Evaluating one workload: its flavors, whom it would preempt, and how small it could be.
+"""Evaluating one workload: its flavors, which workloads it would preempt, and how small it could be.
 
 Looks at the live tree and leaves it as it was. Source of the rules: docs/reference/kueue-semantics.md 5.3.1
 and 7.
@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pykueue.api import kueue
-from pykueue.engine.explain.explanation import Blocker, Search
+from pykueue.engine import capacity
+from pykueue.engine.capacity import Demands
+from pykueue.engine.explain.explanation import Search
 from pykueue.engine.flavors.assignment import (
     FIT,
     NO_CANDIDATES,
     NO_FIT,
     PREEMPT,
+    REASONS,
     RECLAIM,
     Assignment,
     Chooser,
     Credit,
     Pinned,
+    Terms,
 )
 from pykueue.engine.flavors.plan import Plan, make_plan
 from pykueue.engine.flavors.requests import SchedulingClass
@@ -35,26 +39,30 @@ from pykueue.engine.preemption.classical import (
     simulate_removal,
 )
 from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.reservation import reserved_amounts
-from pykueue.engine.quota.usage import FlavorUsage, borrowing_level
-from pykueue.engine.workload import WorkloadInfo
+from pykueue.engine.quota.usage import FlavorUsage
+from pykueue.engine.workload import NO_SCAN, WorkloadInfo
 
 
 class Evaluation:
     """What became of one workload."""
 
-    __slots__ = ("assignment", "report", "shortages", "targets")
+    __slots__ = ("assignment", "demands", "report", "shortages", "targets")
 
     def __init__(
         self,
         assignment: Assignment,
         targets: Targets,
         report: Search | None,
+        demands: Demands = (),
         shortages: tuple[str, ...] = (),
     ) -> None:
         self.assignment = assignment
         self.targets = targets
         self.report = report
+        #: What is demanded of shared capacities with these flavors.
+        self.demands = demands
         #: Why shared capacities are not enough, one sentence each.
         self.shortages = shortages
 
@@ -87,7 +95,7 @@ class Evaluator:
         return PreemptionContext(EvaluationContext(now, self._options, self.policies))
 
     def plan(self, scheduling_class: SchedulingClass, queue: ClusterQueue) -> Plan:
-        """How the queue's flavors could serve the shape."""
+        """How the queue's flavors could serve a scheduling class."""
         plan: Plan | None = scheduling_class.plans.get(queue.name)
         if plan is None or plan.flavor_usages is not queue.flavor_usages:
             plan = make_plan(scheduling_class, queue, self._flavors, self._ignore_undeclared)
@@ -104,11 +112,11 @@ class Evaluator:
         already_targeted: Collection[WorkloadInfo] = (),
         context: PreemptionContext | None = None,
     ) -> Evaluation:
-        """Flavors and victims for a workload.
+        """Flavors for a workload, and the workloads to preempt.
 
         `context` is of `context(now)`; without it no policy hook is asked.
         `replaced` is the slice it stands in for, `nominated` binds it to the flavors it was nominated with,
-        and `taken` are workloads that are preempted for others already.
+        and `already_targeted` are workloads that are preempted for others already.
         """
         attempt = _Attempt(
             self, info, queue, replaced, nominated, already_targeted, context or PreemptionContext()
@@ -125,7 +133,7 @@ class Evaluator:
         return first
 
     def search(self, request: PreemptionRequest) -> tuple[Targets, Search]:
-        """Victims for a need."""
+        """The workloads to preempt for a request, and how the search went."""
         names = request.queue.flavor_resource_names
         report = Search(needed=tuple(names[flavor_resource] for flavor_resource in sorted(request.needed)))
         queue = request.queue
@@ -172,37 +180,49 @@ class _Attempt:
         self.scheduling_class = scheduling_class
         self.plan = evaluator.plan(scheduling_class, queue)
         self.excluded = already_targeted
-        self.pinned: Pinned | None = nominated
-        self.pinned_by: Blocker = "FlavorNotNominated"
-        self.credit: Credit | None = None
+        scan = NO_SCAN if nominated is not None or not evaluator.fungible else info.scan
         if replaced is not None:
             self.excluded = (replaced,)
-            self.pinned, self.credit = _slice_terms(replaced, self.scheduling_class)
-            self.pinned_by = "FlavorOfReplacedSlice"
-        fresh = nominated is not None or not evaluator.fungible
-        self.scan: Mapping[tuple[int, str], int] = {} if fresh else info.scan
+            pinned, credit = _slice_terms(replaced, self.scheduling_class)
+            self.terms = Terms(scan, pinned, "FlavorOfReplacedSlice", credit)
+        elif nominated is not None:
+            self.terms = Terms(scan, nominated, "FlavorNotNominated")
+        else:
+            self.terms = Terms(scan)
         self.chooser = Chooser(queue, self._oracle, evaluator.fair_sharing, evaluator.fungible)
-        #: Searches for one pair, which the search for the whole workload often repeats.
+        #: Searches for one FlavorResource, which the search for the whole workload often repeats.
         self.found: dict[tuple[int, int], tuple[Targets, Search]] = {}
 
     def at(self, counts: list[int] | None = None) -> Evaluation:
         """The outcome at full size, or at other counts."""
-        assignment = self.chooser.choose(
-            self.scheduling_class, self.plan, self.scan, counts, self.pinned, self.pinned_by, self.credit
-        )
+        assignment = self.chooser.choose(self.scheduling_class, self.plan, self.terms, counts)
         evaluation = self.context.evaluation
-        if evaluation is not None and evaluation.policies.rewrite is not None and self.pinned is None:
+        if evaluation is not None and evaluation.policies.rewrite is not None and self.terms.pinned is None:
             assignment = self._rewritten(evaluation, assignment, counts)
-        demands = self.info.demands
-        shortages: tuple[str, ...] = ()
-        if demands:
-            shortages = tuple([each.explain(amount) for each, amount in demands if not each.fits(amount)])
-        if shortages and assignment.mode == FIT:
-            assignment.mode = PREEMPT
+        if self.info.shared_requests:
+            return self._with_shared_capacities(assignment)
         if assignment.mode != PREEMPT:
             return Evaluation(assignment, [], None)
         targets, report = self._targets(assignment)
-        return Evaluation(assignment, targets, report, shortages)
+        return Evaluation(assignment, targets, report)
+
+    def _with_shared_capacities(self, assignment: Assignment) -> Evaluation:
+        """The outcome where more than quota must fit: what could never fit is not preempted for."""
+        if assignment.mode == NO_FIT:
+            return Evaluation(assignment, [], None)
+        pod_sets = assignment.by_pod_set(self.scheduling_class)
+        demands = capacity.demands(self.info.shared_requests, pod_sets)
+        lacking = capacity.lacking(demands)
+        shortages = tuple([shared.explain(demand) for shared, demand in lacking])
+        if assignment.mode == FIT and not lacking:
+            return Evaluation(assignment, [], None, demands)
+        for shared, demand in demands:
+            if not shared.could_fit(demand):
+                assignment.mode, assignment.reason = NO_FIT, REASONS.index(shared.impossible)
+                return Evaluation(assignment, [], None, demands, shortages or (shared.explain(demand),))
+        assignment.mode = PREEMPT
+        targets, report = self._targets(assignment, demands)
+        return Evaluation(assignment, targets, report, demands, shortages)
 
     def _rewritten(
         self, evaluation: EvaluationContext, assignment: Assignment, counts: list[int] | None
@@ -212,9 +232,8 @@ class _Attempt:
         flavors = evaluation.policies.rewrite(self.info, self.queue, assignment, evaluation.now)
         if not flavors:
             return assignment
-        return self.chooser.choose(
-            self.scheduling_class, self.plan, {}, counts, flavors, "FlavorNotNominated", self.credit
-        )
+        terms = Terms(NO_SCAN, flavors, "FlavorNotNominated", self.terms.credit)
+        return self.chooser.choose(self.scheduling_class, self.plan, terms, counts)
 
     def shrink(self, scheduling_class: SchedulingClass) -> Evaluation | None:
         """The largest size at which it fits or can preempt, by binary search (7)."""
@@ -255,32 +274,34 @@ class _Attempt:
             return NO_CANDIDATES, level
         for info, _ in targets:
             simulate_removal(info)
-        level, _ = borrowing_level(flavor_usage, amount)
+        level, _ = quota.borrowing_level(flavor_usage, amount)
         for info, _ in targets:
             restore(info)
         own = any(info.queue is self.queue for info, _ in targets)
         return (PREEMPT if own else RECLAIM), level
 
-    def _targets(self, assignment: Assignment) -> tuple[Targets, Search]:
-        """Victims for all that the assignment lacks (8.2)."""
+    def _targets(self, assignment: Assignment, demands: Demands = ()) -> tuple[Targets, Search]:
+        """The workloads to preempt for all that the assignment lacks (8.2)."""
         needed = {
             choice.flavor_usage.flavor_resource
             for choices in assignment.choices
             for choice in choices.values()
             if NO_FIT < choice.mode < FIT
         }
-        flavor_usages = self.queue.flavor_usages
-        requests = [
-            (flavor_usages[flavor_resource], amount)
-            for flavor_resource, amount in assignment.usage.items()
-            if amount > 0
-        ]
-        if len(requests) == 1 and len(needed) == 1 and not self.info.demands:
+        requests = assignment.demand(self.queue)
+        if len(requests) == 1 and len(needed) == 1 and not demands:
             known = self.found.get((requests[0][0].flavor_resource, requests[0][1]))
             if known is not None:
                 return known
         request = PreemptionRequest(
-            self.info, self.queue, requests, needed, self.evaluator.usage_of, self.excluded, self.context
+            self.info,
+            self.queue,
+            requests,
+            needed,
+            self.evaluator.usage_of,
+            self.excluded,
+            self.context,
+            demands,
         )
         return self.evaluator.search(request)
 

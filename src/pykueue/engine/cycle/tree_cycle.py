@@ -1,7 +1,7 @@
 """One scheduling cycle over the heads of one tree: nominate, order, process, put back.
 
 Entries are nominated against the tree as it is and then processed one by one, each seeing the usage the
-earlier ones left behind. While entries are processed the cells of the tree hold what is planned (everything
+earlier ones left behind. While entries are processed the tree counts what is planned (everything
 earlier entries asked for); what is only planned is taken off again at the end, and what was admitted stays.
 Source of the rules: docs/reference/kueue-semantics.md 5.
 """
@@ -16,17 +16,19 @@ from pykueue.api.cohorts import cycle_message
 from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION
 from pykueue.api.unsupported import ELASTIC_JOBS
 from pykueue.engine import capacity
-from pykueue.engine.capacity import Demands
+from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.decisions import Admit, Decision, PendingReason, Preempt, Requeue, RequeueReason
 from pykueue.engine.explain.explanation import Explanation
 from pykueue.engine.fair_sharing.shares import Contender, Tournament
 from pykueue.engine.flavors.assignment import FIT, NO_FIT, REASONS, WAITING
+from pykueue.engine.options import Options
 from pykueue.engine.policies import Held
 from pykueue.engine.preemption.classical import restore, simulate_removal
 from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.reservation import reservation_of
-from pykueue.engine.quota.usage import FlavorUsage, add
+from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
@@ -49,14 +51,14 @@ _COARSE: dict[str, PendingReason] = {
 _SET_ASIDE = frozenset({"NamespaceMismatch", "Held"})
 #: Requeue reasons after which a BestEffortFIFO queue looks at the workload again at once (4.5).
 _IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"})
-#: Rounds of preemption after which a workload comes before those that were preempted for it.
+#: Attempts at preemption after which a workload comes before those that were preempted for it.
 MANY_PREEMPTION_ATTEMPTS = 2
 
 
 class Entry:
     """A head that may get quota in this cycle."""
 
-    __slots__ = ("explanation", "found", "info", "is_preemptor", "queue", "replaced")
+    __slots__ = ("explanation", "found", "info", "is_preemptor", "placed", "queue", "replaced")
 
     def __init__(
         self,
@@ -71,33 +73,53 @@ class Entry:
         self.found = found
         self.replaced = replaced
         self.is_preemptor = is_preemptor
+        #: What it would reserve of shared capacities.
+        self.placed: Reservations = ()
         self.explanation = Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
+
+
+class CycleRules:
+    """What the options say about cycles."""
+
+    __slots__ = (
+        "by_priority",
+        "fair_sharing",
+        "fine_reasons",
+        "gates_work",
+        "keep_scan",
+        "non_borrowing_first",
+        "preemptors_first",
+        "recompute",
+    )
+
+    def __init__(self, options: Options) -> None:
+        self.fair_sharing = options.fair_sharing
+        self.recompute = options.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap")
+        self.preemptors_first = options.enabled("PrioritizePreemptorWorkloads")
+        self.by_priority = options.enabled("PrioritySortingWithinCohort")
+        self.keep_scan = options.enabled("FlavorFungibilityPreserveScanProgress")
+        self.gates_work = options.enabled("ConcurrentAdmission") or options.enabled(
+            "MultiKueueOrchestratedPreemption"
+        )
+        self.fine_reasons = options.enabled("UnadmittedWorkloadsObservability")
+        self.non_borrowing_first = options.enabled("FairSharingPrioritizeNonBorrowing")
 
 
 class TreeCycle:
     """One cycle over one tree."""
 
-    def __init__(self, state: State, evaluator: Evaluator, now: float) -> None:
+    def __init__(self, state: State, evaluator: Evaluator, rules: CycleRules, now: float) -> None:
         self.state = state
         self.evaluator = evaluator
         self.now = now
-        options = state.options
-        self._recompute = options.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap")
-        self._preemptors_first = options.enabled("PrioritizePreemptorWorkloads")
-        self._by_priority = options.enabled("PrioritySortingWithinCohort")
-        self._keep_scan = options.enabled("FlavorFungibilityPreserveScanProgress")
-        self._gates_work = options.enabled("ConcurrentAdmission") or options.enabled(
-            "MultiKueueOrchestratedPreemption"
-        )
-        self._fine_reasons = options.enabled("UnadmittedWorkloadsObservability")
-        self._non_borrowing_first = options.enabled("FairSharingPrioritizeNonBorrowing")
+        self._rules = rules
         #: Shared by all nominations, during which the tree stays as it is.
         self._context = evaluator.context(now)
         self._policies = evaluator.policies
         self.decisions: list[Decision] = []
         #: Something happened that makes the next cycle different from this one.
         self.progress = False
-        #: An entry was admitted, parked or preempts: the next cycle has other entries or other usage.
+        #: An entry was admitted, became inadmissible or preempts: the next cycle has other entries or usage.
         self._entries_change = False
         #: Workloads for which others of this cycle were preempted. Under fair sharing they go first:
         #: shares do not consider earlier preemptions, so the two could preempt each other forever. Otherwise
@@ -108,10 +130,10 @@ class TreeCycle:
         self._targeted: set[WorkloadInfo] = set()
         #: What they use of the quota of their queues, and of shared capacities.
         self._freed: dict[FlavorUsage, int] = {}
-        self._freed_demands: Demands = ()
+        self._freed_shared: Reservations = ()
         #: What earlier entries request without having been admitted, of quota and of shared capacities.
         self._planned: dict[FlavorUsage, int] = {}
-        self._planned_demands: Demands = ()
+        self._planned_shared: Reservations = ()
 
     def run(self, queues: Sequence[ClusterQueue]) -> None:
         """Decide about the heads of the queues: those of one tree, or of trees that share a capacity."""
@@ -132,8 +154,10 @@ class TreeCycle:
         if not entries:
             return
         self._preempted_for = {entry.info.preempted_for for entry in entries}
-        if self.state.options.fair_sharing:
-            tournament = Tournament([self._contender(entry) for entry in entries], self._non_borrowing_first)
+        if self._rules.fair_sharing:
+            tournament = Tournament(
+                [self._contender(entry) for entry in entries], self._rules.non_borrowing_first
+            )
             while (entry := tournament.next()) is not None:
                 self._process(entry)
         else:
@@ -149,11 +173,11 @@ class TreeCycle:
         """Position among the entries of a tree (5.4)."""
         info = entry.info
         return (
-            not (self._preemptors_first and entry.is_preemptor),
+            not (self._rules.preemptors_first and entry.is_preemptor),
             not (info.preemption_attempts >= MANY_PREEMPTION_ATTEMPTS and info.key in self._preempted_for),
             self._policy_rank(entry),
             entry.found.assignment.level,
-            -info.priority if self._by_priority else 0,
+            -info.priority if self._rules.by_priority else 0,
             info.timestamp,
             info.created,
             info.key,
@@ -165,10 +189,10 @@ class TreeCycle:
             entry,
             info.key,
             entry.queue,
-            entry.found.assignment.usage,
-            (-info.priority if self._by_priority else 0, info.timestamp, info.created),
+            entry.found.assignment.demand(entry.queue),
+            (-info.priority if self._rules.by_priority else 0, info.timestamp, info.created),
             (
-                not (self._preemptors_first and entry.is_preemptor),
+                not (self._rules.preemptors_first and entry.is_preemptor),
                 info.key not in self._preempted_for,
                 self._policy_rank(entry),
             ),
@@ -236,7 +260,7 @@ class TreeCycle:
         """Forgets which flavors were tried once that may have changed (6.8)."""
         if not info.scan or queue.generation == info.scan_generation:
             return
-        if not self._keep_scan or self.state.cycle - info.scan_cycle > 1:
+        if not self._rules.keep_scan or self.state.cycle - info.scan_cycle > 1:
             self._set_scan(info, NO_SCAN)
 
     # --- processing -------------------------------------------------------------------------------------
@@ -245,7 +269,7 @@ class TreeCycle:
         """Decides about one entry (5.5)."""
         found = entry.found
         if self._targeted and any(target in self._targeted for target, _ in found.targets):
-            if not self._recompute:
+            if not self._rules.recompute:
                 self._save_scan(entry, found)
                 self._skip(entry, "TargetsTaken")
                 return
@@ -269,7 +293,7 @@ class TreeCycle:
             if not found.shortages:
                 self._reserve(entry)
             return
-        if assignment.mode != FIT and self._gates_work and has_closed_gate(entry.info.obj):
+        if assignment.mode != FIT and self._rules.gates_work and has_closed_gate(entry.info.obj):
             self._set_scan(entry.info, NO_SCAN)
             entry.explanation.outcome = "PreemptionGated"
             self._requeue(entry, "AdmissionGated", "PreemptionGated", blocked_on_gates=True)
@@ -329,6 +353,8 @@ class TreeCycle:
             already_targeted=self._targeted,
             context=self.evaluator.context(self.now),
         )
+        if found.assignment.mode == FIT and found.demands:
+            entry.placed = capacity.place(found.demands) or ()
         self._count_freed()
         entry.found = found
         entry.explanation.attempts = found.assignment.attempts
@@ -345,22 +371,21 @@ class TreeCycle:
 
     def _plan(self, entry: Entry) -> None:
         """Counts what an entry asks for, for the rest of the cycle."""
-        flavor_usages = entry.queue.flavor_usages
-        for flavor_resource, amount in entry.found.assignment.usage.items():
-            self._plan_amount(flavor_usages[flavor_resource], amount)
-        if entry.info.demands:
-            capacity.reserve(entry.info.demands)
-            self._planned_demands += entry.info.demands
+        for flavor_usage, amount in entry.found.assignment.demand(entry.queue):
+            self._plan_amount(flavor_usage, amount)
+        if entry.placed:
+            capacity.reserve(entry.placed)
+            self._planned_shared += entry.placed
 
     def _plan_amount(self, flavor_usage: FlavorUsage, amount: int) -> None:
         if amount > 0:
-            add(flavor_usage, amount)
+            quota.reserve(((flavor_usage, amount),))
             self._planned[flavor_usage] = self._planned.get(flavor_usage, 0) + amount
 
     def _reserve(self, entry: Entry) -> None:
         """Keeps others of the cohort from taking what an entry waits for (5.7)."""
         queue = entry.queue
-        if queue.reclaim == "Any" and not (self._preemptors_first and entry.is_preemptor):
+        if queue.reclaim == "Any" and not (self._rules.preemptors_first and entry.is_preemptor):
             return
         borrows = entry.found.assignment.level > 0
         for flavor_resource, amount in entry.found.assignment.usage.items():
@@ -381,54 +406,55 @@ class TreeCycle:
         One that would be admitted at once must also fit while they still run, next to what was admitted in
         this cycle (defect D3 of the reference, which over-commits here).
         """
-        flavor_usages = entry.queue.flavor_usages
-        wanted = [
-            (flavor_usages[flavor_resource], amount)
-            for flavor_resource, amount in entry.found.assignment.usage.items()
-            if amount > 0
-        ]
-        quota, demands = self.state.quota, entry.info.demands
+        wanted, demands = entry.found.assignment.demand(entry.queue), entry.found.demands
         targets = entry.found.targets
-        freed = self._freed or self._freed_demands
+        freed = self._freed or self._freed_shared
         if freed:
             self._lift_freed()
         for target, _ in targets:
             simulate_removal(target)
-        fits = quota.fits(wanted) and (not demands or capacity.fit(demands))
+        fits = quota.fits(wanted) and (not demands or (capacity.fits(demands) and self._place(entry)))
         for target, _ in targets:
             restore(target)
         if freed:
             self._count_freed()
         if fits and freed and entry.found.assignment.mode == FIT:
             self._lift_planned()
-            fits = quota.fits(wanted) and (not demands or capacity.fit(demands))
+            fits = quota.fits(wanted) and (not demands or capacity.fits(demands))
             self._count_planned()
+            fits = fits and (not demands or self._place(entry))
         return fits
+
+    def _place(self, entry: Entry) -> bool:
+        """Place what an entry demands of shared capacities; whether that is possible now."""
+        placed = capacity.place(entry.found.demands)
+        entry.placed = placed or ()
+        return placed is not None
 
     def _lift_freed(self) -> None:
         """Look at the capacity as it will be once the targets of this cycle are gone."""
-        self.state.quota.release(self._freed.items())
-        capacity.release(self._freed_demands)
+        quota.release(self._freed.items())
+        capacity.release(self._freed_shared)
 
     def _count_freed(self) -> None:
         """The exact inverse of `_lift_freed`."""
-        self.state.quota.reserve(self._freed.items())
-        capacity.reserve(self._freed_demands)
+        quota.reserve(self._freed.items())
+        capacity.reserve(self._freed_shared)
 
     def _lift_planned(self) -> None:
         """Look at the capacity without what earlier entries only plan."""
-        self.state.quota.release(self._planned.items())
-        capacity.release(self._planned_demands)
+        quota.release(self._planned.items())
+        capacity.release(self._planned_shared)
 
     def _count_planned(self) -> None:
         """The exact inverse of `_lift_planned`."""
-        self.state.quota.reserve(self._planned.items())
-        capacity.reserve(self._planned_demands)
+        quota.reserve(self._planned.items())
+        capacity.reserve(self._planned_shared)
 
     # --- outcomes ---------------------------------------------------------------------------------------
 
     def _skip(self, entry: Entry, outcome: Any) -> None:
-        if not self._keep_scan:
+        if not self._rules.keep_scan:
             self._set_scan(entry.info, NO_SCAN)
         if self._entries_change:
             # It lost to another entry, not to the usage: the flavors it tried say nothing of the next cycle.
@@ -461,6 +487,9 @@ class TreeCycle:
             state.undo_log.set(old, "superseded", True)
         state.record_undo(info)
         info.admission, info.usage, info.flavor_resources = reservation
+        info.shared = entry.placed
+        if entry.placed:
+            info.admission = capacity.write(reservation.admission, entry.placed)
         info.reserved_at = self.now
         info.assumed = True
         info.admitted = passed
@@ -479,7 +508,7 @@ class TreeCycle:
             Admit(
                 info.key,
                 queue.name,
-                reservation.admission,
+                info.admission,
                 passed,
                 info.queue_since,
                 state.cycle,
@@ -500,7 +529,7 @@ class TreeCycle:
             for flavor_resource, amount in target.usage:
                 flavor_usage = victim_queue.flavor_usages[flavor_resource]
                 self._freed[flavor_usage] = self._freed.get(flavor_usage, 0) + amount
-            self._freed_demands += target.demands
+            self._freed_shared += target.shared
             if target.evicted:
                 continue
             state.undo_log.set(target, "eviction_assumed", True)
@@ -540,7 +569,7 @@ class TreeCycle:
         explanation: Explanation,
         blocked_on_gates: bool = False,
     ) -> None:
-        """Gives a head back to its queue, in line or parked (4.5)."""
+        """Gives a head back to its queue, active or inadmissible (4.5)."""
         pending = queue.pending
         strict = queue.strict
         in_line = (requeue not in _SET_ASIDE if strict else requeue in _IMMEDIATE) or bool(info.scan)
@@ -551,11 +580,11 @@ class TreeCycle:
             self.progress = self._entries_change = True
             if pending.preemptor is info:
                 self.state.undo_log.set(pending, "preemptor", None)  # defect D5 of the reference
-            alike = self.state.hashing and not strict and not info.demands
+            alike = self.state.hashing and not strict and not info.shared_requests
             if alike and requeue in ("NoFit", "PreemptionNoCandidates"):
                 assert info.scheduling_class is not None
                 pending.set_class_inadmissible((info.scheduling_class, info.priority), reason)
-        if not self._fine_reasons:
+        if not self._rules.fine_reasons:
             reason = _COARSE.get(reason, "Pending")
         self.state.undo_log.set(info, "reason", reason)
         self.decisions.append(

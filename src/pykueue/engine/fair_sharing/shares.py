@@ -10,8 +10,9 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.quota import capacity as quota
+from pykueue.engine.quota.capacity import QuotaDemand
 from pykueue.engine.quota.tree import Cohort, Node
-from pykueue.engine.quota.usage import add, remove
 
 
 class Share(NamedTuple):
@@ -62,14 +63,14 @@ def share_of(node: Node) -> Share:
 class Contender:
     """One entry of a cycle."""
 
-    __slots__ = ("first", "name", "queue", "rank", "usage", "value")
+    __slots__ = ("demand", "first", "name", "queue", "rank", "value")
 
     def __init__(
         self,
         value: Any,
         name: str,
         queue: ClusterQueue,
-        usage: dict[int, int],
+        demand: QuotaDemand,
         rank: tuple[Any, ...],
         first: tuple[Any, ...],
     ) -> None:
@@ -77,8 +78,8 @@ class Contender:
         #: Decides when all else is equal.
         self.name = name
         self.queue = queue
-        #: What it asks for, by pair.
-        self.usage = usage
+        #: What it demands of quota.
+        self.demand = demand
         #: What decides between equal shares: priority and time.
         self.rank = rank
         #: What decides before shares do: who preempted goes first, who was preempted last.
@@ -147,13 +148,10 @@ class Tournament:
         best = self._best(node)
         if best is None:
             return None
-        flavor_usages = best.queue.flavor_usages
-        for flavor_resource, amount in best.usage.items():
-            add(flavor_usages[flavor_resource], amount)
+        quota.reserve(best.demand)
         share = share_of(node)
-        borrows = self._non_borrowing and _borrows(node, best.usage)
-        for flavor_resource, amount in best.usage.items():
-            remove(flavor_usages[flavor_resource], amount)
+        borrows = self._non_borrowing and _borrows(node, best.demand)
+        quota.release(best.demand)
         key = (
             best.first,
             borrows,
@@ -202,11 +200,11 @@ class Tournament:
             node = cohort
 
 
-def _borrows(node: Node, usage: dict[int, int]) -> bool:
-    """Whether the node borrows of any of these pairs."""
+def _borrows(node: Node, demand: QuotaDemand) -> bool:
+    """Whether the node borrows any of what is demanded."""
     flavor_usages = node.flavor_usages
-    for flavor_resource in usage:
-        flavor_usage = flavor_usages.get(flavor_resource)
+    for demanded, _ in demand:
+        flavor_usage = flavor_usages.get(demanded.flavor_resource)
         if flavor_usage is not None and flavor_usage.usage > flavor_usage.subtree:
             return True
     return False

@@ -7,14 +7,15 @@ Source of the rules: docs/reference/kueue-semantics.md 6.4 to 6.9.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from pykueue.engine.explain.explanation import Attempt, Blocker, Level, Mode
+from pykueue.engine.capacity import AssignedPodSet
+from pykueue.engine.explain.explanation import Attempt, Blocker, Mode
 from pykueue.engine.flavors.plan import GroupPlan, Option, Plan, Step, group_requests
 from pykueue.engine.flavors.requests import SchedulingClass
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
-from pykueue.engine.quota.tree import Cohort
-from pykueue.engine.quota.usage import FlavorUsage, available, borrowing_level
+from pykueue.engine.quota import capacity as quota
+from pykueue.engine.quota.usage import FlavorUsage
 
 NO_FIT: Final = 0
 NO_CANDIDATES: Final = 1
@@ -28,7 +29,7 @@ MODES: Final[tuple[Mode, ...]] = ("NoFit", "NoCandidates", "Preempt", "Reclaim",
 WAITING: Final = 1
 EXCEEDS: Final = 2
 NO_FLAVOR: Final = 3
-REASONS: Final = ("", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor")
+REASONS: Final = ("", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed")
 
 #: Asks whether preempting could serve one pair: (mode, borrowing level once the victims are gone).
 Oracle = Callable[[FlavorUsage, int, int], tuple[int, int]]
@@ -41,10 +42,22 @@ Pinned = Mapping[tuple[int, str], str]
 Credit = Mapping[tuple[int, str], int]
 
 
+class Terms(NamedTuple):
+    """What an evaluation depends on besides the workload's requests and the queue."""
+
+    scan: Mapping[tuple[int, str], int] = {}
+    """The search goes on after these flavors: indexes by (pod set, resource)."""
+    pinned: Pinned | None = None
+    """Only these flavors are considered."""
+    pinned_by: Blocker = ""
+    """Why."""
+    credit: Credit | None = None
+
+
 class Choice:
     """A flavor given to one resource of one pod-set group."""
 
-    __slots__ = ("amount", "flavor", "flavor_usage", "level", "mode")
+    __slots__ = ("amount", "flavor", "flavor_usage", "index", "level", "mode")
 
     def __init__(self, flavor: str, flavor_usage: FlavorUsage, amount: int, mode: int, level: int) -> None:
         self.flavor = flavor
@@ -53,6 +66,8 @@ class Choice:
         self.amount = amount
         self.mode = mode
         self.level = level
+        #: Index of the last flavor looked at; -1 where that was the last one.
+        self.index = -1
 
 
 class Assignment:
@@ -79,6 +94,24 @@ class Assignment:
         self.reason = 0
         self.attempts: list[Attempt] = []
 
+    def demand(self, queue: ClusterQueue) -> list[tuple[FlavorUsage, int]]:
+        """What it demands of the quota of the queue."""
+        flavor_usages = queue.flavor_usages
+        return [
+            (flavor_usages[flavor_resource], amount)
+            for flavor_resource, amount in self.usage.items()
+            if amount > 0
+        ]
+
+    def by_pod_set(self, scheduling_class: SchedulingClass) -> list[AssignedPodSet]:
+        """The pod sets with the flavors they would get."""
+        return [
+            AssignedPodSet(
+                pods.name, count, {resource: choice.flavor for resource, choice in choices.items()}
+            )
+            for pods, count, choices in zip(scheduling_class.pod_sets, self.counts, self.choices, strict=True)
+        ]
+
 
 class Chooser:
     """Chooses flavors in one queue under given rules."""
@@ -97,16 +130,10 @@ class Chooser:
         self,
         scheduling_class: SchedulingClass,
         plan: Plan,
-        scan: Mapping[tuple[int, str], int],
+        terms: Terms,
         counts: Sequence[int] | None = None,
-        pinned: Pinned | None = None,
-        pinned_by: Blocker = "",
-        credit: Credit | None = None,
     ) -> Assignment:
-        """Flavors for a workload, continuing after the flavors in `scan`.
-
-        `counts` asks for other sizes than the full one, and `pinned` allows certain flavors only.
-        """
+        """Flavors for a workload; `counts` asks for other sizes than the full one."""
         shrunk = counts is not None
         sizes = [pods.count for pods in scheduling_class.pod_sets] if counts is None else counts
         result = Assignment(sizes, shrunk)
@@ -117,19 +144,16 @@ class Chooser:
                 members = [scheduling_class.pod_sets[i] for i in group.members]
                 amounts = group_requests(members, [sizes[i] for i in group.members], counts_pods)
             chosen: dict[str, Choice] = {}
-            visited: dict[str, int] = {}
             failure = 0
             for step in group.steps:
-                failure = self._search(
-                    result, group, step, amounts, scan, pinned, pinned_by, credit, chosen, visited
-                )
+                failure = self._search(result, group, step, amounts, terms, chosen)
                 if failure:
                     break
             if failure:
                 result.mode = NO_FIT
                 result.reason = failure
                 return result
-            self._record(result, scheduling_class, group, chosen, visited, counts_pods)
+            self._record(result, scheduling_class, group, chosen, counts_pods)
         return result
 
     def _record(
@@ -138,7 +162,6 @@ class Chooser:
         scheduling_class: SchedulingClass,
         group: GroupPlan,
         chosen: dict[str, Choice],
-        visited: dict[str, int],
         counts_pods: bool,
     ) -> None:
         for resource, choice in chosen.items():
@@ -149,7 +172,7 @@ class Chooser:
             if choice.amount:
                 flavor_resource = choice.flavor_usage.flavor_resource
                 result.usage[flavor_resource] = result.usage.get(flavor_resource, 0) + choice.amount
-            index = visited[resource]
+            index = choice.index
             for member in group.members:
                 if resource in scheduling_class.pod_sets[member].per_pod or (
                     resource == PODS and counts_pods
@@ -164,12 +187,8 @@ class Chooser:
         group: GroupPlan,
         step: Step,
         amounts: dict[str, int] | None,
-        scan: Mapping[tuple[int, str], int],
-        pinned: Pinned | None,
-        pinned_by: Blocker,
-        credit: Credit | None,
+        terms: Terms,
         chosen: dict[str, Choice],
-        visited: dict[str, int],
     ) -> int:
         """Finds a flavor for one step; returns the failure (index into REASONS) or 0."""
         options = step.options
@@ -180,6 +199,7 @@ class Chooser:
             return NO_FLAVOR
         wanted = step.amounts if amounts is None else [amounts[resource] for resource in step.resources]
         queue = self.queue
+        scan, pinned, pinned_by, credit = terms
         start = scan.get((group.members[0], step.trigger), -1) + 1 if scan else 0
         if start >= len(options):
             start = 0  # the queue lost flavors since
@@ -226,8 +246,8 @@ class Chooser:
             return mildest
         index = last if last < len(options) - 1 else -1
         for resource, choice in zip(step.resources, best, strict=True):
+            choice.index = index
             chosen[resource] = choice
-            visited[resource] = index
         return 0
 
     def _better(self, mode: int, level: int, than_mode: int, than_level: int) -> bool:
@@ -266,17 +286,16 @@ class Chooser:
             value = amount + assumed
             attempt = Attempt(group.name, resource, option.flavor, "Fit", 0, requested, assumed)
             result.attempts.append(attempt)
-            if value > flavor_usage.potential:
+            if value > flavor_usage.potential:  # could not fit if nothing were reserved
                 attempt.mode = "NoFit"
                 attempt.blocker = "ExceedsMaximum"
                 attempt.maximum = flavor_usage.potential
                 return NO_FIT, 0, choices, EXCEEDS
-            level, in_larger_tree = borrowing_level(flavor_usage, value)
-            room = available(flavor_usage)
-            if value <= room or value <= 0:
+            level, in_larger_tree = quota.borrowing_level(flavor_usage, value)
+            if value <= 0 or quota.fits(((flavor_usage, value),)):
                 mode = FIT
             else:
-                explain_shortage(attempt, flavor_usage, value)
+                attempt.blocker, attempt.detail, attempt.levels = quota.explain(flavor_usage, value)
                 if flavor_usage.subtree < value and not in_larger_tree and not self.may_preempt_borrowing:
                     attempt.mode = "NoFit"
                     return NO_FIT, 0, choices, self._worse(result, group, step, option, wanted)
@@ -310,36 +329,3 @@ class Chooser:
                 result.attempts.append(attempt)
                 return EXCEEDS
         return WAITING
-
-
-def explain_shortage(attempt: Attempt, flavor_usage: FlavorUsage, value: int) -> None:
-    """Fills in how much there was at each level of the tree, and which limit binds."""
-    levels = []
-    blocker: Blocker = ""
-    at: FlavorUsage | None = flavor_usage
-    while at is not None:
-        room = available(at)
-        node = at.node
-        levels.append(
-            Level(
-                node.name,
-                "Cohort" if isinstance(node, Cohort) else "ClusterQueue",
-                at.subtree,
-                at.usage,
-                room,
-            )
-        )
-        above = at.parent
-        if not blocker:
-            attempt.detail = node.name
-            if above is None:
-                if at is flavor_usage:
-                    blocker = "OwnQuota"
-                else:
-                    lent = at.withheld > 0 and room + at.withheld >= value
-                    blocker = "LendingLimit" if lent else "CohortExhausted"
-            elif at.cap is not None and at.cap + min(at.local - at.usage, 0) <= available(above):
-                blocker = "BorrowingLimit"
-        at = above
-    attempt.blocker = blocker
-    attempt.levels = tuple(levels)

@@ -1,6 +1,7 @@
 """The search for workloads to preempt without fair sharing.
 
-The search works on the live tree: it takes usage away, looks, and puts everything back before it returns.
+The search works on the live tree: it releases what candidates reserve, asks the capacities whether all
+demands fit, and reserves everything again before it returns.
 Source of the rules: docs/reference/kueue-semantics.md 8.
 """
 
@@ -9,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cmp_to_key
 from heapq import merge
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pykueue.engine import capacity
+from pykueue.engine.capacity import Demands
 from pykueue.engine.decisions import PreemptionReason
 from pykueue.engine.explain.explanation import Search, Target
 from pykueue.engine.fair_sharing.shares import Share
-from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
+from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.tree import Cohort, Node, Tree
-from pykueue.engine.quota.usage import FlavorUsage, add, available, remove
+from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.workload import WorkloadInfo
 
 if TYPE_CHECKING:
@@ -31,21 +34,21 @@ Targets = list[tuple[WorkloadInfo, PreemptionReason]]
 
 
 class CandidatePool:
-    """Borrowers below a cohort, and what they run: candidates for everybody in the cohort (8.3)."""
+    """Borrowers below a cohort, and what they run: candidates for all queues of the cohort (8.3)."""
 
     __slots__ = ("evicted", "running", "subtree_of")
 
     def __init__(self, subtree_of: dict[ClusterQueue, Node], needed: frozenset[int]) -> None:
         #: The child of the cohort that a queue is, or is below.
         self.subtree_of = subtree_of
-        self.evicted: list[Any] = []
-        self.running: list[Any] = []
+        self.evicted: list[Candidate] = []
+        self.running: list[Candidate] = []
         for queue in subtree_of:
             for candidate in queue.candidate_order:
-                info: WorkloadInfo = candidate[4]
+                info = candidate.info
                 if not needed.isdisjoint(info.flavor_resources):
                     (self.evicted if info.evicted else self.running).append(candidate)
-        # Seats of one queue are in order already, which makes this sort a merge.
+        # Candidates of one queue are in order already, which makes this sort a merge.
         self.evicted.sort()
         self.running.sort()
 
@@ -62,7 +65,7 @@ class PreemptionContext:
         #: children.
         self.shares: dict[Node, Share] = {}
         self.highest_shares: dict[Cohort, list[tuple[Share, Node]]] = {}
-        self._queue_candidates: dict[tuple[ClusterQueue, frozenset[int]], list[Any]] = {}
+        self._queue_candidates: dict[tuple[ClusterQueue, frozenset[int]], list[Candidate]] = {}
         self._pools: dict[tuple[Cohort, frozenset[int]], CandidatePool] = {}
         self._over: dict[tuple[Tree, frozenset[int]], list[ClusterQueue]] = {}
 
@@ -74,22 +77,22 @@ class PreemptionContext:
             found = self._pools[key] = CandidatePool(_borrowers(cohort, needed), needed)
         return found
 
-    def queue_candidates(self, queue: ClusterQueue, needed: frozenset[int]) -> list[Any]:
-        """Seats of workloads of a queue that hold one of the pairs, evicted ones first."""
+    def queue_candidates(self, queue: ClusterQueue, needed: frozenset[int]) -> list[Candidate]:
+        """Workloads of a queue that hold one of the FlavorResources, evicted ones first."""
         key = (queue, needed)
         found = self._queue_candidates.get(key)
         if found is None:
             found = self._queue_candidates[key] = [
                 candidate
                 for candidate in queue.candidate_order
-                if not needed.isdisjoint(candidate[4].flavor_resources)
+                if not needed.isdisjoint(candidate.info.flavor_resources)
             ]
             if queue.evicted:
-                found.sort(key=lambda candidate: not candidate[4].evicted)
+                found.sort(key=lambda candidate: not candidate.info.evicted)
         return found
 
     def over_nominal(self, tree: Tree, needed: frozenset[int]) -> list[ClusterQueue]:
-        """Active queues of a tree that use more than their quota of any of the pairs."""
+        """Active queues of a tree that use more than their quota of any of the FlavorResources."""
         key = (tree, needed)
         found = self._over.get(key)
         if found is None:
@@ -117,7 +120,9 @@ class PreemptionRequest:
     """What must be made free, and for whom."""
 
     __slots__ = (
+        "_lacking_quota",
         "context",
+        "demands",
         "excluded",
         "info",
         "lacking",
@@ -137,19 +142,24 @@ class PreemptionRequest:
         usage_of: UsageOf | None,
         excluded: Collection[WorkloadInfo] = (),
         context: PreemptionContext | None = None,
+        demands: Demands = (),
     ) -> None:
         self.info = info
         self.queue = queue
         self.priority = info.priority
         #: All amounts that must fit, those that fit already included.
         self.requests = requests
-        #: Pairs that lack room: only workloads that hold one of them are worth removing.
-        self.needed = frozenset(needed)
+        #: What must fit of shared capacities.
+        self.demands = demands
+        #: Those of them that do not fit now.
+        self.lacking = capacity.lacking(demands) if demands else ()
+        self._lacking_quota = frozenset(needed)
+        #: FlavorResources whose holders may be reclaimed from the cohort: those that lack quota; all of the
+        #: request if a shared capacity is lacking (docs/reference/topology-aware-scheduling.md 12.3).
+        self.needed = self._lacking_quota
+        if self.lacking:
+            self.needed = self.needed.union(each.flavor_resource for each, _ in requests)
         self.usage_of = usage_of
-        #: Names of shared capacities that lack room; their candidates are in the own queue.
-        self.lacking: frozenset[str] = frozenset()
-        if info.demands:
-            self.lacking = frozenset([each.name for each, amount in info.demands if not each.fits(amount)])
         #: Workloads that are no candidates: others of this cycle count on them, or this one replaces them.
         self.excluded = excluded
         #: What other searches of this moment found out already.
@@ -165,28 +175,29 @@ class PreemptionRequest:
             and self.info.timestamp < other.timestamp
         )
 
-    def own_candidates(self, evicted: bool) -> Iterator[Any]:
-        """Seats of workloads of the own queue that may go, in the order they would."""
+    def own_candidates(self, evicted: bool) -> Iterator[Candidate]:
+        """Workloads of the own queue that may go, in the order they would."""
         queue = self.queue
         if queue.within == "Never":
             return
-        queue_candidates: Iterable[Any] = (
-            queue.candidate_order if not evicted else sorted(r.candidate for r in queue.evicted.values())
-        )
+        queue_candidates: Iterable[Candidate] = queue.candidate_order
+        if evicted:
+            queue_candidates = sorted(info.candidate for info in queue.evicted.values() if info.candidate)
         if queue.fair_by_usage and self.usage_of is not None:
             usage = {
                 local: self.usage_of(local)
-                for local in {s[4].local for s in queue_candidates}
+                for local in {candidate.info.local for candidate in queue_candidates}
                 if local is not None
             }
             queue_candidates = sorted(
-                queue_candidates, key=lambda candidate: -usage.get(candidate[4].local, 0.0)
+                queue_candidates,
+                key=lambda candidate: -usage.get(candidate.info.local, 0.0),  # type: ignore[arg-type]
             )
             usage_first = True
         else:
             usage_first = False
         for candidate in queue_candidates:
-            info: WorkloadInfo = candidate[4]
+            info = candidate.info
             if info.priority > self.priority and not usage_first:
                 return
             if (
@@ -197,41 +208,38 @@ class PreemptionRequest:
             ):
                 yield candidate
 
-    def candidates_of(self, queue: ClusterQueue) -> list[Any]:
-        """Seats of workloads of another queue that reclaimWithinCohort allows to preempt, evicted ones
-        first."""
+    def candidates_of(self, queue: ClusterQueue) -> list[Candidate]:
+        """Workloads of another queue that reclaimWithinCohort allows to preempt, evicted ones first."""
         found = self.context.queue_candidates(queue, self.needed)
         if self.queue.reclaim == "LowerPriority":
             bound = self.priority
-            found = [candidate for candidate in found if candidate[0] < bound]
+            found = [candidate for candidate in found if candidate.priority < bound]
         if self.excluded:
             excluded = self.excluded
-            found = [candidate for candidate in found if candidate[4] not in excluded]
+            found = [candidate for candidate in found if candidate.info not in excluded]
+        if self.lacking:
+            found = [candidate for candidate in found if self.frees(candidate.info)]
         if queue.fair_by_usage and self.usage_of is not None:
             usage_of = self.usage_of
             found = sorted(
                 found,
                 key=lambda candidate: (
-                    not candidate[4].evicted,
-                    -usage_of(candidate[4].local) if candidate[4].local is not None else 0.0,
+                    not candidate.info.evicted,
+                    -usage_of(candidate.info.local) if candidate.info.local is not None else 0.0,
                 ),
             )
         return found
 
     def frees(self, info: WorkloadInfo) -> bool:
-        """Whether removing a workload of the own queue frees anything that is missing."""
-        if not self.needed.isdisjoint(info.flavor_resources):
+        """Whether removing a workload frees anything that is lacking."""
+        if not self._lacking_quota.isdisjoint(info.flavor_resources):
             return True
-        return bool(self.lacking) and any(shared.name in self.lacking for shared, _ in info.demands)
+        return bool(self.lacking) and capacity.frees(info.shared, self.lacking)
 
     def fits(self, borrowing: bool) -> bool:
         """Whether the requests fit now; without borrowing, also within the own nominal quota."""
-        for flavor_usage, amount in self.requests:
-            if amount > available(flavor_usage) or (
-                not borrowing and flavor_usage.usage + amount > flavor_usage.subtree
-            ):
-                return False
-        return not self.info.demands or capacity.fit(self.info.demands)
+        fits = quota.fits(self.requests) if borrowing else quota.fits_without_borrowing(self.requests)
+        return fits and (not self.demands or capacity.fits(self.demands))
 
 
 def within_nominal(node: Node, flavor_resources: Iterable[int]) -> bool:
@@ -245,25 +253,35 @@ def within_nominal(node: Node, flavor_resources: Iterable[int]) -> bool:
 
 
 def simulate_removal(info: WorkloadInfo) -> None:
-    """Removes a workload's usage from the tree, for the length of a search."""
-    flavor_usages = info.queue.flavor_usages  # type: ignore[union-attr]
-    for flavor_resource, amount in info.usage:
-        remove(flavor_usages[flavor_resource], amount)
-    if info.demands:
-        capacity.release(info.demands)
+    """Release what a workload reserves, for the length of a search."""
+    quota.release(quota.reserved_by(info))
+    if info.shared:
+        capacity.release(info.shared)
 
 
 def restore(info: WorkloadInfo) -> None:
     """The exact inverse of `simulate_removal`."""
-    flavor_usages = info.queue.flavor_usages  # type: ignore[union-attr]
-    for flavor_resource, amount in info.usage:
-        add(flavor_usages[flavor_resource], amount)
-    if info.demands:
-        capacity.reserve(info.demands)
+    quota.reserve(quota.reserved_by(info))
+    if info.shared:
+        capacity.reserve(info.shared)
 
 
-#: A candidate of another queue: its seat, and the nearest cohort it shares with the preemptor.
-_Foreign = tuple[Any, Cohort]
+class _Foreign(NamedTuple):
+    """A candidate of another queue."""
+
+    candidate: Candidate
+    cohort: Cohort
+    """The nearest one that it shares with the preemptor."""
+
+
+class Considered(NamedTuple):
+    """A candidate in the order of 8.4."""
+
+    candidate: Candidate
+    cohort: Cohort | None = None
+    """The nearest one that it shares with the preemptor; None for one of the own queue."""
+    hierarchical: bool = False
+    """It is on the hierarchy list."""
 
 
 class _Field:
@@ -287,7 +305,7 @@ class _Field:
         for cohort in queue.ancestors():
             rest = _above(rest)
             (self.hierarchy if advantage else self.priority).append((cohort, below))
-            # Made before anything is taken away: other searches of the scene use the same.
+            # Made before anything is removed: other searches of this context use the same.
             request.context.pool(cohort, request.needed)
             advantage = advantage or _covers(rest)
             below = cohort
@@ -307,13 +325,18 @@ class _Field:
         request = self.request
         pool = request.context.pool(cohort, request.needed)
         subtree_of, excluded = pool.subtree_of, request.excluded
+        lacking = request.lacking
         bound = request.priority if request.queue.reclaim == "LowerPriority" else None
         for candidate in pool.evicted if evicted else pool.running:
-            if bound is not None and candidate[0] >= bound:
+            info = candidate.info
+            if bound is not None and info.priority >= bound:
                 return
-            info: WorkloadInfo = candidate[4]
-            if subtree_of[info.queue] is not below and info not in excluded:  # type: ignore[index]
-                yield candidate, cohort
+            if (
+                subtree_of[info.queue] is not below  # type: ignore[index]
+                and info not in excluded
+                and (not lacking or request.frees(info))
+            ):
+                yield _Foreign(candidate, cohort)
 
     def any(self, levels: list[tuple[Cohort, Node]]) -> bool:
         """Whether there is any candidate at these levels."""
@@ -335,8 +358,8 @@ class _Field:
         return False
 
 
-def _order_of(candidate: _Foreign) -> Any:
-    return candidate[0]
+def _order_of(foreign: _Foreign) -> Candidate:
+    return foreign.candidate
 
 
 def _by_usage(usage_of: UsageOf) -> Callable[[_Foreign], Any]:
@@ -344,14 +367,13 @@ def _by_usage(usage_of: UsageOf) -> Callable[[_Foreign], Any]:
     first."""
 
     def compare(one: _Foreign, other: _Foreign) -> int:
-        a: WorkloadInfo = one[0][4]
-        b: WorkloadInfo = other[0][4]
+        a, b = one.candidate.info, other.candidate.info
         if a.queue is b.queue and a.queue is not None and a.queue.fair_by_usage and a.local is not b.local:
             used = usage_of(a.local) if a.local is not None else 0.0
             other_used = usage_of(b.local) if b.local is not None else 0.0
             if used != other_used:
                 return -1 if used > other_used else 1
-        return -1 if one[0] < other[0] else 1
+        return -1 if one.candidate < other.candidate else 1
 
     return cmp_to_key(compare)
 
@@ -397,25 +419,23 @@ def search(request: PreemptionRequest, report: Search) -> Targets:
     return []
 
 
-def _sequence(
-    request: PreemptionRequest, field: _Field, borrowing: bool
-) -> Iterator[tuple[Any, Cohort | None, bool]]:
-    """(seat, common cohort if it is of another queue, whether on the hierarchy list), in the order of 8.4."""
+def _sequence(request: PreemptionRequest, field: _Field, borrowing: bool) -> Iterator[Considered]:
+    """The candidates in the order of 8.4."""
     # A borrower may take from the priority list only what borrowWithinCohort allows.
     priority = field.priority if request.queue.borrow_within or not borrowing else []
     for evicted in (True, False):
         for candidate, cohort in field.candidates(field.hierarchy, evicted):
-            yield candidate, cohort, True
+            yield Considered(candidate, cohort, True)
         for candidate, cohort in field.candidates(priority, evicted):
-            yield candidate, cohort, False
+            yield Considered(candidate, cohort)
         for candidate in request.own_candidates(evicted):
-            yield candidate, None, False
+            yield Considered(candidate)
 
 
-def _group(candidate: tuple[Any, Cohort | None, bool]) -> tuple[Any, ...]:
+def _group(considered: Considered) -> tuple[Any, ...]:
     """What decides the order of candidates before a policy does."""
-    (priority, *_, info), cohort, hierarchical = candidate
-    return info.evicted, cohort is None, hierarchical, priority
+    candidate, cohort, hierarchical = considered
+    return candidate.info.evicted, cohort is None, hierarchical, candidate.priority
 
 
 def _attempt(request: PreemptionRequest, field: _Field, borrowing: bool, report: Search) -> Targets:
@@ -423,12 +443,12 @@ def _attempt(request: PreemptionRequest, field: _Field, borrowing: bool, report:
     threshold = queue.borrow_threshold
     removed: Targets = []
     considered = 0
-    sequence: Iterable[tuple[Any, Cohort | None, bool]] = _sequence(request, field, borrowing)
+    sequence: Iterable[Considered] = _sequence(request, field, borrowing)
     evaluation = request.context.evaluation
     if evaluation is not None:
         sequence = evaluation.ordered(request.info, sequence, _group)
     for candidate, cohort, hierarchical in sequence:
-        info: WorkloadInfo = candidate[4]
+        info = candidate.info
         considered += 1
         reason: PreemptionReason = "InClusterQueue"
         if cohort is not None:

@@ -16,6 +16,7 @@ from pykueue.engine.explain.explanation import Search, Target
 from pykueue.engine.fair_sharing.shares import Share, share_of
 from pykueue.engine.options import FairSharingStrategy
 from pykueue.engine.preemption.classical import (
+    Considered,
     PreemptionContext,
     PreemptionRequest,
     Targets,
@@ -23,9 +24,9 @@ from pykueue.engine.preemption.classical import (
     restore,
     simulate_removal,
 )
-from pykueue.engine.queues.cluster_queue import ClusterQueue
+from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
+from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.tree import Cohort, Node
-from pykueue.engine.quota.usage import add, remove
 from pykueue.engine.workload import WorkloadInfo
 
 
@@ -37,7 +38,7 @@ class _Picker:
     """
 
     def __init__(
-        self, request: PreemptionRequest, candidates: dict[ClusterQueue, deque[Any]], moved: set[Node]
+        self, request: PreemptionRequest, candidates: dict[ClusterQueue, deque[Candidate]], moved: set[Node]
     ) -> None:
         self.request = request
         self._candidates = candidates
@@ -54,7 +55,7 @@ class _Picker:
         self._members = members
         self._heaps: dict[Cohort, list[Any]] = {}
         self._number = 0
-        #: Nodes whose usage is not that of the scene any more.
+        #: Nodes whose usage is not that of the context any more.
         self._moved: set[Node] = set(self._own) | moved
         self._root = request.queue.tree.root
         if isinstance(self._root, Cohort):
@@ -105,12 +106,12 @@ class _Picker:
         assert isinstance(node, ClusterQueue)
         return node
 
-    def candidates(self, queue: ClusterQueue) -> deque[Any]:
-        """Seats of a picked queue, best first; call `refresh` after taking from them."""
+    def candidates(self, queue: ClusterQueue) -> deque[Candidate]:
+        """Candidates of a picked queue, best first; call `refresh` after taking from them."""
         return self._candidates[queue]
 
     def give_up(self, queue: ClusterQueue, subtree: Node) -> list[Node]:
-        """Looks no more at the side picked nor at any other child of its cohort, which are returned."""
+        """Looks no more at the subtree picked nor at any other child of its cohort, which are returned."""
         cohort = subtree.parent
         assert cohort is not None
         subtrees = [entry[2] for entry in self._heaps[cohort]]
@@ -148,7 +149,7 @@ class _Picker:
 
 
 def _known_share(context: PreemptionContext, node: Node) -> Share:
-    """Share of a node whose usage is that of the scene."""
+    """Share of a node whose usage is that of the context."""
     found = context.shares.get(node)
     if found is None:
         found = context.shares[node] = share_of(node)
@@ -157,15 +158,13 @@ def _known_share(context: PreemptionContext, node: Node) -> Share:
 
 @contextmanager
 def _request_left_out(request: PreemptionRequest) -> Iterator[None]:
-    """For what the scene remembers: other searches use it too, and the request is counted in for one only.
+    """For what the context remembers: other searches use it too, and the request is counted in for one only.
 
     Counted in, it would make a queue within its quota a candidate for later entries of the cycle.
     """
-    for flavor_usage, amount in request.requests:
-        remove(flavor_usage, amount)
+    quota.release(request.requests)
     yield
-    for flavor_usage, amount in request.requests:
-        add(flavor_usage, amount)
+    quota.reserve(request.requests)
 
 
 def _highest_shares(request: PreemptionRequest, cohort: Cohort) -> list[tuple[Share, Node]]:
@@ -198,14 +197,14 @@ def _any_higher_share(request: PreemptionRequest) -> bool:
     return False
 
 
-def _rank(candidate: Any, request: PreemptionRequest) -> tuple[Any, ...]:
-    info: WorkloadInfo = candidate[4]
+def _rank(candidate: Candidate, request: PreemptionRequest) -> tuple[Any, ...]:
+    info = candidate.info
     return (not info.evicted, info.queue is request.queue, candidate[:4])
 
 
-def _candidates(request: PreemptionRequest, own: deque[Any]) -> dict[ClusterQueue, deque[Any]]:
-    """Seats that may go, by queue, each in order (evicted ones first)."""
-    found: dict[ClusterQueue, deque[Any]] = {}
+def _candidates(request: PreemptionRequest, own: deque[Candidate]) -> dict[ClusterQueue, deque[Candidate]]:
+    """Workloads that may go, by queue, each in order (evicted ones first)."""
+    found: dict[ClusterQueue, deque[Candidate]] = {}
     if own:
         found[request.queue] = own
     if request.queue.reclaim == "Never" or request.queue.parent is None:
@@ -220,20 +219,27 @@ def _candidates(request: PreemptionRequest, own: deque[Any]) -> dict[ClusterQueu
     return found
 
 
+def _group(considered: Considered) -> tuple[Any, ...]:
+    """What decides the order of candidates before a policy does."""
+    return considered.candidate.info.evicted, considered.candidate.priority
+
+
 def _by_policy(
-    request: PreemptionRequest, candidates: dict[ClusterQueue, deque[Any]], within: bool
-) -> dict[ClusterQueue, deque[Any]]:
+    request: PreemptionRequest, candidates: dict[ClusterQueue, deque[Candidate]], within: bool
+) -> dict[ClusterQueue, deque[Candidate]]:
     """Those that policy hooks leave, in the order of the hooks."""
     evaluation, info = request.context.evaluation, request.info
     assert evaluation is not None
-    found: dict[ClusterQueue, deque[Any]] = {}
+    found: dict[ClusterQueue, deque[Candidate]] = {}
     for queue, queue_candidates in candidates.items():
         reason: PreemptionReason = "InCohortReclamation" if within else "InCohortFairSharing"
         if queue is request.queue:
             reason = "InClusterQueue"
-        allowed = ((each,) for each in queue_candidates if evaluation.allows(info, each[4], reason))
-        ordered = evaluation.ordered(info, allowed, lambda each: (each[0][4].evicted, each[0][0]))
-        left = deque(each for (each,) in ordered)
+        allowed = (
+            Considered(each) for each in queue_candidates if evaluation.allows(info, each.info, reason)
+        )
+        ordered = evaluation.ordered(info, allowed, _group)
+        left = deque(each.candidate for each in ordered)
         if left:
             found[queue] = left
     return found
@@ -261,13 +267,11 @@ def search(
     preempt_within_nominal: bool,
 ) -> Targets:
     """The workloads to preempt, or nothing if that does not help. The tree is left as it was."""
-    for flavor_usage, amount in request.requests:
-        add(flavor_usage, amount)
+    quota.reserve(request.requests)
     targets = _search(request, report, strategies, preempt_within_nominal)
     for info, _ in targets:
         restore(info)
-    for flavor_usage, amount in request.requests:
-        remove(flavor_usage, amount)
+    quota.release(request.requests)
     if not targets:
         return []
     for info, _ in targets:
@@ -284,7 +288,7 @@ def _search(
     strategies: tuple[FairSharingStrategy, ...],
     preempt_within_nominal: bool,
 ) -> Targets:
-    """Victims whose usage is taken away, the request being counted in; empty, and nothing taken, if it
+    """Targets whose usage is removed, the request being counted in; empty, and nothing removed, if it
     fails."""
     flavor_usages = request.queue.flavor_usages
     within = preempt_within_nominal and all(
@@ -301,7 +305,7 @@ def _search(
     if not candidates:
         return []
     removed: Targets = []
-    retry: dict[ClusterQueue, deque[Any]] = {}
+    retry: dict[ClusterQueue, deque[Candidate]] = {}
     fits = _first_strategy(request, candidates, strategies[0], within, removed, retry)
     if not fits and len(strategies) > 1:
         fits = _second_strategy(request, retry, removed)
@@ -315,11 +319,9 @@ def _search(
 
 
 def _fits(request: PreemptionRequest) -> bool:
-    for flavor_usage, amount in request.requests:
-        remove(flavor_usage, amount)
+    quota.release(request.requests)
     fits = request.fits(borrowing=True)
-    for flavor_usage, amount in request.requests:
-        add(flavor_usage, amount)
+    quota.reserve(request.requests)
     return fits
 
 
@@ -332,11 +334,11 @@ def _share_without(info: WorkloadInfo, subtree: Node) -> Share:
 
 def _first_strategy(
     request: PreemptionRequest,
-    candidates: dict[ClusterQueue, deque[Any]],
+    candidates: dict[ClusterQueue, deque[Candidate]],
     strategy: FairSharingStrategy,
     within: bool,
     removed: Targets,
-    retry: dict[ClusterQueue, deque[Any]],
+    retry: dict[ClusterQueue, deque[Candidate]],
 ) -> bool:
     own = request.queue
     picker = _Picker(request, candidates, set())
@@ -346,7 +348,7 @@ def _first_strategy(
         target: WorkloadInfo | None = None
         reason: PreemptionReason = "InCohortFairSharing"
         if queue is own or within:
-            target = queue_candidates.popleft()[4]
+            target = queue_candidates.popleft().info
             reason = "InClusterQueue" if queue is own else "InCohortReclamation"
         else:
             own_subtree, other_subtree = _subtrees(own, queue)
@@ -359,11 +361,11 @@ def _first_strategy(
             while queue_candidates and target is None:
                 candidate = queue_candidates.popleft()
                 if strategy == "LessThanOrEqualToFinalShare":
-                    passes = mine <= _share_without(candidate[4], other_subtree)[:2]
+                    passes = mine <= _share_without(candidate.info, other_subtree)[:2]
                 else:
                     passes = mine < theirs
                 if passes:
-                    target = candidate[4]
+                    target = candidate.info
                 else:
                     retry.setdefault(queue, deque()).append(candidate)
         if target is not None:
@@ -382,7 +384,7 @@ def _first_strategy(
 
 
 def _second_strategy(
-    request: PreemptionRequest, retry: dict[ClusterQueue, deque[Any]], removed: Targets
+    request: PreemptionRequest, retry: dict[ClusterQueue, deque[Candidate]], removed: Targets
 ) -> bool:
     own = request.queue
     moved: set[Node] = set()
@@ -393,7 +395,7 @@ def _second_strategy(
     picker = _Picker(request, retry, moved)
     while (queue := picker.pick()) is not None:
         queue_candidates = picker.candidates(queue)
-        first: WorkloadInfo = queue_candidates[0][4]
+        first = queue_candidates[0].info
         queue_candidates.clear()
         own_subtree, other_subtree = _subtrees(own, queue)
         passes = share_of(own_subtree)[:2] < share_of(other_subtree)[:2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.admission_checks import required_with
@@ -45,6 +45,17 @@ class UsageCounts:
             used = self.used
             for flavor_resource, amount in usage:
                 used[flavor_resource] = used.get(flavor_resource, 0) + sign * amount
+
+
+class Candidate(NamedTuple):
+    """Position of a workload that holds quota in the order in which workloads are preempted (8.4)."""
+
+    priority: int
+    newest_first: float
+    """When it got its quota, negated."""
+    uid: str
+    key: str
+    info: WorkloadInfo
 
 
 class Group:
@@ -98,8 +109,8 @@ class ClusterQueue(Node):
         self.pending = Pending(undo_log)
         #: Workloads that hold quota, by key.
         self.reservations: dict[str, WorkloadInfo] = {}
-        #: (priority, -reserved_at, uid, key, record): the order in which they are preempted (8.4).
-        self.candidate_order: list[Any] = []
+        #: The order in which they are preempted.
+        self.candidate_order: list[Candidate] = []
         #: Those of them that are on their way out.
         self.evicted: dict[str, WorkloadInfo] = {}
         self.usage_counts = UsageCounts()
@@ -222,11 +233,12 @@ class ClusterQueue(Node):
 
     def add_candidate(self, info: WorkloadInfo) -> None:
         """Puts a workload that holds quota into the order of victims."""
-        info.candidate = (info.priority, -info.reserved_at, info.uid, info.key, info)
+        info.candidate = Candidate(info.priority, -info.reserved_at, info.uid, info.key, info)
         insort(self.candidate_order, info.candidate)
 
     def remove_candidate(self, info: WorkloadInfo) -> None:
         queue_candidates = self.candidate_order
+        assert info.candidate is not None
         at = bisect_left(queue_candidates, info.candidate)
         assert queue_candidates[at] is info.candidate
         del queue_candidates[at]
