@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from conftest import EXAMPLE, PATIENCE, Kubectl, Up
+from cli_processes import EXAMPLE, PATIENCE, Kubectl, Up
 
 pytestmark = pytest.mark.kubectl
 

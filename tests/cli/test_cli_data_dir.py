@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, ROOT, Up
+from cli_processes import PATIENCE, ROOT, Up
 
 from pykueue.cli import up as module
 from pykueue.cli.up import STATE, data_folder

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import PATIENCE, Up
+from cli_processes import PATIENCE, Up
 
 
 def test_demo_that_gets_sigterm_stops_its_cluster(tmp_path: Path) -> None:

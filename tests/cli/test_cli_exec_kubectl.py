@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Kubectl, Up, kubectl_program
+from cli_processes import Kubectl, Up, kubectl_program
 
 pytestmark = pytest.mark.kubectl
 

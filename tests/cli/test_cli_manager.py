@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import PATIENCE, Kubectl, Up
+from cli_processes import PATIENCE, Kubectl, Up
 
 pytestmark = pytest.mark.kubectl
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from cli_processes import Kubectl, Up
 from click.testing import CliRunner
-from conftest import Kubectl, Up
 
 from pykueue.cli.main import main
 from pykueue.kube.informer import Informer

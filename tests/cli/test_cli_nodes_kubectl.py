@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, Kubectl, Up
+from cli_processes import PATIENCE, Kubectl, Up
 
 pytestmark = pytest.mark.kubectl
 

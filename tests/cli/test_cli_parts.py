@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conftest import EXAMPLE, PATIENCE, Kubectl, Up
+from cli_processes import EXAMPLE, PATIENCE, Kubectl, Up
 from test_cli_manager import ManagerProcess, managers
 
 __all__ = ["managers"]

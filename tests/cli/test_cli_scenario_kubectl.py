@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import EXAMPLE, Kubectl, Up
+from cli_processes import EXAMPLE, Kubectl, Up
 
 pytestmark = pytest.mark.kubectl
 

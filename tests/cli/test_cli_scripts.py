@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
-from conftest import ROOT
+from cli_processes import ROOT
 
 
 def test_installation_adds_pykueue_and_no_kubectl_plugin() -> None:

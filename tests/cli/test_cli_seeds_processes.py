@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import PATIENCE, Kubectl, Up, kubectl_program
+from cli_processes import PATIENCE, Kubectl, Up, kubectl_program
 
 from pykueue.embedded.nodes.processes.host import GATEWAY, POD_NETWORK, SERVICE_NETWORK
 from pykueue.embedded.nodes.processes.link import Link

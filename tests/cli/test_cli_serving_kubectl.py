@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import Kubectl, Up
+from cli_processes import Kubectl, Up
 
 pytestmark = pytest.mark.kubectl
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import EXAMPLE, Kubectl, Up
+from cli_processes import EXAMPLE, Kubectl, Up
 
 pytestmark = pytest.mark.kubectl
 

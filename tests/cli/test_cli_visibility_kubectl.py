@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_processes import EXAMPLE, Kubectl, Up
 from click.testing import CliRunner
-from conftest import EXAMPLE, Kubectl, Up
 
 from pykueue.cli.main import main
 

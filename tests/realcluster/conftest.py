@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from realcluster_install import Installation
-from realcluster_plane import Kubectl, Plane
+from realcluster_install import Installation, rendered
+from realcluster_plane import Kubectl, Plane, assets
 
 FOLDER = Path(__file__).parent
 # The model of RBAC, and what is asked of it.
@@ -27,26 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.realcluster)
-
-
-def assets() -> Path:
-    """The folder of etcd and kube-apiserver; skips the test where there is none."""
-    name = os.environ.get("KUBEBUILDER_ASSETS", "")
-    if not name:
-        pytest.skip("KUBEBUILDER_ASSETS is not set: it names a folder with etcd and kube-apiserver")
-    folder = Path(name)
-    for program in ("etcd", "kube-apiserver"):
-        if not (folder / program).exists():
-            pytest.fail(f"KUBEBUILDER_ASSETS={name}: there is no {program} in it")
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not on the PATH")
-    return folder
-
-
-def rendered(*options: str) -> str:
-    """What `pykueue manifests` prints."""
-    command = [sys.executable, "-m", "pykueue.cli.main", "manifests", *options]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture(scope="session")

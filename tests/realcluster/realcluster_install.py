@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
@@ -204,3 +205,9 @@ def gather_roles(plane: Plane) -> None:
 
 def _selects(selector: dict[str, Any], role: dict[str, Any]) -> bool:
     return bool(selector["matchLabels"].items() <= (role["metadata"].get("labels") or {}).items())
+
+
+def rendered(*options: str) -> str:
+    """What `pykueue manifests` prints."""
+    command = [sys.executable, "-m", "pykueue.cli.main", "manifests", *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -11,6 +11,7 @@ import datetime
 import ipaddress
 import json
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -416,3 +418,17 @@ class Kubectl:
     def apply(self, *objects: dict[str, Any]) -> None:
         """Create the objects, or make them what is given."""
         self("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=yaml.safe_dump_all(objects))
+
+
+def assets() -> Path:
+    """The folder of etcd and kube-apiserver; skips the test where there is none."""
+    name = os.environ.get("KUBEBUILDER_ASSETS", "")
+    if not name:
+        pytest.skip("KUBEBUILDER_ASSETS is not set: it names a folder with etcd and kube-apiserver")
+    folder = Path(name)
+    for program in ("etcd", "kube-apiserver"):
+        if not (folder / program).exists():
+            pytest.fail(f"KUBEBUILDER_ASSETS={name}: there is no {program} in it")
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on the PATH")
+    return folder

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import rendered
-from realcluster_install import Installation
+from realcluster_install import Installation, rendered
 from realcluster_plane import Kubectl
 
 KINDS = {

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import assets
 from realcluster_install import USER, Installation
 from realcluster_jobs import JobController, Queues
 from realcluster_kueue import GROUP, Kueue
-from realcluster_plane import Plane, until
+from realcluster_plane import Plane, assets, until
 
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "install.md"
 

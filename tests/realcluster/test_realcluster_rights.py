@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 from realcluster_install import gather_roles
-from realcluster_plane import Plane, until
+from realcluster_plane import Plane, assets, until
 from rights_model import RBAC, Ask, Binding, Role, Subject, User
 from rights_requests import NAMES, NAMESPACES, RESOURCES, binding_object, body_of, role_object
 from test_hostile_rights import World
@@ -232,8 +232,6 @@ class Comparison:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_three_answer_alike(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    from conftest import assets
-
     plane = Plane(assets(), tmp_path_factory.mktemp(f"rights-{seed}"))
 
     async def main(clock: Clock) -> None:

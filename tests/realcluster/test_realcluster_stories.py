@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import rendered
-from realcluster_install import NAMESPACE, USER, Installation
+from realcluster_install import NAMESPACE, USER, Installation, rendered
 from realcluster_jobs import NEVER_READY, JobController, Queues, job
 from realcluster_plane import Kubectl, Plane, until
 
