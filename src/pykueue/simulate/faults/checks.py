@@ -15,6 +15,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.workloads import conditions
 
 from .scenario import CHECK
+from .writers import independent_task
 
 
 class CheckController:
@@ -45,7 +46,7 @@ class CheckController:
         if after is None or not conditions.has_quota(after) or _state(after) != "Pending":
             return
         if before is None or not conditions.has_quota(before) or _state(before) != "Pending":
-            task = asyncio.get_running_loop().create_task(self._answer(conditions.key(after)))
+            task = independent_task(self._answer(conditions.key(after)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

@@ -6,9 +6,6 @@ They may write everything (cluster administrators do); admission rules still ref
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from pykueue.api.kueue import names
@@ -30,9 +27,7 @@ from .jobkinds import ended
 from .scenario import Scenario
 from .trace import Trace
 from .users import Users
-
-#: Whether the write under way is an edit by hand.
-BY_HAND: ContextVar[bool] = ContextVar("BY_HAND", default=False)
+from .writers import writing_as
 
 #: Conditions that are set at random on Workloads.
 _CONDITIONS = (
@@ -43,15 +38,6 @@ _CONDITIONS = (
     conditions.REQUEUED,
     conditions.PREEMPTED,
 )
-
-
-@contextmanager
-def _by_hand() -> Iterator[None]:
-    token = BY_HAND.set(True)
-    try:
-        yield
-    finally:
-        BY_HAND.reset(token)
 
 
 class EditingUsers(Users):
@@ -85,7 +71,7 @@ class EditingUsers(Users):
         self, resource: Resource, obj: Object, patch: dict[str, Any], subresource: str | None = None
     ) -> None:
         metadata = obj["metadata"]
-        with _by_hand():
+        with writing_as("editor"):
             await self._client.patch(
                 resource, metadata["name"], metadata.get("namespace"), patch, subresource=subresource
             )
@@ -148,7 +134,7 @@ class EditingUsers(Users):
         if workload is None:
             return ""
         await self._edit(WORKLOADS, workload, {"metadata": {"finalizers": None}})
-        with _by_hand():
+        with writing_as("editor"):
             await self._client.delete(
                 WORKLOADS, workload["metadata"]["name"], workload["metadata"]["namespace"]
             )

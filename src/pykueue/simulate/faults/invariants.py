@@ -11,6 +11,7 @@ from pykueue.api.objects import Object, annotations_of, get, labels_of
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     COHORTS,
+    LOCAL_QUEUES,
     PODS,
     RESOURCE_FLAVORS,
     WORKLOADS,
@@ -20,7 +21,7 @@ from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 from pykueue.manager.workloads import conditions
 
-from .edits import BY_HAND
+from .causes import Causes
 from .jobkinds import KINDS, active, ended, parts, requests
 from .queue_status import miscounted
 from .quiet import misplaced
@@ -28,6 +29,7 @@ from .quota import Books, usage
 from .settled import unfinished
 from .stored import Stored, shows_quota
 from .trace import Trace
+from .writers import writer
 
 #: Seconds after the manager has heard of a smaller quota during which what it decided before may be written.
 OVERHANG = 15.0
@@ -36,7 +38,7 @@ OVERHANG = 15.0
 #: A Job's status does not have an observedGeneration, so it is not possible to wait for that.
 CONTROLLER_LAG = 3.0
 
-_WATCHED = (WORKLOADS, *KINDS.values(), PODS, CLUSTER_QUEUES, COHORTS)
+_WATCHED = (WORKLOADS, *KINDS.values(), PODS, CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
 
 
 class Invariants(Stored):
@@ -46,10 +48,11 @@ class Invariants(Stored):
     reservations rest on the quotas that were. `remembers` tells whether it has seen the quota of a Workload.
     """
 
-    def __init__(self, server: Server, clock: Clock, trace: Trace) -> None:
+    def __init__(self, server: Server, clock: Clock, trace: Trace, causes: Causes) -> None:
         super().__init__(server)
         self._clock = clock
         self._trace = trace
+        self._causes = causes
         self.knows_quotas: Callable[[], bool] = lambda: True
         self.remembers: Callable[[Object], bool] = lambda workload: True
         self._excused_until = 0.0
@@ -76,6 +79,7 @@ class Invariants(Stored):
             **dict.fromkeys(KINDS.values(), self._job),
             PODS: self._pod,
             CLUSTER_QUEUES: self._quotas,
+            LOCAL_QUEUES: lambda before, after: None,
             COHORTS: self._quotas,
         }[resource]
 
@@ -88,15 +92,25 @@ class Invariants(Stored):
             verb = "deleted" if after is None else "created" if before is None else "changed"
             self._trace.note("write", f"{resource.kind} {obj['metadata']['name']} {verb}{_gist(after)}")
             try:
-                if BY_HAND.get() or (after is None and obj["metadata"]["uid"] in self._unprotected):
+                unprotected = after is None and obj["metadata"]["uid"] in self._unprotected
+                if writer() == "editor" or unprotected:
                     self._edit(resource, before, after)
                 else:
                     check(before, after)
+                self._note_causes(resource, before, after)
                 self._settle_debts()
             except Exception as error:  # it must not become an answer of the server
                 self._trace.violate(f"{obj['metadata']['name']} could not be checked: {error!r}")
 
         return stored
+
+    def _note_causes(self, resource: Resource, before: Object | None, after: Object | None) -> None:
+        if resource is WORKLOADS:
+            self._causes.workload_stored(before, after)
+        elif resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
+            self._causes.queue_stored(resource, before, after)
+        elif resource in KINDS.values() and after is not None:
+            self._causes.job_stored(before, after)
 
     def _violate(self, obj: Mapping[str, Any], what: str) -> None:
         self._trace.violate(f"{obj['metadata']['name']}: {what}")
@@ -165,6 +179,9 @@ class Invariants(Stored):
         had = before is not None and conditions.has_quota(before) and not conditions.is_finished(before)
         has = after is not None and conditions.has_quota(after) and not conditions.is_finished(after)
         if before is not None and after is not None:
+            if writer() == "manager":
+                for what in self._causes.missing(before, after):
+                    self._violate(after, what)
             edited = before["metadata"]["uid"] in self._edited
             if not edited:
                 self._conditions(before, after)
@@ -260,6 +277,8 @@ class Invariants(Stored):
         if before is not None and ended(before) and not ended(after):
             self._violate(after, "the job has not ended any more")
         self._note_stop(before, after)
+        if before is not None and writer() == "manager" and (what := self._causes.stopped(before, after)):
+            self._violate(after, what)
         runs = not get(after, "spec", "suspend")
         if runs and (before is None or get(before, "spec", "suspend")):
             self._started(after)

@@ -21,6 +21,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.workloads import conditions
 
 from .jobkinds import KINDS, active, ended, holds, with_condition
+from .writers import independent_task
 
 #: A job: its resource, namespace and name.
 ObjectKey = tuple[Resource, str, str]
@@ -97,7 +98,7 @@ class JobRunner:
         self._spawn(self._sync(key))
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = independent_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -23,6 +23,7 @@ from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.manager import Manager
 from pykueue.manager.workloads import conditions
 
+from .causes import Causes
 from .checks import CheckController
 from .edits import EditingUsers
 from .invariants import Invariants
@@ -33,6 +34,7 @@ from .quiet import QuietTimes
 from .realpods import RealPods
 from .scenario import Scenario, scenario
 from .stage import installed_store, open_server
+from .stored import Stored
 from .trace import Entry, Trace
 from .transport import NO_FAULTS, FaultyTransport, Rates
 from .users import Users
@@ -145,7 +147,8 @@ class Run:
 
     async def play(self) -> None:
         self.server: Server = await open_server(self._store, self.clock, self._fork())
-        self.invariants = self.invariants_class(self.server, self.clock, self.trace)
+        causes = Causes(Stored(self.server), self.clock, self._configuration, not self.plan.jumps)
+        self.invariants = self.invariants_class(self.server, self.clock, self.trace, causes)
         client = Client(self.server.transport("user"), clock=self.clock)
         self.users = self.users_class(client, self.clock, self._fork(), self.plan, self.trace)
         self.runner: JobRunner | RealPods

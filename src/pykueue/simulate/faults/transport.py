@@ -15,6 +15,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request, Transport, WatchEvent
 
 from .trace import Trace
+from .writers import writing_as
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,9 @@ class FaultyTransport:
         if fault not in ("", "unsure", "crash after"):
             await self._fail(fault, request)
         if not fault:
-            return await self._inner.call(request)
+            return await self._call(request)
         try:
-            answer = await self._inner.call(request)
+            answer = await self._call(request)
         except ApiError:
             if fault == "unsure":
                 raise
@@ -124,6 +125,10 @@ class FaultyTransport:
             await self._die()
         del answer
         raise self._broken()
+
+    async def _call(self, request: Request) -> Any:
+        with writing_as("manager"):
+            return await self._inner.call(request)
 
     def _draw(self, write: bool) -> str:
         """Which fault it is this time; empty for none."""

@@ -1,0 +1,212 @@
+"""Whether evictions, deactivations and stops of jobs have a cause.
+
+Causes are looked up in the objects, not in the manager: a queue that drains, a check that asks for a retry, a
+preemptor that may preempt this workload. Source of the rules: docs/reference/kueue-semantics.md 8 and 11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
+from pykueue.clock import Clock
+from pykueue.manager.configuration import Configuration
+from pykueue.manager.workloads import conditions
+
+from .quiet import is_to_run
+from .stored import Stored
+
+#: Seconds for which a cause counts after it has ended: caches are late while watches stall (8 s for each
+#: event), and a decision is written with delays and retries.
+MEMORY = 60.0
+_PREEMPTOR = re.compile(r"\(UID: ([^,]+), .*preemptor path: /(\S*); preemptee path: /(\S*)$")
+_IN_COHORT = ("InCohortReclamation", "InCohortReclaimWhileBorrowing", "InCohortFairSharing")
+
+
+class Causes:
+    """Remembers what could have led to an eviction, and looks for it when one is written.
+
+    `exact_times` is False where clocks jump, so that time limits cannot be compared.
+    """
+
+    def __init__(
+        self, stored: Stored, clock: Clock, configuration: Configuration, exact_times: bool = True
+    ) -> None:
+        self._stored = stored
+        self._clock = clock
+        self._waiting = configuration.wait_for_pods_ready
+        self._exact_times = exact_times
+        #: When queues last stopped to drain, by kind, namespace and name.
+        self._drained: dict[tuple[str, str, str], float] = {}
+        #: Workloads as they were last, by uid, and when they were deleted or changed their priority or queue.
+        self._workloads: dict[str, Object] = {}
+        self._changed: dict[str, float] = {}
+        #: The specs with which jobs were started, by uid.
+        self._started: dict[str, Any] = {}
+
+    # What happens
+
+    def queue_stored(self, resource: Resource, before: Object | None, after: Object | None) -> None:
+        """Note when a ClusterQueue or LocalQueue drains."""
+        if before is not None and get(before, "spec", "stopPolicy") == "HoldAndDrain":
+            self._drained[resource.kind, *conditions.key(before)] = self._clock.time()
+
+    def workload_stored(self, before: Object | None, after: Object | None) -> None:
+        """Note what preemptions compare."""
+        workload = after or before
+        assert workload is not None
+        uid = workload["metadata"]["uid"]
+        if before is not None and (after is None or _rank(before) != _rank(after)):
+            self._changed[uid] = self._clock.time()
+        self._workloads[uid] = workload
+
+    def job_stored(self, before: Object | None, after: Object) -> None:
+        """Note with which spec a job starts."""
+        if not get(after, "spec", "suspend") and (before is None or get(before, "spec", "suspend")):
+            self._started[after["metadata"]["uid"]] = after["spec"]
+
+    def _recently(self, at: float | None) -> bool:
+        return at is not None and self._clock.time() < at + MEMORY
+
+    # What needs a cause
+
+    def missing(self, before: Object, after: Object) -> Iterable[str]:
+        """What the manager's write did to a Workload without a cause."""
+        deactivated = conditions.is_active(before) and not conditions.is_active(after)
+        if deactivated and not conditions.is_true(before, conditions.DEACTIVATION_TARGET):
+            yield "was deactivated without a cause"
+        target = conditions.reason(after, conditions.DEACTIVATION_TARGET)
+        is_new = conditions.condition(before, conditions.DEACTIVATION_TARGET) is None
+        if target and is_new and not self._may_deactivate(before, target):
+            yield f"is to be deactivated for {target} without that cause"
+        if conditions.is_evicted(after) and not conditions.is_evicted(before):
+            reason = conditions.reason(after, conditions.EVICTED)
+            if not conditions.has_quota(before):
+                if not reason.startswith(conditions.DEACTIVATED):
+                    yield f"was evicted for {reason} without quota"
+            elif why := self._lacks(reason, before, after):
+                yield f"was evicted for {reason}: {why}"
+
+    def stopped(self, before: Object, after: Object) -> str:
+        """What is wrong with a write of the manager that stops a job; empty where it has a cause."""
+        if get(before, "spec", "suspend") or not get(after, "spec", "suspend"):
+            return ""
+        started = self._started.get(after["metadata"]["uid"])
+        if started is None or _without_switch(started) != _without_switch(before["spec"]):
+            return ""
+        if any(map(is_to_run, self._stored.workloads_of(after))):
+            return "was stopped although its workload is admitted"
+        return ""
+
+    def _may_deactivate(self, workload: Object, cause: str) -> bool:
+        match cause:
+            case "AdmissionCheck":
+                return _has_check(workload, "Rejected")
+            case "MaximumExecutionTimeExceeded":
+                return get(workload, "spec", "maximumExecutionTimeSeconds") is not None
+            case "RequeuingLimitExceeded":
+                if self._waiting is None:
+                    return False
+                limit = self._waiting.requeuing_strategy.backoff_limit_count
+                count = int(get(workload, "status", "requeueState", "count") or 0)
+                return limit is not None and count >= limit
+        return False
+
+    def _lacks(self, reason: str, before: Object, after: Object) -> str:
+        """What is missing for an eviction with this reason."""
+        if reason.startswith(conditions.DEACTIVATED):
+            return "" if not conditions.is_active(before) else "spec.active is true"
+        match reason:
+            case conditions.PREEMPTED:
+                return self._lacks_preemptor(before, after)
+            case conditions.PODS_READY_TIMEOUT:
+                return self._lacks_timeout(before)
+            case conditions.CLUSTER_QUEUE_STOPPED:
+                key = ("", conditions.cluster_queue(before))
+                return "" if self._drains(CLUSTER_QUEUES, *key) else "the queue does not drain"
+            case conditions.LOCAL_QUEUE_STOPPED:
+                key = (conditions.key(before)[0], str(get(before, "spec", "queueName")))
+                return "" if self._drains(LOCAL_QUEUES, *key) else "the queue does not drain"
+            case "AdmissionCheck":
+                return "" if _has_check(before, "Retry") else "no check asks for a retry"
+        return "the reason is unknown"
+
+    def _drains(self, resource: Resource, namespace: str, name: str) -> bool:
+        queue = self._stored.find(resource, namespace, name)
+        if queue is not None and get(queue, "spec", "stopPolicy") == "HoldAndDrain":
+            return True
+        return self._recently(self._drained.get((resource.kind, namespace, name)))
+
+    def _lacks_timeout(self, workload: Object) -> str:
+        if self._waiting is None:
+            return "nothing waits for ready pods"
+        ready = conditions.condition(workload, conditions.PODS_READY) or {}
+        if ready.get("status") == "True":
+            return "its pods are ready"
+        recovers = ready.get("reason") == conditions.WAIT_FOR_RECOVERY
+        limit = self._waiting.timeout
+        if recovers and self._waiting.recovery_timeout is not None:
+            limit = self._waiting.recovery_timeout
+        since = conditions.since(workload, conditions.PODS_READY if recovers else conditions.ADMITTED)
+        if self._exact_times and self._clock.time() < since + limit:
+            return f"{limit:g} s have not passed"
+        return ""
+
+    # Preemption
+
+    def _lacks_preemptor(self, before: Object, after: Object) -> str:
+        reason = conditions.reason(after, conditions.PREEMPTED)
+        found = _PREEMPTOR.search(
+            str((conditions.condition(after, conditions.EVICTED) or {}).get("message") or "")
+        )
+        if not conditions.is_true(after, conditions.PREEMPTED) or found is None:
+            return "it names no preemptor"
+        uid, path, own_path = found.groups()
+        preemptor = self._workloads.get(uid)
+        if preemptor is None or uid == before["metadata"]["uid"]:
+            return f"the preemptor {uid} does not exist"
+        ours, theirs = own_path.split("/"), path.split("/")
+        if (reason in _IN_COHORT) != (ours[-1] != theirs[-1]) or (
+            reason in _IN_COHORT and ours[0] != theirs[0]
+        ):
+            return f"{reason} does not happen between {own_path} and {path}"
+        queue = self._stored.find(CLUSTER_QUEUES, "", theirs[-1])
+        if queue is None or any(
+            self._recently(self._changed.get(one)) for one in (uid, before["metadata"]["uid"])
+        ):
+            return ""  # what they were when it was decided is not known
+        policy = _policy(queue, reason)
+        higher = _priority(preemptor) > _priority(before)
+        if policy == "Never" or (policy == "LowerPriority" and not higher):
+            return f"policy {policy} of {theirs[-1]} does not let priority {_priority(preemptor)} preempt it"
+        if policy == "LowerOrNewerEqualPriority" and _priority(preemptor) < _priority(before):
+            return f"its priority is higher than that of {preemptor['metadata']['name']}"
+        return ""
+
+
+def _rank(workload: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (_priority(workload), get(workload, "spec", "queueName"))
+
+
+def _priority(workload: Mapping[str, Any]) -> int:
+    return int(get(workload, "spec", "priority") or 0)
+
+
+def _policy(queue: Mapping[str, Any], reason: str) -> str:
+    """The preemption policy of the preemptor's ClusterQueue that a reason rests on."""
+    preemption = get(queue, "spec", "preemption") or {}
+    field = "reclaimWithinCohort" if reason in _IN_COHORT else "withinClusterQueue"
+    if reason == "InCohortReclaimWhileBorrowing":
+        return str((preemption.get("borrowWithinCohort") or {}).get("policy") or "Never")
+    return str(preemption.get(field) or "Never")
+
+
+def _has_check(workload: Mapping[str, Any], state: str) -> bool:
+    return any(check.get("state") == state for check in get(workload, "status", "admissionChecks") or ())
+
+
+def _without_switch(spec: Mapping[str, Any]) -> Object:
+    return {field: value for field, value in spec.items() if field != "suspend"}
