@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from manager_stack import Stack, job, story
+from manager_stack import V1BETA2, Stack, job, story
 
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES
+from pykueue.manager.configuration import parse
+from pykueue.manager.workloads import transitions
+from pykueue.simulate.faults.causes import Causes
 from pykueue.simulate.faults.queue_status import miscounted
 from pykueue.simulate.faults.quiet import misplaced
 from pykueue.simulate.faults.stored import Stored
@@ -45,5 +48,34 @@ def test_job_that_waits_although_admitted_or_runs_although_not_is_found() -> Non
             "job a is suspended and its workload is admitted",
             "job b runs and no workload of it is admitted",
         ]
+
+    story(life)
+
+
+def test_evictions_and_stops_without_a_cause_are_found() -> None:
+    async def life(s: Stack) -> None:
+        causes = Causes(Stored(s.server), s.clock, parse(V1BETA2))
+        await s.apply(job("a"))
+        await s.settle()
+        before = await s.workload("a")
+        causes.job_stored(None, await s.job("a"))
+
+        def evicted(reason: str) -> list[str]:
+            return list(causes.missing(before, transitions.evicted(before, reason, "", s.clock.time())))
+
+        assert evicted("ClusterQueueStopped") == [
+            "was evicted for ClusterQueueStopped: the queue does not drain"
+        ]
+        assert evicted("AdmissionCheck") == ["was evicted for AdmissionCheck: no check asks for a retry"]
+        assert evicted("Preempted") == ["was evicted for Preempted: it names no preemptor"]
+        assert evicted("Deactivated") == ["was evicted for Deactivated: spec.active is true"]
+        assert evicted("Boredom") == ["was evicted for Boredom: the reason is unknown"]
+        running = await s.job("a")
+        stop = {**running, "spec": {**running["spec"], "suspend": True}}
+        assert causes.stopped(running, stop) == "was stopped although its workload is admitted"
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+        assert evicted("ClusterQueueStopped") == []
+        await s.settle()
+        assert causes.stopped(running, stop) == ""
 
     story(life)

@@ -260,7 +260,9 @@ class JobController:
 
     def _equivalent(self, workload: Object, job: Mapping[str, Any]) -> bool:
         """Whether the Workload describes the job, worked out once per version of what that depends on."""
-        counts = conditions.admitted_counts(workload) if conditions.has_quota(workload) else None
+        # A job whose quota is kept still runs as it was admitted, whatever the status says meanwhile.
+        shown = self._reservations.lost(conditions.key(workload)) or workload
+        counts = conditions.admitted_counts(shown) if conditions.has_quota(shown) else None
         metadata = job["metadata"]
         question = (
             workload["metadata"].get("uid"),
@@ -457,8 +459,18 @@ class JobController:
                 # Its stop began before it was admitted again.
                 await stop(job, originals, "Stopped before it starts again")
             return
-        if not suspended:
+        if not suspended and not self._is_outdated(workload):
             await stop(job, originals, "Not admitted by cluster queue")
+
+    def _is_outdated(self, workload: Object) -> bool:
+        """Whether a Workload without an admission has been, or is about to be, given it back.
+
+        Writes take time. The event of the newer version brings the job here again.
+        """
+        key = conditions.key(workload)
+        newest = self._cluster.workload(key)
+        is_admitted_again = newest is not None and conditions.may_run(newest)
+        return self._reservations.lost(key) is not None or is_admitted_again
 
     async def _hold_or_release(self, job: Object, workload: Object) -> None:
         """Keep the pending Workload of a job that is on hold out of its queue, and no longer than that."""
