@@ -142,4 +142,4 @@ def test_without_the_sources_the_demo_says_what_it_needs(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 2
-    assert "examples/all-or-nothing of the project's sources" in " ".join(done.stderr.split())
+    assert "examples/all-or-nothing of the project's source code" in " ".join(done.stderr.split())

@@ -98,7 +98,7 @@ def test_levels_have_names_and_numbers(text: str, level: int) -> None:
 
 
 def test_unknown_log_level_is_rejected() -> None:
-    with pytest.raises(click.BadParameter, match="accepted are debug, info"):
+    with pytest.raises(click.BadParameter, match="accepted values: debug, info"):
         start("loud")
     start(devel=True)
     assert logging.getLogger().level == logging.DEBUG

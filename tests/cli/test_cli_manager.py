@@ -140,7 +140,7 @@ def test_a_manager_that_cannot_reach_its_cluster_says_so_and_goes_on_trying(
     up = start_up("--only", "apiserver", "--in-memory")
     up.kill()
     found = managers(up)
-    assert "certificates: " in found.until("looking again")["msg"]
+    assert "certificates: " in found.until("checking again")["msg"]
     assert found.process.poll() is None
     assert found.stop() == 0
 

@@ -133,9 +133,9 @@ def test_a_queue_lets_in_what_it_is_open_for_and_no_more_than_its_capability():
         await stage.clock.sleep(5)
         assert [await bound(stage, name) for name in "abc"] == [2, 0, 0]
         said = [message for _, message in await stage.events("b-0")]
-        assert said[-1] == "queue small may have no more cpu: its capability is reached."
+        assert said[-1] == "queue small would exceed its capability of cpu."
         assert await phase(stage, resource, "c") == "Pending"
-        assert "not let into queue nowhere" in (await stage.events("c-0"))[-1][1]
+        assert "not enqueued in queue nowhere" in (await stage.events("c-0"))[-1][1]
         await stage.clock.sleep(40)
         assert await bound(stage, "b") == 2
 

@@ -81,7 +81,7 @@ def test_limits_are_written_below_the_nearest_group_that_hands_them_down(groups)
 def test_no_limits_say_why(tmp_path, groups):
     (groups / "user.slice" / "cgroup.subtree_control").write_text("pids")
     (groups / "cgroup.subtree_control").write_text("")
-    with pytest.raises(NoLimitsError, match="hands down cpu and memory"):
+    with pytest.raises(NoLimitsError, match="delegates the cpu and memory controllers"):
         Limits.open(groups, "/user.slice/own.scope")
     with pytest.raises(NoLimitsError, match="not mounted"):
         Limits.open(tmp_path / "elsewhere", "/")

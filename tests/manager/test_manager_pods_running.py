@@ -289,7 +289,7 @@ def test_a_stateful_set_without_room_has_no_running_pod() -> None:
 def test_stateful_set_is_on_hold_at_0_replicas_and_requeued_with_a_new_size() -> None:
     async def story(world: World) -> None:
         await world.create(serving("StatefulSet", 3, serviceName="web"), then=40)
-        with pytest.raises(ApiError, match="scaled to 0 and from 0 only"):
+        with pytest.raises(ApiError, match="can only change from or to 0"):
             await world.client.patch(STATEFUL_SETS, "web", "default", {"spec": {"replicas": 2}})
         await world.change(STATEFUL_SETS, "web", {"spec": {"replicas": 0}})
         assert await world.phases() == {}
@@ -334,7 +334,7 @@ def test_a_stateful_set_rolls_out_under_its_admission() -> None:
         assert await world.counts() == {"Running": 2}
         assert await world.admitted() == 1
         patch["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}}  # type: ignore[assignment]
-        with pytest.raises(ApiError, match="cannot change while the StatefulSet is in a queue"):
+        with pytest.raises(ApiError, match="cannot change while the StatefulSet is managed by a queue"):
             await world.client.patch(
                 STATEFUL_SETS, "web", "default", patch, content_type="application/strategic-merge-patch+json"
             )

@@ -111,8 +111,8 @@ async def first_act(console: Console, cluster: Cluster, examples: Path) -> None:
         await cluster.history.until_gone()
         if blocked:
             return
-        console.print("\nThis time one job got all its places before the other: chance. Once more.\n")
-    raise DemoError(f"in {TRIES} tries the two jobs never blocked each other")
+        console.print("\nThis time one job got all its nodes before the other, by chance. Trying again.\n")
+    raise DemoError(f"in {TRIES} attempts the two jobs never blocked each other")
 
 
 async def run_against_each_other(console: Console, cluster: Cluster, examples: Path) -> bool:
@@ -181,29 +181,29 @@ async def play(console: Console, folder: Path, examples: Path) -> None:
 
 def _found(context: click.Context, parameter: click.Parameter, examples: Path) -> Path:
     if not examples.is_dir():
-        where = "examples/all-or-nothing of the project's sources"
+        where = "examples/all-or-nothing of the project's source code"
         raise click.BadParameter(f"{examples}: not a directory; the demo needs {where}", context, parameter)
     return examples
 
 
 @click.command()
 @click.option(
-    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Keep the cluster's state here."
+    "--data-dir", type=click.Path(file_okay=False, path_type=Path), help="Directory for the cluster's state."
 )
 @click.option(
     "--examples",
     type=click.Path(file_okay=False, path_type=Path),
     default=EXAMPLES,
     callback=_found,
-    help="The directory of the demo's manifests; default: that of the checkout.",
+    help="Directory of the demo's manifests; default: the one in the checkout.",
 )
 @click.option(
     "--picture",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Save what was shown as a picture (SVG).",
+    help="Save the output as a picture (SVG).",
 )
 def demo(data_dir: Path | None, examples: Path, picture: Path | None) -> None:
-    """Show what queueing whole jobs is for, on a cluster of its own.
+    """Show how queueing whole jobs prevents a deadlock, on a cluster of its own.
 
     Exits 0 when both acts showed what they should.
     """

@@ -64,7 +64,7 @@ async def _run(kubeconfig: Path | None) -> tuple[dict[str, Any], str]:
 @click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Without it: the service account of the pod, $KUBECONFIG, or ~/.kube/config.",
+    help="Kubeconfig file; default: the service account of the pod, $KUBECONFIG, or ~/.kube/config.",
 )
 def dump(kubeconfig: Path | None) -> None:
     """Print the objects that decisions depend on and the state of the manager's engine, as JSON.

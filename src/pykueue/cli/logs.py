@@ -93,7 +93,7 @@ def parse_level(text: str) -> int:
         return _LEVELS[text]
     if text.isdigit():
         return logging.INFO if int(text) <= _VERBOSE else logging.DEBUG
-    raise ValueError(f"{text!r}: accepted are {', '.join(_LEVELS)} and whole numbers")
+    raise ValueError(f"{text!r}: accepted values: {', '.join(_LEVELS)} and whole numbers")
 
 
 def log_options(command: F) -> F:
@@ -112,7 +112,10 @@ def log_options(command: F) -> F:
             help="[default: console on a terminal, json elsewhere]",
         ),
         click.option(
-            "--zap-devel", "devel", is_flag=True, help="Defaults for people: console, and level debug."
+            "--zap-devel",
+            "devel",
+            is_flag=True,
+            help="Defaults for development: console encoder, level debug.",
         ),
         click.option(
             "--zap-stacktrace-level",
@@ -120,7 +123,7 @@ def log_options(command: F) -> F:
             type=click.Choice(list(_STACK_LEVELS)),
             default="error",
             show_default=True,
-            help="From which level on errors come with their trace.",
+            help="Level from which on errors are logged with a stack trace.",
         ),
         click.option(
             "--zap-time-encoding",

@@ -15,12 +15,12 @@ import pykueue
 
 #: Command name -> module of `pykueue.cli` that defines a click command of that name, and its one-line help.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("up", "Run the embedded cluster, whole or in parts."),
-    "demo": ("demo", "Show what queueing whole jobs is for, on a cluster of its own."),
-    "dump": ("dump", "Print what the manager decides on, as a file for pykueue schedule."),
+    "up": ("up", "Run the embedded cluster or parts of it."),
+    "demo": ("demo", "Show how queueing whole jobs prevents a deadlock."),
+    "dump": ("dump", "Print the manager's objects and state, as input for pykueue schedule."),
     "manager": ("manager", "Run the manager against any cluster."),
-    "manifests": ("manifests", "Print what is installed on a cluster, as YAML for kubectl."),
-    "schedule": ("schedule", "Print decisions on plain manifests, without a cluster, and why."),
+    "manifests": ("manifests", "Print the installation for a cluster as YAML for kubectl."),
+    "schedule": ("schedule", "Print decisions on plain manifests and their reasons, without a cluster."),
 }
 
 

@@ -75,17 +75,19 @@ async def run(kubeconfig: Path | None, configuration: Configuration) -> None:
 @click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Without it: the service account of the pod, $KUBECONFIG, or ~/.kube/config.",
+    help="Kubeconfig file; default: the service account of the pod, $KUBECONFIG, or ~/.kube/config.",
 )
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The configuration file (config.kueue.x-k8s.io).",
+    help="Configuration file (config.kueue.x-k8s.io).",
 )
-@click.option("--feature-gates", metavar="NAME=BOOL,...", help="Not together with featureGates in the file.")
 @click.option(
-    "--print-config", is_flag=True, help="Print the whole configuration, defaults spelt out, and exit."
+    "--feature-gates",
+    metavar="NAME=BOOL,...",
+    help="Feature gates; not together with featureGates in the file.",
 )
+@click.option("--print-config", is_flag=True, help="Print the configuration with all defaults and exit.")
 @log_options
 def manager(
     kubeconfig: Path | None,

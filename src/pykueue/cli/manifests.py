@@ -42,28 +42,30 @@ def written(documents: Iterable[Any]) -> str:
 
 @click.command()
 @click.option(
-    "--namespace", help="Where the manager runs; by default what the configuration says, kueue-system."
+    "--namespace", help="Namespace of the manager; default: that of the configuration, else kueue-system."
 )
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The configuration file (config.kueue.x-k8s.io) to install; without it every job kind is queued.",
+    help="Configuration file (config.kueue.x-k8s.io) to install; without it all job kinds are managed.",
 )
-@click.option("--image", default=IMAGE, show_default=True, help="The image built from the Containerfile.")
+@click.option("--image", default=IMAGE, show_default=True, help="Image built from the Containerfile.")
 @click.option(
     "--replicas",
     type=click.IntRange(1, MAX_REPLICAS),
     default=REPLICAS,
     show_default=True,
-    help="Managers; one of them decides, all of them answer.",
+    help="Replicas of the manager: one leads, all answer webhook requests.",
 )
-@click.option("--cert-manager", is_flag=True, help="Certificates by cert-manager, not by the manager.")
-@click.option("--no-network-policy", is_flag=True, help="Without limits on who may connect to the manager.")
-@click.option("--service-monitor", is_flag=True, help="With a ServiceMonitor for the Prometheus operator.")
+@click.option(
+    "--cert-manager", is_flag=True, help="Use certificates of cert-manager instead of the manager's own."
+)
+@click.option("--no-network-policy", is_flag=True, help="Omit the NetworkPolicy.")
+@click.option("--service-monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator.")
 @click.option(
     "--pod-viewer",
     is_flag=True,
-    help="Users of queues may read pods, their logs and events where they have the role.",
+    help="Let users of queues read pods, their logs and events where they have the role.",
 )
 def manifests(
     namespace: str | None,

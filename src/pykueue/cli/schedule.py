@@ -72,7 +72,7 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "overrides",
     type=click.Path(path_type=Path, allow_dash=True),
     multiple=True,
-    help="Manifests that replace those of the same objects, or are added: what they change is printed. "
+    help="Manifests that replace those of the same objects, or are added; prints the effects. "
     "May be given several times.",
 )
 @click.option(
@@ -80,24 +80,24 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The configuration file (config.kueue.x-k8s.io).",
 )
-@click.option("--cycles", type=click.IntRange(min=1), help="Exactly this many scheduling cycles.")
+@click.option("--cycles", type=click.IntRange(min=1), help="Run exactly this many scheduling cycles.")
 @click.option(
     "--until-stable",
     is_flag=True,
-    help="Cycles, carrying out preemptions, until nothing changes. This is the default.",
+    help="Run cycles and carry out preemptions until nothing changes. This is the default.",
 )
 @click.option(
     "--now",
     callback=_time,
     metavar="RFC3339",
-    help="The time it is; that of a dump, or the present by default.",
+    help="Time of the first cycle; default: that of the dump, else the present.",
 )
 @click.option(
     "--strict/--no-strict",
     default=True,
     show_default=True,
-    help="Unknown fields and kinds, and what an API server would refuse, are errors, or warnings where the "
-    "objects can be decided on all the same.",
+    help="Treat unknown fields and kinds, and objects an API server would reject, as errors. Otherwise they "
+    "are warnings where the objects can be evaluated.",
 )
 @click.option(
     "--fail-on",
@@ -111,7 +111,7 @@ def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "stories",
     metavar="NAMESPACE/NAME",
     multiple=True,
-    help="Print what happened to this workload, and why, in place of the table; in json and yaml, too. "
+    help="Print the history of this workload with reasons instead of the table; added to json and yaml. "
     "May be given several times.",
 )
 @click.option(
@@ -148,7 +148,7 @@ def schedule(
     if cycles is not None and until_stable:
         raise click.UsageError("--cycles and --until-stable exclude each other")
     if (*paths, *overrides).count(Path("-")) > 1:
-        raise click.UsageError("standard input (-) can be read once only")
+        raise click.UsageError("standard input (-) can be read only once")
     try:
         configuration = load_configuration(config)
         source = Source(paths)

@@ -54,7 +54,7 @@ _DEFAULT_NODES = (
 ).format(count=DEFAULT_POOLS[0].count, **DEFAULT_POOLS[0].allocatable)
 _RUNS_PROCESSES = (
     "Containers on nodes of the runtime `process` are programs of this machine, run as you: "
-    "images name nothing, and it is no sandbox."
+    "images are not used, and there is no sandbox."
 )
 
 
@@ -79,7 +79,7 @@ def parse_parts(_context: click.Context, _option: click.Parameter, value: str | 
     parts = tuple(part.strip() for part in value.split(",") if part.strip())
     unknown = [part for part in parts if part not in PARTS]
     if unknown or not parts:
-        raise click.BadParameter(f"{value!r}: accepted are {', '.join(PARTS)}, separated by commas")
+        raise click.BadParameter(f"{value!r}: accepted values: {', '.join(PARTS)}, separated by commas")
     return parts
 
 
@@ -90,7 +90,7 @@ def parse_gates(_context: click.Context, _option: click.Parameter, value: str | 
         name, _, said = (one.strip() for one in part.partition("="))
         if name not in FEATURE_GATES or said not in ("true", "false"):
             known = ", ".join(f"{gate}=true" for gate in FEATURE_GATES)
-            raise click.BadParameter(f"{part!r}: accepted are {known}, and the same with false")
+            raise click.BadParameter(f"{part!r}: accepted values: {known}, or =false instead of =true")
         if said == "true":
             found.append(name)
     return tuple(found)
@@ -198,36 +198,48 @@ async def run(
     "--data-dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help=f"The directory of the cluster's state and of its kubeconfig.  [default: {DEFAULT_FOLDER}]",
+    help=f"Directory of the cluster's state and kubeconfig.  [default: {DEFAULT_FOLDER}]",
 )
 @click.option(
     "--accept-data-loss",
     "accept_loss",
     is_flag=True,
-    help="Start although acknowledged writes are missing from the data directory, with what is left.",
+    help="Start even if acknowledged writes are missing from the data directory.",
 )
-@click.option("--in-memory", is_flag=True, help="Keep objects in memory only: they are gone when it stops.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=6443, show_default=True, help="0: any free port."
+    "--in-memory", is_flag=True, help="Keep objects in memory only; they are lost when the process ends."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=6443,
+    show_default=True,
+    help="Port of the API server; 0: any free port.",
 )
 @click.option(
     "--nodes",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file of node pools; see docs/use/nodes.md. Without it a new cluster has three simulated nodes.",
+    help="File of node pools; see docs/use/nodes.md. Without it a new cluster gets three simulated nodes.",
 )
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The manager's configuration file (config.kueue.x-k8s.io).",
+    help="Configuration file of the manager (config.kueue.x-k8s.io).",
 )
-@click.option("--only", "parts", metavar="PARTS", callback=parse_parts, help=f"Some of {','.join(PARTS)}.")
+@click.option(
+    "--only",
+    "parts",
+    metavar="PARTS",
+    callback=parse_parts,
+    help=f"Run only these parts; some of {','.join(PARTS)}.",
+)
 @click.option(
     "--kube-api-qps",
     "qps",
     type=click.FloatRange(min=0.0),
     default=CLUSTER_PACE.qps,
     show_default=True,
-    help="Requests per second of the Job controller, all Jobs together; 0: as many as it can.",
+    help="Rate limit of the Job controller, in requests per second for all Jobs; 0: none.",
 )
 @click.option(
     "--feature-gates",

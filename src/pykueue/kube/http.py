@@ -20,7 +20,7 @@ from yarl import URL
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request, WatchEvent
 
-#: Requests under way at the same time; more wait their turn here, not in the server.
+#: Requests under way at the same time; more wait here, not in the server.
 MAX_CONCURRENT = 64
 #: Seconds to connect, and for one request as a whole.
 CONNECT_TIMEOUT = 10.0
@@ -128,7 +128,7 @@ class HttpTransport:
                         raise ApiError.from_status(frame["object"], 500)
                     yield WatchEvent(frame["type"], self._stripped(frame["object"]))
         except TimeoutError as error:
-            raise ConnectionError(f"{self.base_url}: the watch went silent") from error
+            raise ConnectionError(f"{self.base_url}: the watch received nothing for too long") from error
         except aiohttp.ClientError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
 

@@ -158,7 +158,7 @@ class Replica:
         log.info("stopping")
         self.serving.leave()
         if not await self._writes.drain(WRITE_TIME):
-            log.warning("writes under way did not come back within %g s", WRITE_TIME)
+            log.warning("requests in progress did not finish within %g s", WRITE_TIME)
         leading.cancel()
         await asyncio.wait([leading])
         await self.clock.sleep(LEAVING_TIME)
@@ -172,7 +172,7 @@ class Replica:
             async with asyncio.timeout(limit):
                 await self.manager.synced()
         except TimeoutError:
-            raise CacheSyncError(f"the cluster could not be read within {limit:g} s") from None
+            raise CacheSyncError(f"the caches did not synchronize within {limit:g} s") from None
 
     async def _ensure_namespace(self) -> None:
         """The namespace of lease and Secret: made where there is none and it may be, as for a first try."""

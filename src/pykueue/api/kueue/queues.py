@@ -407,7 +407,7 @@ class TopologySpec(Model):
 
 
 class Topology(Model):
-    """How nodes are grouped into racks, blocks and the like."""
+    """How nodes are grouped into racks, blocks and similar domains."""
 
     metadata: ObjectMeta
     spec: TopologySpec

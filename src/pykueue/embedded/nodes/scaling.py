@@ -226,7 +226,7 @@ class NodePools:
         if not _is_removed(node):
             taint = {"key": REMOVED, "effect": "NoSchedule"}
             await self._set_taints(node, [*((node.get("spec") or {}).get("taints") or ()), taint])
-            self._recorder.event(node, NORMAL, "RemovingNode", f"Node {name} is no longer wanted by its pool")
+            self._recorder.event(node, NORMAL, "RemovingNode", f"Node {name} is no longer part of its pool")
             return 0.0
         pods = (await self._client.list(PODS, field_selector=f"spec.nodeName={name}")).items
         left = [pod for pod in pods if not _is_left_alone(pod)]

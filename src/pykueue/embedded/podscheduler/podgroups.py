@@ -225,7 +225,7 @@ class PodGroups:
         if gang.terms is None:
             message = f"Pod group {gang.tie} does not exist."
         elif not gang.terms.open:
-            message = f"Pod group {gang.tie} is not let into queue {gang.terms.queue} yet."
+            message = f"Pod group {gang.tie} is not enqueued in queue {gang.terms.queue} yet."
         elif not gang.complete:
             message = f"Fewer pods of pod group {gang.tie} exist than the {gang.terms.min_member} it needs."
         else:

@@ -216,7 +216,7 @@ class PodScheduler:
         pod = self._reader.read(new)
         if pod is None:
             log.warning(
-                "pod %s/%s has amounts that are no quantities", metadata.get("namespace"), metadata["name"]
+                "pod %s/%s has requests that are not quantities", metadata.get("namespace"), metadata["name"]
             )
             return
         similar = old is not None and alike(old, new)

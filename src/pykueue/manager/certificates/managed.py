@@ -33,7 +33,7 @@ from pykueue.manager.install_names import InstallNames
 from . import authority
 from .authority import Material
 
-#: Seconds between two looks at the Secret and at whom it must be told.
+#: Seconds between two checks of the Secret and of the objects that must contain its CA.
 PERIOD = 60.0
 #: Seconds until the first further look after one that did not find or reach everything; doubles up to PERIOD.
 RETRY = 2.0
@@ -69,7 +69,7 @@ class ManagedCertificates:
                 await self._agree()
                 complete = await self._announce()
             except (ApiError, ConnectionError, TimeoutError) as error:
-                log.warning("certificates: %s; looking again in %g s", error, wait)
+                log.warning("certificates: %s; checking again in %g s", error, wait)
             await self._clock.sleep(PERIOD if complete else wait)
             wait = RETRY if complete else min(PERIOD, wait * 2)
 
@@ -89,7 +89,7 @@ class ManagedCertificates:
             if wanted is found or await self._write(stored, wanted):
                 self._take(wanted)
                 return
-        raise ConnectionError(f"secret {self._where} is being written by others all the time")
+        raise ConnectionError(f"secret {self._where} is changed by another client again and again")
 
     @property
     def _where(self) -> str:
@@ -143,7 +143,10 @@ class ManagedCertificates:
                 absent.add(f"{resource.kind} {name}")
         if absent != self._absent:
             self._absent = absent
-            log.info("certificates: %s", f"not found: {', '.join(sorted(absent))}" if absent else "all told")
+            log.info(
+                "certificates: %s",
+                f"not found: {', '.join(sorted(absent))}" if absent else "published everywhere",
+            )
         self._announced = bundle
         return not absent
 

@@ -231,7 +231,7 @@ image:
   pullPolicy: IfNotPresent
 imagePullSecrets: []
 
-# Managers; one of them decides, all of them answer.
+# Replicas of the manager: one leads, all answer webhook requests.
 replicas: {REPLICAS}
 
 # The configuration file (config.kueue.x-k8s.io). The namespace is the release's.

@@ -86,19 +86,23 @@ class Gauges(Collector):
         def gauge(name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
             return self._gauge("ClusterQueue", name, text, "cluster_queue", *labels, apart=apart)
 
-        pending = gauge("pending_workloads", "Workloads that wait.", "status", apart=True)
-        kinds = gauge("pending_scheduling_hashes", "Kinds of workloads that wait and fare alike.", "status")
-        reserving = gauge("reserving_active_workloads", "Workloads that hold quota.")
-        admitted = gauge("admitted_active_workloads", "Admitted workloads.", apart=True)
-        finished = gauge("finished_workloads", "Finished workloads that are kept.")
+        pending = gauge("pending_workloads", "Number of pending workloads.", "status", apart=True)
+        kinds = gauge(
+            "pending_scheduling_hashes", "Number of scheduling classes of pending workloads.", "status"
+        )
+        reserving = gauge("reserving_active_workloads", "Number of workloads with reserved quota.")
+        admitted = gauge("admitted_active_workloads", "Number of admitted workloads.", apart=True)
+        finished = gauge("finished_workloads", "Number of finished workloads that exist.")
         unadmitted = gauge(
-            "unadmitted_workloads", "Workloads that are not admitted.", "reason", "underlying_cause"
+            "unadmitted_workloads", "Number of workloads that are not admitted.", "reason", "underlying_cause"
         )
         skipped = gauge(
-            "admission_cycle_preemption_skips", "Workloads of the last cycle with victims, skipped."
+            "admission_cycle_preemption_skips", "Workloads with preemption targets skipped in the last cycle."
         )
-        status = gauge("cluster_queue_status", "1 for the status it has.", "status")
-        info = gauge("cluster_queue_info", "Its place in the tree.", "parent_cohort", "root_cohort")
+        status = gauge("cluster_queue_status", "1 for the present status, 0 for others.", "status")
+        info = gauge(
+            "cluster_queue_info", "Always 1; labels name the cohorts above.", "parent_cohort", "root_cohort"
+        )
         apart = bool(self._custom.names("Workload"))
         for queue in self._cluster.cluster_queues.list():
             name = queue["metadata"]["name"]
@@ -147,16 +151,20 @@ class Gauges(Collector):
             labels = ("cohort", "cluster_queue", "flavor", "resource")
             return self._gauge("ClusterQueue", name, text, *labels)
 
-        reservation = gauge("cluster_queue_resource_reservation", "Reserved.")
-        usage = gauge("cluster_queue_resource_usage", "Used by admitted workloads.")
-        nominal = gauge("cluster_queue_nominal_quota", "Its own quota.")
-        borrowing = gauge("cluster_queue_borrowing_limit", "Most it may borrow.")
-        lending = gauge("cluster_queue_lending_limit", "Most it lends.")
+        reservation = gauge("cluster_queue_resource_reservation", "Reserved quota.")
+        usage = gauge("cluster_queue_resource_usage", "Quota used by admitted workloads.")
+        nominal = gauge("cluster_queue_nominal_quota", "Nominal quota.")
+        borrowing = gauge("cluster_queue_borrowing_limit", "Borrowing limit.")
+        lending = gauge("cluster_queue_lending_limit", "Lending limit.")
         asked = self._gauge(
-            "ClusterQueue", "cluster_queue_resource_pending", "Asked for.", "cluster_queue", "resource"
+            "ClusterQueue",
+            "cluster_queue_resource_pending",
+            "Requests of pending workloads.",
+            "cluster_queue",
+            "resource",
         )
         share = self._gauge(
-            "ClusterQueue", "cluster_queue_weighted_share", "Its share.", "cluster_queue", "cohort"
+            "ClusterQueue", "cluster_queue_weighted_share", "Weighted share.", "cluster_queue", "cohort"
         )
         for queue in self._cluster.cluster_queues.list():
             name, cohort = queue["metadata"]["name"], str(get(queue, "spec", "cohortName") or "")
@@ -185,11 +193,15 @@ class Gauges(Collector):
         def gauge(name: str, text: str, *labels: str) -> _Gauge:
             return self._gauge("Cohort", name, text, "cohort", *labels)
 
-        info = gauge("cohort_info", "Its place in the tree.", "parent_cohort", "root_cohort")
-        quota = gauge("cohort_subtree_quota", "Quota of all below.", "flavor", "resource")
-        held = gauge("cohort_subtree_resource_reservations", "Reserved below.", "flavor", "resource")
-        admitted = gauge("cohort_subtree_admitted_active_workloads", "Admitted workloads below.")
-        share = gauge("cohort_weighted_share", "Its share.")
+        info = gauge(
+            "cohort_info", "Always 1; labels name the cohorts above.", "parent_cohort", "root_cohort"
+        )
+        quota = gauge("cohort_subtree_quota", "Quota of the subtree.", "flavor", "resource")
+        held = gauge(
+            "cohort_subtree_resource_reservations", "Reserved quota of the subtree.", "flavor", "resource"
+        )
+        admitted = gauge("cohort_subtree_admitted_active_workloads", "Number of admitted workloads.")
+        share = gauge("cohort_weighted_share", "Weighted share.")
         for view in self._engine.cohorts():
             name, custom = view.name, self._custom.cohort(view.name)
             info.set(1, (name, parent_of(self._cluster, name), root_of(self._cluster, name)), custom)
@@ -212,17 +224,23 @@ class Gauges(Collector):
             where = ("name", "namespace", *labels)
             return self._gauge("LocalQueue", f"local_queue_{name}", text, *where, apart=apart)
 
-        pending = gauge("pending_workloads", "Workloads that wait.", "status")
-        reserving = gauge("reserving_active_workloads", "Hold quota.")
-        admitted = gauge("admitted_active_workloads", "Admitted.", apart=True)
-        finished = gauge("finished_workloads", "Finished ones that are kept.")
+        pending = gauge("pending_workloads", "Number of pending workloads.", "status")
+        reserving = gauge("reserving_active_workloads", "Number of workloads with reserved quota.")
+        admitted = gauge("admitted_active_workloads", "Number of admitted workloads.", apart=True)
+        finished = gauge("finished_workloads", "Number of finished workloads that exist.")
         unadmitted = gauge(
-            "unadmitted_workloads", "Not admitted.", "cluster_queue", "reason", "underlying_cause"
+            "unadmitted_workloads",
+            "Number of workloads that are not admitted.",
+            "cluster_queue",
+            "reason",
+            "underlying_cause",
         )
-        status = gauge("status", "1 for the status it has.", "active")
-        reservation = gauge("resource_reservation", "Reserved.", "flavor", "resource")
-        usage = gauge("resource_usage", "Used by admitted workloads.", "flavor", "resource")
-        fair = gauge("admission_fair_sharing_usage", "What orders it among others.", "cluster_queue")
+        status = gauge("status", "1 for the present status, 0 for others.", "active")
+        reservation = gauge("resource_reservation", "Reserved quota.", "flavor", "resource")
+        usage = gauge("resource_usage", "Quota used by admitted workloads.", "flavor", "resource")
+        fair = gauge(
+            "admission_fair_sharing_usage", "Usage by which LocalQueues are ordered.", "cluster_queue"
+        )
         apart = bool(self._custom.names("Workload"))
         for queue in self._cluster.local_queues.list():
             namespace, name = queue["metadata"].get("namespace") or "", queue["metadata"]["name"]

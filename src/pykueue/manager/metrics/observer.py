@@ -68,7 +68,7 @@ class Observer:
         self._register_life()
 
     def _register_cycles(self) -> None:
-        self._attempts = self._counter("admission_attempts", "Scheduling cycles.", ("result",))
+        self._attempts = self._counter("admission_attempts", "Number of scheduling cycles.", ("result",))
         self._attempt_seconds = Histogram(
             "kueue_admission_attempt_duration_seconds",
             "Duration of scheduling cycles.",
@@ -77,13 +77,13 @@ class Observer:
         )
         self._recomputed = self._counter(
             "preemption_target_recomputations",
-            "Workloads whose victims another of the cycle had taken.",
+            "Number of workloads whose targets another workload of the same cycle preempts.",
             ("cluster_queue", "result"),
             "ClusterQueue",
         )
         self._preempted = self._counter(
             "preempted_workloads",
-            "Preempted workloads.",
+            "Number of preempted workloads.",
             ("preempting_cluster_queue", "reason"),
             "ClusterQueue",
         )
@@ -92,19 +92,22 @@ class Observer:
 
     def _register_evictions(self) -> None:
         causes = ("cluster_queue", "reason", "underlying_cause", "priority_class")
-        self._evicted = self._counter("evicted_workloads", "Evictions.", causes, "ClusterQueue")
+        self._evicted = self._counter("evicted_workloads", "Number of evictions.", causes, "ClusterQueue")
         self._evicted_once = self._counter(
-            "evicted_workloads_once", "First evictions per workload and reason.", causes, "ClusterQueue"
+            "evicted_workloads_once",
+            "Number of first evictions per workload and reason.",
+            causes,
+            "ClusterQueue",
         )
         self._eviction_latency = self._histogram(
             "workload_eviction_latency_seconds",
-            "Eviction until quota was released.",
+            "Time from eviction to the release of the quota.",
             ("cluster_queue", "reason"),
             "ClusterQueue",
         )
         self._ready_to_evicted = self._histogram(
             "pods_ready_to_evicted_time_seconds",
-            "Pods ready until eviction.",
+            "Time from the readiness of all pods to the eviction.",
             ("cluster_queue", "reason", "underlying_cause"),
             "ClusterQueue",
         )
@@ -116,7 +119,7 @@ class Observer:
         }
         self._cohort_admitted = self._counter(
             "cohort_subtree_admitted_workloads",
-            "Workloads admitted below.",
+            "Number of workloads admitted in the subtree.",
             ("cohort", "priority_class"),
             "Cohort",
         )
@@ -128,14 +131,14 @@ class Observer:
         if self._gates["MetricForWorkloadCreationLatency"]:
             self._created = Histogram(
                 "kueue_workload_creation_latency_seconds",
-                "Job created until its Workload was.",
+                "Time from the creation of the job to that of its Workload.",
                 ("job_kind", "replica_role"),
                 buckets=CREATION_BUCKETS,
                 registry=self._registry,
             )
         self._ungated = self._histogram(
             "pod_scheduling_gate_removal_seconds",
-            "Admitted until a pod's gate was taken away.",
+            "Time from admission to the removal of a pod's gate.",
             ("name", "cluster_queue", "is_group"),
             "ClusterQueue",
         )
@@ -398,17 +401,17 @@ _APART = frozenset({"admitted", "admission_wait_time"})
 _READY_TIMES = frozenset({"ready_wait_time", "admitted_until_ready_wait_time"})
 #: Time histograms that exist for ClusterQueues and for LocalQueues.
 _TIMES: dict[str, tuple[str, tuple[float, ...]]] = {
-    "quota_reserved_wait_time": ("Queued until quota was reserved.", BUCKETS_14),
-    "admission_wait_time": ("Queued until admitted.", BUCKETS_16),
-    "admission_checks_wait_time": ("Quota reserved until admitted.", BUCKETS_14),
-    "ready_wait_time": ("Created until all pods were ready.", BUCKETS_14),
-    "admitted_until_ready_wait_time": ("Admitted until all pods were ready.", BUCKETS_14),
-    "execution_time": ("Admitted in all until finished.", BUCKETS_16),
+    "quota_reserved_wait_time": ("Time from queueing to quota reservation.", BUCKETS_14),
+    "admission_wait_time": ("Time from queueing to admission.", BUCKETS_16),
+    "admission_checks_wait_time": ("Time from quota reservation to admission.", BUCKETS_14),
+    "ready_wait_time": ("Time from creation to the readiness of all pods.", BUCKETS_14),
+    "admitted_until_ready_wait_time": ("Time from admission to the readiness of all pods.", BUCKETS_14),
+    "execution_time": ("Time admitted, in total, of finished workloads.", BUCKETS_16),
 }
 
 
 def _gates(pod: Mapping[str, Any]) -> set[str]:
-    """Those of its scheduling gates that the manager takes away."""
+    """Those of its scheduling gates that the manager removes."""
     gates = {str(gate.get("name")) for gate in get(pod, "spec", "schedulingGates") or ()}
     return gates & {names.ADMISSION_GATE, names.TOPOLOGY_GATE}
 

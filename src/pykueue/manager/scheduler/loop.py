@@ -364,7 +364,7 @@ class Scheduler:
                 try:
                     await self._requeue(decision)
                 except (ApiError, ConnectionError, TimeoutError) as error:
-                    log.info("why %s waits could not be written: %s", decision.key, error)
+                    log.info("the pending reason of %s could not be written: %s", decision.key, error)
 
     async def _requeue(self, decision: Requeue) -> None:
         key = _key(decision.key)

@@ -86,7 +86,7 @@ class Explainer:
             if written is not None and why.reason != PENDING_EVALUATION:
                 self._recorder.event(written, WARNING, why.reason, why.message)
         except (ApiError, ConnectionError, TimeoutError) as error:
-            log.info("why %s/%s waits could not be written: %s", *key, error)
+            log.info("the pending reason of %s/%s could not be written: %s", *key, error)
             if self._cluster.workload(key) is not None:
                 self._silent[key] = asyncio.get_running_loop().time()
         await self._clock.sleep(PACE)

@@ -52,7 +52,7 @@ class Access:
     """Asks the API server who a client is and what it may do."""
 
     def __init__(self, client: Client, allowed: float = ALLOWED_TIME, denied: float = DENIED_TIME) -> None:
-        """Verdicts are believed for `allowed` and `denied` seconds."""
+        """Verdicts are cached for `allowed` and `denied` seconds."""
         self._client = client
         self._times = (denied, allowed)
         self._users: _Answers[dict[str, Any]] = _Answers()
@@ -72,7 +72,7 @@ class Access:
                     name = user.get("username")
                     return refusal(403, f'forbidden: User "{name}" cannot get path "{request.path}"')
             except (ApiError, ConnectionError, TimeoutError) as error:
-                return refusal(503, f"who asks cannot be found out: {error}")
+                return refusal(503, f"the user cannot be authenticated: {error}")
             return await handler(request)
 
         return handle

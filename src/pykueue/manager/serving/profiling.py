@@ -111,7 +111,7 @@ async def _heap(request: web.Request) -> web.Response:
         return web.Response(text="allocations are traced from now on; this costs time and memory\n")
     if action == "stop":
         tracemalloc.stop()
-        return web.Response(text="allocations are traced no longer\n")
+        return web.Response(text="allocations are not traced any more\n")
     if action:
         return refusal(400, "action: start or stop")
     if not tracemalloc.is_tracing():

@@ -53,7 +53,7 @@ class PodRules(JobRules):
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
         yield from super().warnings(obj, old)
         if old is None and labels_of(obj).get(names.MANAGED_LABEL) == "true" and self._has_managed_owner(obj):
-            yield f"the label {names.MANAGED_LABEL} has no effect on pods of an object that queues"
+            yield f"the label {names.MANAGED_LABEL} has no effect on pods whose owner is managed by a queue"
 
 
 class ServingRules(JobRules):
@@ -121,14 +121,14 @@ def _stateful_set_changes(obj: Object, old: Object) -> Iterable[FieldError]:
     """Its Workload stands for all its pods: they come and go together, and stay of one shape."""
     yield from _size_errors(obj, old)
     if role_hash(section(obj, *_TEMPLATE, "spec")) != role_hash(section(old, *_TEMPLATE, "spec")):
-        text = "requests, ports and placement cannot change while the StatefulSet is in a queue"
+        text = "requests, ports and placement cannot change while the StatefulSet is managed by a queue"
         yield FieldError("spec.template.spec", FORBIDDEN, detail=text)
 
 
 def _size_errors(obj: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[FieldError]:
     new, was = (int(get(one, "spec", "replicas") or 0) for one in (obj, old))
     if new != was and new and was:
-        text = "a StatefulSet in a queue is scaled to 0 and from 0 only"
+        text = "replicas can only change from or to 0 while the StatefulSet is managed by a queue"
         yield FieldError("spec.replicas", INVALID, new, text)
 
 

@@ -185,7 +185,7 @@ def _checks(step: Step, context: Context) -> None:
         until = transitions.retry_at(step.workload)
         if until is not None and until > context.now:
             step.workload = transitions.delayed(step.workload, until)
-        _evict(step, context, "AdmissionCheck", f"Admission checks {_named(retry)} ask for another try later")
+        _evict(step, context, "AdmissionCheck", f"Admission checks {_named(retry)} requested a retry")
 
 
 def _named(checks: list[Mapping[str, Any]]) -> str:

@@ -26,7 +26,7 @@ def _schemas(version: str) -> Object:
     prefix = f"io.x-k8s.kueue.visibility.{version}"
     item = {
         "type": "object",
-        "description": "PendingWorkload is a workload that waits, and where it stands.",
+        "description": "PendingWorkload is a pending workload and its position.",
         "required": ["priority", "localQueueName", "positionInClusterQueue", "positionInLocalQueue"],
         "properties": {
             "metadata": {"allOf": [{"$ref": _REF + _OBJECT_META}], "default": {}},
@@ -36,8 +36,8 @@ def _schemas(version: str) -> Object:
                 "default": "",
                 "description": "The LocalQueue it was submitted to.",
             },
-            "positionInClusterQueue": _number("How many of its ClusterQueue are taken before it."),
-            "positionInLocalQueue": _number("How many of its LocalQueue are taken before it."),
+            "positionInClusterQueue": _number("Position in the ClusterQueue, from 0."),
+            "positionInLocalQueue": _number("Position in the LocalQueue, from 0."),
         },
     }
     items = {
@@ -46,7 +46,7 @@ def _schemas(version: str) -> Object:
     }
     summary = {
         "type": "object",
-        "description": "PendingWorkloadsSummary lists what waits in a queue, in the order of admission.",
+        "description": "PendingWorkloadsSummary lists the pending workloads in the order of admission.",
         "required": ["items"],
         "properties": {
             "apiVersion": {"type": "string"},
@@ -61,7 +61,7 @@ def _schemas(version: str) -> Object:
     return {
         f"{prefix}.PendingWorkload": item,
         f"{prefix}.PendingWorkloadsSummary": summary,
-        _OBJECT_META: {"type": "object", "description": "Metadata that every object has."},
+        _OBJECT_META: {"type": "object", "description": "Standard object metadata."},
     }
 
 
@@ -76,8 +76,8 @@ def document(version: str) -> Object:
         ]
         operation = {
             "parameters": [
-                _query("offset", "How many of the first workloads to leave out."),
-                _query("limit", "The most workloads to list; 1000 where nothing is said."),
+                _query("offset", "Number of workloads to skip."),
+                _query("limit", "Maximum number of workloads to list; 1000 by default."),
             ],
             "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": answer}}}},
             "x-kubernetes-action": "connect",

@@ -1,4 +1,4 @@
-"""Who asks through a cluster's API server: the identity that it passes on, and why it can be believed.
+"""The users of requests that an API server forwards: identities in headers, and when they are trusted.
 
 Requests of the aggregation layer carry the user in headers. They count only on connections that show a
 certificate of the authority, and with one of the names, that the ConfigMap below gives.
@@ -88,7 +88,12 @@ class FrontProxy:
                 self._tls.trust_clients(trust.authority)
             self._trust = trust
         except (ApiError, ConnectionError, TimeoutError, ValueError, ssl.SSLError) as error:
-            log.warning("who may pass on identities cannot be read: %s", error)
+            log.warning(
+                "cannot read the requestheader client CA from ConfigMap %s/%s: %s",
+                NAMESPACE,
+                NAME,
+                error,
+            )
             return False
         return True
 

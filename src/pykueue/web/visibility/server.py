@@ -24,7 +24,7 @@ from .proxy import FrontProxy
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which a verdict is believed: as short as aggregated servers keep theirs.
+#: Seconds for which a verdict is cached: as in other aggregated servers.
 VERDICT_TIME = 10.0
 
 #: Paths that need no authentication: health checks.
@@ -76,7 +76,7 @@ class VisibilityServer:
             if not await self._access.lets(user, attributes):
                 return refusal(403, f'forbidden: User "{user.get("username")}" cannot get {text}')
         except (ApiError, ConnectionError, TimeoutError) as error:
-            return refusal(503, f"who asks cannot be found out: {error}")
+            return refusal(503, f"the user cannot be authenticated: {error}")
         try:
             document = await self._document(request.path, request.query)
         except ApiError as error:

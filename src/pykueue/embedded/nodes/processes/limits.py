@@ -43,7 +43,9 @@ class Limits:
                     return cls(base)
             if group == mount:
                 break
-        raise NoLimitsError("no group above this process hands down cpu and memory and may be written to")
+        raise NoLimitsError(
+            "no writable control group above this process delegates the cpu and memory controllers"
+        )
 
     def add(self, name: str, memory: int | None, cpu: float | None) -> Path:
         """The group of one container: at most so many bytes and CPUs; None for as much as there is."""

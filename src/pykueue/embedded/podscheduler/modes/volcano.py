@@ -129,7 +129,7 @@ class Volcano:
                 used[name] = used.get(name, 0) + value
         for name, limit in sorted(limits.items()):
             if used.get(name, 0) > limit:
-                return f"queue {queue} may have no more {name}: its capability is reached."
+                return f"queue {queue} would exceed its capability of {name}."
         return ""
 
     def _allocated(self, queue: str) -> Amounts:
