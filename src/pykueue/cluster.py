@@ -88,12 +88,12 @@ class Cluster:
         self._components: list[Component] = []
         if self.server is not None and pods_folder is not None:
             transport = self.transport("system:apiserver")
-            self.server.log_source = ProcessLogs(pods_folder, transport, clock)
+            self.server.pipeline.log_source = ProcessLogs(pods_folder, transport, clock)
         #: The manager, where it is one of the parts.
         self.manager: Manager | None = None
         self._admission: Admission | None = None
         if self.server is not None:
-            self.server.runs_pods = "kube" in parts
+            self.server.pipeline.runs_pods = "kube" in parts
         if "kube" in parts:
             runtimes = {"simulated", *(pool.runtime for pool in self._pools or ())}
             self._components += [
@@ -113,7 +113,7 @@ class Cluster:
                 nodes = ProcessNodes(self.transport("system:nodes"), clock, _fork(rng), pods_folder)
                 self._components.append(nodes)
                 if self.server is not None:
-                    self.server.enter = nodes.enter
+                    self.server.pipeline.enter = nodes.enter
         if "manager" in parts:
             user = "system:serviceaccount:kueue-system:kueue-controller-manager"
             settings = configuration or load(None, frameworks=FRAMEWORKS)
@@ -124,7 +124,7 @@ class Cluster:
                 self._admission = Admission(self.manager, client, clock, local=True)
                 self._components.append(self._admission)
             if self.server is not None:
-                self.server.metrics.include(self.manager.metrics.registry)
+                self.server.pipeline.metrics.include(self.manager.metrics.registry)
 
     async def start(self) -> None:
         """Make the API ready to be used: kinds served, admission rules in place, nodes declared."""

@@ -46,7 +46,7 @@ INTERNAL = {
     "embedded.cel.rules._MOST_REMEMBERED": "size of a cache",
     "embedded.cel.rules._MOST_REMEMBERED_BYTES": "size of a cache",
     "embedded.apiserver.crd.endpoints._MOST_REPLICAS": "the largest int32",
-    "embedded.apiserver.registry.writes._COMPILED_TOGETHER": "work between two pauses of the event loop",
+    "embedded.apiserver.handlers.writes._COMPILED_TOGETHER": "work between two pauses of the event loop",
     "embedded.apiserver.watch.delivery._LONGEST_REST": "delay of a batch of watch events",
     "embedded.controllers.jobs.pods.MAX_NAME_PREFIX": "generated names are cut, as on a cluster",
     "embedded.controllers.nodelife.disruption.DELETION_TIMEOUT": "a period of Kubernetes' controller",

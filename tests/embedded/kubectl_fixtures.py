@@ -35,9 +35,9 @@ def kubectl_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
     with running_server(parts=("apiserver", "kube"), nodes=load_pools(nodes)) as server:
         server.install_definitions(WIDGETS)
         assert server.cluster.server is not None
-        server.cluster.server.log_source = _log_lines
+        server.cluster.server.pipeline.log_source = _log_lines
         # No certificates of the authority from here on: lists of config maps are the tests' own.
-        server.cluster.server.publish_authority("")
+        server.cluster.server.pipeline.publish_authority("")
         yield server
 
 

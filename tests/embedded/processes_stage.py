@@ -31,7 +31,7 @@ class Stage:
         self.folder = folder
         self.server = Server(MemoryStore(), self.clock, random.Random(1))
         self.client = Client(self.server.transport(), clock=self.clock)
-        self.server.log_source = ProcessLogs(folder, self.server.transport(), self.clock)
+        self.server.pipeline.log_source = ProcessLogs(folder, self.server.transport(), self.clock)
         self.nodes = None
         self.tasks = {}
 
@@ -101,7 +101,7 @@ class Stage:
         )
         seen = b""
         async with asyncio.timeout(PATIENCE):
-            async for part in self.server.log_source(running, "main", {"follow": "true"}):
+            async for part in self.server.pipeline.log_source(running, "main", {"follow": "true"}):
                 seen += part
                 if text.encode() in seen:
                     return
@@ -128,7 +128,7 @@ class Stage:
 
     async def log(self, name, container="main", **query):
         """What `kubectl logs` would print."""
-        lines = self.server.log_source(await self.pod(name), container, query)
+        lines = self.server.pipeline.log_source(await self.pod(name), container, query)
         return b"".join([line async for line in lines]).decode()
 
 

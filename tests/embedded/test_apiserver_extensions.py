@@ -335,7 +335,7 @@ def test_openapi_documents_of_aggregated_servers_are_among_ours(
         away = True
         refused = kubectl.refused("get", "--raw", "/openapi/v3/apis/weather.example.com/v1")
         assert "unable to handle the request" in refused
-        groups = server.cluster.server.discovery.aggregated(False, "v2")["items"]
+        groups = server.cluster.server.pipeline.discovery.aggregated(False, "v2")["items"]
         (found,) = (one for one in groups if one["metadata"]["name"] == "weather.example.com")
         assert found["versions"][0]["freshness"] == "Current"
     kubectl("delete", "apiservice", "v1.weather.example.com")
@@ -356,6 +356,6 @@ def test_an_aggregated_server_that_is_away_is_said_to_be(server: RunningServer, 
     assert "configmaps" in kubectl.run("api-resources", "-o", "name")[1]
     assert "weather.example.com" not in kubectl("get", "--raw", "/openapi/v3")
     assert server.cluster.server is not None
-    groups = server.cluster.server.discovery.aggregated(False, "v2")["items"]
+    groups = server.cluster.server.pipeline.discovery.aggregated(False, "v2")["items"]
     (found,) = (one for one in groups if one["metadata"]["name"] == "weather.example.com")
     assert found["versions"] == [{"version": "v1", "resources": [], "freshness": "Stale"}]

@@ -10,7 +10,7 @@ from apiserver_harness import CONFIG_MAPS, PODS, Api, config_map, pod, with_serv
 from prometheus_client.parser import text_string_to_metric_families
 from test_apiserver_http import Web, over_tls
 
-from pykueue.embedded.apiserver.http.health import Health
+from pykueue.embedded.apiserver.health import Health
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.sqlite import SqliteStore
 
@@ -82,7 +82,7 @@ def test_health_says_which_check_fails(tmp_path: Path) -> None:
         _, _, text = await client.ask("GET", "/readyz", verbose="")
         assert text == b"[+]ping ok\n[+]store ok\n[+]serving ok\nreadyz check passed\n"
         assert (await client.ask("GET", "/readyz/nothing"))[0] == 404
-        client.server.health.serving = False
+        client.server.pipeline.health.serving = False
         code, _, text = await client.ask("GET", "/readyz")
         assert code == 500
         assert b"[-]serving failed: the server is starting or stopping\nreadyz check failed\n" in text
@@ -97,9 +97,9 @@ def test_a_store_that_cannot_write_is_not_ready(tmp_path: Path) -> None:
         path = tmp_path / "state.db"
         server = Server(SqliteStore(path))
         await server.start()
-        assert (await server.health.answer("readyz", {})).code == 200
+        assert (await server.pipeline.health.answer("readyz", {})).code == 200
         path.rename(tmp_path / "moved.db")
-        assert (await server.health.answer("readyz", {})).code == 200, "known for a second"
+        assert (await server.pipeline.health.answer("readyz", {})).code == 200, "known for a second"
         later = Health(server.store, server.clock)
         verdict = await later.answer("livez/store", {})
         assert verdict.code == 500

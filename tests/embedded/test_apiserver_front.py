@@ -300,7 +300,7 @@ def test_logs_wait_for_the_client_to_take_them(tmp_path: Path) -> None:
                 made += 1
                 yield b"x" * 49_999 + b"\n"
 
-        stage.server.log_source = lines
+        stage.server.pipeline.log_source = lines
         peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
         peer.say(peer.request("GET", f"{PODS}/p/log"))
         other = await stage.peer()
@@ -326,7 +326,7 @@ def test_a_log_that_breaks_off_breaks_off_the_answer(tmp_path: Path) -> None:
             yield b"one\n"
             raise ConnectionError("the process that ran it is gone")
 
-        stage.server.log_source = lines
+        stage.server.pipeline.log_source = lines
         peer.say(peer.request("GET", f"{PODS}/p/log"))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError, ValueError)):
             await peer.heard()

@@ -58,7 +58,7 @@ def over_tls(tmp_path: Path, story: Callable[[Web], Awaitable[None]], runs_pods:
 
     async def main() -> None:
         server = Server(None, Clock(), random.Random(1))
-        server.runs_pods = runs_pods
+        server.pipeline.runs_pods = runs_pods
         await server.start()
         try:
             address = await server.serve(directory=tmp_path / "data")
@@ -454,7 +454,7 @@ def test_logs_come_from_the_runtime_of_the_pod(tmp_path: Path) -> None:
         async def lines(pod: Any, container: str, query: Any) -> Any:
             yield f"{pod['metadata']['name']}/{container} {query.get('tailLines')}\n".encode()
 
-        client.server.log_source = lines
+        client.server.pipeline.log_source = lines
         code, headers, text = await client.ask("GET", f"{PODS}/p/log", None, None, tailLines="3")
         assert (code, text) == (200, b"p/main 3\n")
         assert headers["Content-Type"] == "text/plain"

@@ -187,7 +187,7 @@ def test_refused_registration_is_not_in_discovery(tmp_path: Path) -> None:
             "service": {"namespace": "default", "name": "far"},
         }
         await lost(api, disk, "POST", SERVICES, {"metadata": {"name": "v1.far.example.com"}, "spec": spec})
-        assert api.server.discovery.document("/apis/far.example.com") is None
+        assert api.server.pipeline.discovery.document("/apis/far.example.com") is None
 
     with_disk(tmp_path, story)
 
@@ -274,7 +274,7 @@ def test_expired_event_goes_after_its_removal_was_lost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/readyz", "/livez", "/healthz"])
 def test_health_fails_while_writes_of_the_size_that_failed_would(tmp_path: Path, path: str) -> None:
     async def story(api: Api, disk: Disk) -> None:
-        health = api.server.health
+        health = api.server.pipeline.health
         assert (await health.answer(path, {})).code == 200
         disk.room = 1000
         error = await api.refused(api.create(CONFIG_MAPS, config_map("big", value="x" * 5000)))

@@ -34,7 +34,7 @@ def with_tokens(story: Story) -> None:
     async def told(api: Api) -> None:
         admin = {ADMIN: User("root", ("system:masters",))}
         authenticator = Authenticator(api.server.core, KEY, admin)
-        api.server.use_authenticator(authenticator)
+        api.server.pipeline.use_authenticator(authenticator)
         await api.create(ACCOUNT.rpartition("/")[0], {"metadata": {"name": "robot"}})
         await story(api, authenticator)
 

@@ -13,7 +13,7 @@ import pytest
 from apiserver_harness import PODS
 from front_harness import Peer, Stage, listening
 
-from pykueue.embedded.apiserver.http.exec import OUTPUT, Wanted
+from pykueue.embedded.apiserver.handlers.exec import OUTPUT, Wanted
 from pykueue.kube.errors import ApiError
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -85,7 +85,7 @@ def conversing(
             assert asked == Wanted("c", ["echo"], True, False)
             return session
 
-        stage.server.enter = enter
+        stage.server.pipeline.enter = enter
         peer = await stage.peer()
         fields = ("Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Key: {KEY}")
         more = ("Sec-WebSocket-Version: 13", f"Sec-WebSocket-Protocol: {protocol}")
@@ -218,7 +218,7 @@ def test_command_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
         async def enter(_pod: Any, _asked: Wanted) -> Echo:
             raise ApiError(500, "InternalError", "there is no such program")
 
-        stage.server.enter = enter
+        stage.server.pipeline.enter = enter
         peer = await stage.peer()
         fields = ("Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Key: {KEY}")
         more = ("Sec-WebSocket-Version: 13", "Sec-WebSocket-Protocol: v4.channel.k8s.io")

@@ -13,8 +13,8 @@ from apiserver_harness import CONFIG_MAPS, config_map
 from front_harness import Stage, listening
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.handlers import writes
 from pykueue.embedded.apiserver.http import connection, encoding
-from pykueue.embedded.apiserver.registry import writes
 from pykueue.embedded.cel import rules
 from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH
 

@@ -9,9 +9,9 @@ import pytest
 from jobcontroller_cluster import Cluster, Object, story
 
 from pykueue.api.resources import CONFIG_MAPS, EVENTS, JOBS, NAMESPACES, PODS
+from pykueue.embedded.apiserver.handlers.expiry import HISTORY_AGE
+from pykueue.embedded.apiserver.handlers.reads import Listing
 from pykueue.embedded.apiserver.registry.call import Answer, Call
-from pykueue.embedded.apiserver.registry.expiry import HISTORY_AGE
-from pykueue.embedded.apiserver.registry.reads import Listing
 from pykueue.embedded.store.records import Event, Record
 from pykueue.kube.errors import ApiError
 
@@ -152,13 +152,13 @@ def deletion_of(namespaces: int, objects: int) -> tuple[Counter[str], int]:
                     },
                 )
         await cluster.wait(5)
-        handle = cluster.server.handle
+        handle = cluster.server.pipeline.handle
 
         async def counted(call: Call) -> Answer | Listing:
             requests[call.verb()] += 1
             return await handle(call)
 
-        cluster.server.handle = counted  # type: ignore[method-assign]
+        cluster.server.pipeline.handle = counted  # type: ignore[method-assign]
         for number in range(namespaces):
             await cluster.client.delete(NAMESPACES, f"n{number}")
         await cluster.wait(10)

@@ -9,7 +9,7 @@ import pytest
 from processes_stage import play, pod, shell, state
 
 from pykueue.api.resources import NODES, PODS
-from pykueue.embedded.apiserver.registry.logs import pod_logs
+from pykueue.embedded.apiserver.handlers.logs import pod_logs
 from pykueue.kube.errors import ApiError
 
 
@@ -56,7 +56,7 @@ def test_what_containers_write_is_kept_by_run():
         assert status["restartCount"] == 1
         assert status["lastState"]["terminated"]["exitCode"] == 1
         # The API server lets a waiting container's last words through.
-        lines = pod_logs(found, {}, stage.server.log_source)
+        lines = pod_logs(found, {}, stage.server.pipeline.log_source)
         assert b"run 1" in b"".join([line async for line in lines])
         await stage.said("twice", "BackOff")
 
@@ -92,7 +92,7 @@ def test_a_log_is_followed_to_its_end(tmp_path):
             "tells", lambda found: found and state(found) and state(found)[0] == "running"
         )
         parts = []
-        async for part in stage.server.log_source(running, "main", {"follow": "true"}):
+        async for part in stage.server.pipeline.log_source(running, "main", {"follow": "true"}):
             parts.append(part)
             if len(parts) == 1:
                 assert part == b"one\n"
@@ -113,7 +113,7 @@ def test_the_log_of_a_container_that_does_not_run_is_refused():
         assert "images are not run here" in said["message"]
         assert "images are not run here" in await stage.said("imageless", "Failed")
         with pytest.raises(ApiError, match="is waiting to start: CreateContainerConfigError"):
-            pod_logs(found, {}, stage.server.log_source)
+            pod_logs(found, {}, stage.server.pipeline.log_source)
 
     play(story)
 

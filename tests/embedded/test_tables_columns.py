@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykueue.embedded.apiserver.registry.tables import custom_cell, table
+from pykueue.embedded.apiserver.handlers.tables import custom_cell, table
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.kinds.crdvalidation import check_printer_columns
 from pykueue.embedded.objects.jsonpath import field_path, json_path

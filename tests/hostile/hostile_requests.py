@@ -71,7 +71,7 @@ def published(world: World) -> tuple[list[Kind], dict[str, Schema]]:
     for group, versions in world.server.core.registry.groups():
         for version in versions:
             path = f"apis/{group}/{version}" if group else f"api/{version}"
-            schemas |= world.server.document(f"/openapi/v3/{path}")["components"]["schemas"]
+            schemas |= world.server.pipeline.document(f"/openapi/v3/{path}")["components"]["schemas"]
     for endpoint in world.server.core.registry:
         root = f"/apis/{endpoint.api_version}" if endpoint.group else "/api/v1"
         kinds.append(

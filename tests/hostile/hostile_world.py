@@ -22,8 +22,8 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from pykueue.clock import Clock
 from pykueue.cluster import Cluster
 from pykueue.embedded.apiserver.auth.authentication import Authenticator
+from pykueue.embedded.apiserver.handlers.exec import OUTPUT, Session, Wanted
 from pykueue.embedded.apiserver.http.connection import Connection
-from pykueue.embedded.apiserver.http.exec import OUTPUT, Session, Wanted
 from pykueue.embedded.apiserver.http.front import HttpFront
 from pykueue.embedded.apiserver.registry.call import User
 from pykueue.kube.errors import ApiError
@@ -246,7 +246,7 @@ class World:
         logging.getLogger().addHandler(self._log)
         await self._cluster.start()
         authenticator = Authenticator(self.server.core, b"k" * 32, TOKENS)
-        self.server.use_authenticator(authenticator)
+        self.server.pipeline.use_authenticator(authenticator)
         self._front = HttpFront(self.server, authenticator)
         for name in NAMESPACES[1:]:
             await self.create("/api/v1/namespaces", {"metadata": {"name": name}})
@@ -288,7 +288,7 @@ class World:
 
     def allow_entering(self) -> None:
         """Let commands be started in pods; they repeat their input."""
-        self.server.enter = _echo
+        self.server.pipeline.enter = _echo
 
     async def ask(
         self, method: str, path: str, body: bytes = b"", token: str = ADMIN, **headers: str

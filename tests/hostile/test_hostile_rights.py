@@ -191,7 +191,7 @@ class World:
         if chance < 0.08:
             ask = self.generator.path_request()
             try:
-                self.server.authorize_path(ServerUser(*user), ask.verb, ask.path or "")
+                self.server.pipeline.authorize_path(ServerUser(*user), ask.verb, ask.path or "")
                 code = 200
             except ApiError as error:
                 code = error.code
@@ -215,7 +215,7 @@ class World:
         may = self.policy.may_act_as(user, wanted)
         try:
             found = impersonated(
-                self.server.authorizer, ServerUser(*user), Wanted(wanted.name, wanted.groups, "", {})
+                self.server.pipeline.authorizer, ServerUser(*user), Wanted(wanted.name, wanted.groups, "", {})
             )
         except ApiError as error:
             self._compare(user, Ask("impersonate", name=wanted.name), may, error.code)
@@ -291,7 +291,7 @@ def test_the_server_answers_as_the_model(pytestconfig: pytest.Config) -> None:
     async def main(clock: Clock) -> None:
         server = Server(MemoryStore(10_240), clock, random.Random(seed))
         await server.start()
-        server.use_authenticator(Authenticator(server.core, b"k" * 32))
+        server.pipeline.use_authenticator(Authenticator(server.core, b"k" * 32))
         world = World(server, seed)
         await world.fill()
         for _ in range(60):

@@ -16,7 +16,7 @@ async def _metrics(clock: Clock, *parts: str) -> str:
     await cluster.start()
     try:
         assert cluster.server is not None
-        return cluster.server.metrics_text().decode()
+        return cluster.server.pipeline.metrics_text().decode()
     finally:
         await cluster.stop()
 

@@ -171,7 +171,7 @@ class Comparison:
         code = self.real.code(ask.verb.upper(), str(ask.path), {}, headers=as_user(user))
         assert (code != 403) is may, (code, user, ask)
         try:
-            world.server.authorize_path(ServerUser(*user), ask.verb, str(ask.path))
+            world.server.pipeline.authorize_path(ServerUser(*user), ask.verb, str(ask.path))
             ours = True
         except ApiError:
             ours = False

@@ -145,7 +145,7 @@ def test_roles_decide_who_may_look() -> None:
 
 def test_the_group_is_discovered_and_described() -> None:
     async def story(world: World) -> None:
-        discovery = world.server.discovery
+        discovery = world.server.pipeline.discovery
         groups = discovery.document("/apis")["groups"]
         (group,) = (one for one in groups if one["name"] == GROUP)
         assert group["preferredVersion"]["version"] == "v1beta2"

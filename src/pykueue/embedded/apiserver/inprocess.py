@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pykueue.embedded.apiserver.handlers.decoding import own_copy
+from pykueue.embedded.apiserver.handlers.reads import Listing
+from pykueue.embedded.apiserver.pipeline import Pipeline
 from pykueue.embedded.apiserver.registry.call import Answer, Call, User, resolve
-from pykueue.embedded.apiserver.registry.decoding import own_copy
-from pykueue.embedded.apiserver.registry.reads import Listing
 from pykueue.embedded.apiserver.watch.watches import watch_objects
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request, WatchEvent
-
-if TYPE_CHECKING:
-    from pykueue.embedded.apiserver.server import Server
 
 
 class InProcessTransport:
@@ -23,13 +21,13 @@ class InProcessTransport:
     never to be changed.
     """
 
-    def __init__(self, server: Server, user: User) -> None:
-        self._server = server
+    def __init__(self, pipeline: Pipeline, user: User) -> None:
+        self._pipeline = pipeline
         self._user = user
         self._agent = user.name[:128]
 
     def _call(self, request: Request) -> Call | None:
-        target = resolve(self._server.core.registry, request.path)
+        target = resolve(self._pipeline.core.registry, request.path)
         if target is None:
             return None
         body = own_copy(request.body) if request.body is not None else None
@@ -40,12 +38,12 @@ class InProcessTransport:
     async def call(self, request: Request) -> Any:
         call = self._call(request)
         if call is None:
-            if self._server.aggregation.extension(request.path) is not None:
-                return await self._server.extended(
+            if self._pipeline.aggregation.extension(request.path) is not None:
+                return await self._pipeline.extended(
                     request.method, request.path, request.query or {}, self._user
                 )
-            return self._server.document(request.path)
-        answer = await self._server.handle(call)
+            return self._pipeline.document(request.path)
+        answer = await self._pipeline.handle(call)
         if isinstance(answer, Listing):
             return answer.object(call.endpoint)
         assert isinstance(answer, Answer)
@@ -56,8 +54,8 @@ class InProcessTransport:
         call = self._call(Request("GET", request.path, query))
         if call is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
-        await self._server.authorize(call)
-        async for event in watch_objects(self._server.core, call):
+        await self._pipeline.authorize(call)
+        async for event in watch_objects(self._pipeline.core, call):
             yield event
 
     async def close(self) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.handlers.deletion import Deletion
+from pykueue.embedded.apiserver.handlers.tables import custom_cell
 from pykueue.embedded.apiserver.registry.call import Call, DeleteOptions, Target, User
 from pykueue.embedded.apiserver.registry.core import Core
-from pykueue.embedded.apiserver.registry.deletion import Deletion
 from pykueue.embedded.apiserver.registry.endpoints import Convert, Endpoint, version_order
-from pykueue.embedded.apiserver.registry.tables import custom_cell
 from pykueue.embedded.apiserver.webhooks.services import Services
 from pykueue.embedded.kinds.base import NAME_COLUMN, SCALE, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.crd import CLEANUP_FINALIZER, is_established

@@ -11,10 +11,10 @@ import yaml
 
 from pykueue.api.objects import Object
 from pykueue.clock import Clock
+from pykueue.embedded.apiserver.handlers.reads import Listing
+from pykueue.embedded.apiserver.handlers.tables import table
 from pykueue.embedded.apiserver.registry.call import Answer, Call
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
-from pykueue.embedded.apiserver.registry.reads import Listing
-from pykueue.embedded.apiserver.registry.tables import table
 from pykueue.embedded.apiserver.watch.watches import Shown
 from pykueue.embedded.kinds.base import Column, Kind
 from pykueue.embedded.objects.errors import not_acceptable

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from itertools import groupby
-from typing import NamedTuple, Protocol
 
 import orjson
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.handlers.exec import Session, Wanted
 from pykueue.embedded.objects.errors import bad_request, to_status
 from pykueue.kube.errors import ApiError
 
@@ -21,43 +21,8 @@ from .websocket import WebSocket
 
 #: Best first. Only the fifth version lets a client end a channel.
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-OUTPUT, ERRORS, _STATUS = 1, 2, 3
+_STATUS = 3
 _INPUT, _RESIZE, _CLOSE = b"\0", b"\4", b"\xff"
-
-
-class Session(Protocol):
-    """A command that was started."""
-
-    def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
-        """What it writes: OUTPUT or ERRORS, and the text."""
-
-    async def write(self, data: bytes) -> None:
-        """Give it input."""
-
-    def end_input(self) -> None:
-        """There is no more input."""
-
-    def resize(self, width: int, height: int) -> None:
-        """Its terminal has another size now."""
-
-    async def exit_code(self) -> int:
-        """Wait for its end."""
-
-    def kill(self) -> None:
-        """End the command: its client has gone."""
-
-
-class Wanted(NamedTuple):
-    """What is to be started."""
-
-    container: str
-    command: list[str]
-    input: bool
-    terminal: bool
-
-
-#: Starts a command in a container of a pod. Raises ApiError when that is not possible.
-Enter = Callable[[Object, Wanted], Awaitable[Session]]
 
 
 def wanted(pod: Object, query: Sequence[tuple[str, str]]) -> Wanted:

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from email.utils import formatdate
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 import aiohttp
@@ -22,6 +22,9 @@ from pykueue.embedded.apiserver.auth.impersonation import ANONYMOUS, Wanted, imp
 from pykueue.embedded.apiserver.auth.rbac import forbidden
 from pykueue.embedded.apiserver.discovery.aggregation import DESCRIBER, access_of, unavailable
 from pykueue.embedded.apiserver.discovery.openapi import v2_document, v2_json_document
+from pykueue.embedded.apiserver.handlers.decoding import report_unknown
+from pykueue.embedded.apiserver.handlers.reads import Listing
+from pykueue.embedded.apiserver.pipeline import Pipeline
 from pykueue.embedded.apiserver.registry.call import (
     Call,
     User,
@@ -30,8 +33,6 @@ from pykueue.embedded.apiserver.registry.call import (
     resolve,
     write_options,
 )
-from pykueue.embedded.apiserver.registry.decoding import report_unknown
-from pykueue.embedded.apiserver.registry.reads import Listing
 from pykueue.embedded.apiserver.watch.delivery import Delivery, Rounds
 from pykueue.embedded.apiserver.watch.watches import Shown, Watch, bookmark
 from pykueue.embedded.apiserver.webhooks.services import connection_fault
@@ -56,9 +57,6 @@ from .negotiation import (
 )
 from .warning_fields import warning_fields
 from .websocket import WebSocket
-
-if TYPE_CHECKING:
-    from pykueue.embedded.apiserver.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +90,8 @@ _OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 class HttpFront:
     """Answers HTTP requests for a server. The connections' `Handler`."""
 
-    def __init__(self, server: Server, authenticator: Authenticator) -> None:
-        self._server = server
+    def __init__(self, pipeline: Pipeline, authenticator: Authenticator) -> None:
+        self._pipeline = pipeline
         self._authenticator = authenticator
         self._in_flight = 0
         self._connections: set[Connection] = set()
@@ -161,7 +159,7 @@ class HttpFront:
         return not ((more_heads and self._heads > HEADS_HELD) or (more_bodies and self._bodies > BODIES_HELD))
 
     def date_field(self) -> bytes:
-        second = int(self._server.clock.time())
+        second = int(self._pipeline.clock.time())
         known, field = self._date
         if second != known:
             field = f"Date: {formatdate(second, usegmt=True)}\r\n".encode()
@@ -202,19 +200,19 @@ class HttpFront:
             user = ANONYMOUS
         elif any(key.startswith(b"impersonate-") for key in request.headers):
             user = self._impersonated(request, user)
-        target = resolve(self._server.core.registry, path)
+        target = resolve(self._pipeline.core.registry, path)
         if request.upgrade:
             if target is not None and target.subresource == "exec":
                 await self._enter(request, connection, Call(request.method, target, {}, user), raw_query)
                 return
             self._refuse_upgrade(request)
         if target is None:
-            if self._server.aggregation.extension(path) is not None:
+            if self._pipeline.aggregation.extension(path) is not None:
                 query = parse_query(raw_query)
-                document = await self._server.extended(request.method, path, query, user)
+                document = await self._pipeline.extended(request.method, path, query, user)
                 connection.answer(200, _JSON, orjson.dumps(document))
                 return
-            service = self._server.aggregation.find(path)
+            service = self._pipeline.aggregation.find(path)
             if service is not None:
                 await self._pass_on(request, connection, path, user, service)
                 return
@@ -241,10 +239,10 @@ class HttpFront:
             await self._read_body(request, call)
         self._in_flight += 1
         try:
-            answer = await self._server.handle(call)
+            answer = await self._pipeline.handle(call)
         finally:
             self._in_flight -= 1
-        now = self._server.clock.time()
+        now = self._pipeline.clock.time()
         if isinstance(answer, Listing):
             body, code = await encode_listing(call, answer, form, now), 200
         else:
@@ -290,7 +288,7 @@ class HttpFront:
         }
         name, uid = (next(iter(request.all(key)), "") for key in (b"impersonate-user", b"impersonate-uid"))
         wanted = Wanted(name, request.all(b"impersonate-group"), uid, extra)
-        return impersonated(self._server.authorizer, user, wanted)
+        return impersonated(self._pipeline.authorizer, user, wanted)
 
     # -- bodies
 
@@ -316,12 +314,12 @@ class HttpFront:
         self, request: Request, connection: Connection, path: str, user: User, service: Any
     ) -> None:
         """Let the server answer that an APIService names (section 18)."""
-        server = self._server
+        pipeline = self._pipeline
         query = parse_query(request.target.partition("?")[2])
         access = access_of(request.method, path, query)
         if access is None:
-            server.authorize_path(user, request.method.lower(), path)
-        elif not server.authorizer.decide(user, access).allowed:
+            pipeline.authorize_path(user, request.method.lower(), path)
+        elif not pipeline.authorizer.decide(user, access).allowed:
             raise forbidden(user, access)
         await self._forward(request, connection, path, user, service, is_set(query, "watch"))
 
@@ -335,7 +333,7 @@ class HttpFront:
         }
         # The path as it was authorized, not as it was written.
         target = quote(path, safe=_PATH) + "".join(request.target.partition("?")[1:])
-        passed = self._server.aggregation.request(request.method, target, service, user, kept, request.body)
+        passed = self._pipeline.aggregation.request(request.method, target, service, user, kept, request.body)
         try:
             async with passed as response:
                 media = response.headers.get("Content-Type", "application/json")
@@ -355,30 +353,30 @@ class HttpFront:
     # -- documents
 
     async def _document(self, request: Request, connection: Connection, path: str, user: User) -> None:
-        server = self._server
+        pipeline = self._pipeline
         if user is not ANONYMOUS:
-            server.authorize_path(user, request.method.lower(), path)
+            pipeline.authorize_path(user, request.method.lower(), path)
         plain = path.rstrip("/")
         accept = request.header(b"accept")
         if request.method not in ("GET", "HEAD"):
             connection.answer(404, _TEXT, b"404 page not found\n")
         elif plain.startswith(("/healthz", "/livez", "/readyz")):
             query = parse_query(request.target.partition("?")[2])
-            verdict = await server.health.answer(plain, query)
+            verdict = await pipeline.health.answer(plain, query)
             connection.answer(verdict.code, _TEXT, verdict.text.encode())
         elif plain == "/metrics":
-            connection.answer(200, _TEXT, server.metrics_text())
+            connection.answer(200, _TEXT, pipeline.metrics_text())
         elif plain == "/openapi/v2":
             await self._openapi_v2(connection, accept)
-        elif (service := server.aggregation.find_openapi(plain)) is not None:
+        elif (service := pipeline.aggregation.find_openapi(plain)) is not None:
             await self._forward(request, connection, plain, DESCRIBER, service, streams=False)
         else:
             document: Any
             form = choose(accept, ("APIGroupDiscoveryList",) if plain in ("/api", "/apis") else ())
             if form.view:
-                document = server.discovery.aggregated(plain == "/api", form.version)
+                document = pipeline.discovery.aggregated(plain == "/api", form.version)
             else:
-                document = server.discovery.document(path)
+                document = pipeline.discovery.document(path)
             if document is None:
                 connection.answer(404, _TEXT, b"404 page not found\n")
             else:
@@ -387,27 +385,27 @@ class HttpFront:
     async def _openapi_v2(self, connection: Connection, accept: str) -> None:
         if OPENAPI_V2 in accept or "proto-openapi" in accept:
             fields = _CACHE + f"Content-Type: {OPENAPI_V2_ANSWER}\r\n".encode()
-            others = await self._server.aggregation.openapi_v2(OPENAPI_V2)
+            others = await self._pipeline.aggregation.openapi_v2(OPENAPI_V2)
             # What does not begin with the document's first field was not written in this form.
             connection.answer(200, fields, v2_document(one for one in others if one[:1] == b"\n"))
         else:
-            others = await self._server.aggregation.openapi_v2("application/json")
+            others = await self._pipeline.aggregation.openapi_v2("application/json")
             connection.answer(200, _JSON, orjson.dumps(v2_json_document(others)))
 
     # -- watches
 
     async def _watch(self, request: Request, connection: Connection, call: Call) -> None:
-        server = self._server
-        await server.authorize(call)
+        pipeline = self._pipeline
+        await pipeline.authorize(call)
         form = choose(request.header(b"accept"), OBJECT_VIEWS)
         if form.media != "application/json":
             form = PLAIN
-        watch = Watch(server.core, call)
+        watch = Watch(pipeline.core, call)
         encoder = FrameEncoder(call, form, watch.selection.key)
         ended = asyncio.Event()
         waiting: list[tuple[list[Shown], Batch | None]] = []
         early = True
-        clock = server.clock
+        clock = pipeline.clock
 
         def deliver(shown: list[Shown], batch: Batch | None) -> None:
             if early:
@@ -462,7 +460,7 @@ class HttpFront:
         ended: asyncio.Event,
     ) -> None:
         loop = self._loop
-        duration = watch.options.timeout or self._server.core.rng.uniform(*_WATCH_TIME)
+        duration = watch.options.timeout or self._pipeline.core.rng.uniform(*_WATCH_TIME)
         deadline = loop.time() + duration
         while (left := deadline - loop.time()) > 0:
             try:
@@ -478,19 +476,19 @@ class HttpFront:
     # -- exec
 
     async def _enter(self, request: Request, connection: Connection, call: Call, query: str) -> None:
-        pod = await self._server.entered(call)
+        pod = await self._pipeline.entered(call)
         asked = wanted(pod, parse_qsl(query, keep_blank_values=True))
         if request.method != "GET" or request.header(b"upgrade").lower() != "websocket":
             self._refuse_upgrade(request)
         socket = WebSocket.accept(request, connection, PROTOCOLS)
         # Errors from here on are sent over the WebSocket: clients take an HTTP error for a refused upgrade.
-        await converse(socket, asked, self._server.enter(pod, asked))
+        await converse(socket, asked, self._pipeline.enter(pod, asked))
 
     # -- logs
 
     async def _logs(self, connection: Connection, call: Call) -> None:
-        await self._server.authorize(call)
-        lines = await self._server.logs(call)
+        await self._pipeline.authorize(call)
+        lines = await self._pipeline.logs(call)
         connection.begin(_TEXT)
         async for line in lines:
             connection.send(line)

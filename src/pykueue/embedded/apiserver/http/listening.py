@@ -13,20 +13,18 @@ import socket
 import ssl
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
 from pykueue.embedded.apiserver.auth.authentication import SHORTEST_KEY, SHORTEST_TOKEN, Authenticator
 from pykueue.embedded.apiserver.auth.certificates import Authority, KeyFileError, now_utc, write_private
+from pykueue.embedded.apiserver.pipeline import Pipeline
 from pykueue.embedded.apiserver.registry.call import User
 from pykueue.kube.validity import ValidityWatch
 
 from .accepting import Acceptor, bind
 from .front import HttpFront
-
-if TYPE_CHECKING:
-    from pykueue.embedded.apiserver.server import Server
 
 #: The user of the generated kubeconfig.
 ADMIN = User("kubernetes-admin", ("system:masters",))
@@ -79,8 +77,8 @@ def kubeconfig_text(url: str, ca: bytes, certificate: bytes, key: bytes, token: 
 class Listener:
     """The open port of a server."""
 
-    def __init__(self, server: Server, directory: Path | None) -> None:
-        self._server = server
+    def __init__(self, pipeline: Pipeline, directory: Path | None) -> None:
+        self._pipeline = pipeline
         self._temporary = directory is None
         self._directory = directory or Path(tempfile.mkdtemp(prefix="pykueue-"))
         self._front: HttpFront | None = None
@@ -107,14 +105,14 @@ class Listener:
         """Listen; port 0 takes a free one. OSError when the address cannot be had, KeyFileError when
         a key or token in the directory cannot be used."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        authority = Authority(self._directory / "pki", now_utc(self._server.clock.time()))
+        authority = Authority(self._directory / "pki", now_utc(self._pipeline.clock.time()))
         token = self._secret("admin.token", SHORTEST_TOKEN)
         key = self._secret("service-account.key", SHORTEST_KEY).encode()
-        authenticator = Authenticator(self._server.core, key, {token: ADMIN})
-        self._server.use_authenticator(authenticator)
-        await self._server.aggregation.identify(authority, self._directory)
-        self._server.publish_authority(authority.certificate.decode())
-        self._front = HttpFront(self._server, authenticator)
+        authenticator = Authenticator(self._pipeline.core, key, {token: ADMIN})
+        self._pipeline.use_authenticator(authenticator)
+        await self._pipeline.aggregation.identify(authority, self._directory)
+        self._pipeline.publish_authority(authority.certificate.decode())
+        self._front = HttpFront(self._pipeline, authenticator)
         names = [
             "localhost",
             "127.0.0.1",
@@ -135,7 +133,7 @@ class Listener:
         text = kubeconfig_text(url, authority.certificate, certificate, client_key, token)
         write_private(self._directory / "kubeconfig", text.encode())
         self._validity = ValidityWatch(
-            self._server.clock, f"directory {self._directory / 'pki'}", *authority.validity
+            self._pipeline.clock, f"directory {self._directory / 'pki'}", *authority.validity
         )
         self._validity.start()
         return Address(host, port, url, authority.certificate, token, text)

@@ -1,1 +1,1 @@
-"""The resources that are served, requests to them, and what all parts of the server share."""
+"""Which resources are served, requests to them, and what all parts of the server share."""

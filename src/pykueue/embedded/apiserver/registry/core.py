@@ -1,4 +1,4 @@
-"""What every part of the request path shares: store, registry, time, chance, admission."""
+"""What every part of the request path shares: store, registry, clock, random numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 
 from pykueue.api.objects import Object
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.webhooks.admission import Admission
 from pykueue.embedded.objects.metadata import ObjectUids, time_text
 from pykueue.embedded.store.memory import Listener, MemoryStore
 
@@ -28,7 +27,6 @@ class Core:
         self.clock = clock
         self.rng = rng
         self.uids = ObjectUids(rng)
-        self.admission = Admission(self)
         self._repairs: list[Callable[[], None]] = []
         self._repair_timer: asyncio.TimerHandle | None = None
         store.on_lost(self._lost)

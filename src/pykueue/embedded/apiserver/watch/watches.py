@@ -15,10 +15,10 @@ from functools import partial
 import orjson
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.handlers.reads import call_filter, query_number, version_number
 from pykueue.embedded.apiserver.registry.call import Call
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
-from pykueue.embedded.apiserver.registry.reads import call_filter, query_number, version_number
 from pykueue.embedded.objects.errors import expired, forbidden, invalid_object
 from pykueue.embedded.store.memory import HistoryGoneError
 from pykueue.embedded.store.records import Batch, Event, Record

@@ -10,21 +10,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.call import Call
+from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.objects.errors import bad_request, internal_error, invalid_object
 from pykueue.embedded.objects.metadata import new_uid
 from pykueue.embedded.objects.patch import json_patch
 from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.errors import ApiError
-
-if TYPE_CHECKING:
-    from pykueue.embedded.apiserver.registry.core import Core
 
 Review = Callable[[Object], Awaitable[Object]]
 

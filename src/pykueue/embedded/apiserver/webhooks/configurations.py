@@ -13,7 +13,7 @@ from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.cel.authorizer import Decide
 
-from .admission import Webhook, WebhookFailedError
+from .admission import Admission, Webhook, WebhookFailedError
 from .match_conditions import match
 from .services import Services, UnreachableError
 
@@ -24,8 +24,9 @@ MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfig
 class Webhooks:
     """Keeps admission in step with the stored webhook configurations, and calls what they name."""
 
-    def __init__(self, core: Core, services: Services, decide: Decide) -> None:
+    def __init__(self, core: Core, admission: Admission, services: Services, decide: Decide) -> None:
         self._core = core
+        self._admission = admission
         self._decide = decide
         self._services = services
         for plural in (MUTATING, VALIDATING):
@@ -38,7 +39,7 @@ class Webhooks:
             for configuration in self._core.all_settled(GROUP, plural):
                 for entry in configuration.get("webhooks") or ():
                     webhooks.append(self._webhook(entry, plural == MUTATING))
-        self._core.admission.configure(webhooks)
+        self._admission.configure(webhooks)
 
     def _webhook(self, entry: Object, mutating: bool) -> Webhook:
         return Webhook(

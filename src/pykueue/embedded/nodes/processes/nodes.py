@@ -20,7 +20,7 @@ from typing import Any
 from pykueue.api.objects import Key, Object
 from pykueue.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.http.exec import Wanted
+from pykueue.embedded.apiserver.handlers.exec import Wanted
 from pykueue.embedded.nodes.addresses import Addresses
 from pykueue.embedded.nodes.keeper import PROCESS_NETWORK, NodeKeeper
 from pykueue.embedded.nodes.outages import CRASH

@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.webhooks.admission import Attributes
+from pykueue.embedded.apiserver.registry.call import Answer, Call, DeleteOptions, delete_options
+from pykueue.embedded.apiserver.registry.core import Core, HookContext
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint
+from pykueue.embedded.apiserver.webhooks.admission import Admission, Attributes
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.objects.errors import conflict, forbidden_request, not_found, success
 from pykueue.embedded.objects.metadata import time_text
 from pykueue.embedded.store.records import Record
-
-from .call import Answer, Call, DeleteOptions, delete_options
-from .core import Core, HookContext
-from .endpoints import Endpoint
 
 #: The finalizer by which the garbage collector is asked for each policy.
 _FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
@@ -30,8 +29,9 @@ LONGEST_GRACE = 2**31 - 1
 class Deletion:
     """DELETE requests."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, admission: Admission) -> None:
         self._core = core
+        self._admission = admission
 
     async def delete(self, call: Call) -> Answer:
         """DELETE on an object."""
@@ -55,9 +55,9 @@ class Deletion:
         refusal = storage.kind.refuses_deletion(old)
         if refusal:
             raise forbidden_request(endpoint.group, endpoint.plural, name, refusal)
-        if core.admission.wanted("DELETE", endpoint, ""):
+        if self._admission.wanted("DELETE", endpoint, ""):
             attributes = Attributes("DELETE", call, name, namespace, old, options.dry_run)
-            await core.admission.validate(attributes, None)
+            await self._admission.validate(attributes, None)
             if endpoint.table.get(current.key) is not current:
                 return None
         if storage.kind.default_propagation_warning and not options.propagation:

@@ -14,7 +14,10 @@ from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.apply.server_side import apply, track_create, track_update
 from pykueue.embedded.apiserver.apply.strategic import strategic_patch
 from pykueue.embedded.apiserver.auth.escalation import Escalation
-from pykueue.embedded.apiserver.webhooks.admission import Attributes
+from pykueue.embedded.apiserver.registry.call import Answer, Call, WriteOptions, write_options
+from pykueue.embedded.apiserver.registry.core import Core, HookContext
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint
+from pykueue.embedded.apiserver.webhooks.admission import Admission, Attributes
 from pykueue.embedded.apiserver.webhooks.builtin import BuiltinAdmission
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.objects import metadata
@@ -39,10 +42,7 @@ from pykueue.embedded.store.records import Record, encode
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
-from .call import Answer, Call, WriteOptions, write_options
-from .core import Core, HookContext
 from .decoding import decode, with_default_status
-from .endpoints import Endpoint
 
 #: How often a write without a resourceVersion is tried again when another one came first.
 _ATTEMPTS = 8
@@ -87,8 +87,11 @@ async def _compiled(kind: Kind, obj: Object) -> AsyncIterator[None]:
 class Writes:
     """Creates, updates and patches."""
 
-    def __init__(self, core: Core, builtin: BuiltinAdmission, rights: Escalation) -> None:
+    def __init__(
+        self, core: Core, admission: Admission, builtin: BuiltinAdmission, rights: Escalation
+    ) -> None:
         self._core = core
+        self._admission = admission
         self._builtin = builtin
         self._rights = rights
 
@@ -132,7 +135,7 @@ class Writes:
         obj = self._builtin.admit(endpoint, obj)
         meta = obj["metadata"]
         attributes: Attributes | None = None
-        if core.admission.wanted("CREATE", endpoint, target.subresource):
+        if self._admission.wanted("CREATE", endpoint, target.subresource):
             attributes = Attributes("CREATE", call, meta.get("name") or "", namespace, None, options.dry_run)
             obj = await self._mutate(call, options, attributes, obj)
             meta = dict(obj["metadata"])
@@ -168,7 +171,7 @@ class Writes:
         self._validate_new(endpoint, obj)
         self._rights.confirm(call, obj, None)
         if attributes is not None:
-            await core.admission.validate(attributes, obj)
+            await self._admission.validate(attributes, obj)
             existing = endpoint.table.get(key)
             if existing is not None:
                 raise self._taken(endpoint, existing, generated)
@@ -232,7 +235,7 @@ class Writes:
         obj: Object,
     ) -> Object:
         """The object after mutating webhooks, brought into shape again if they changed it."""
-        mutated = await self._core.admission.mutate(attributes, obj)
+        mutated = await self._admission.mutate(attributes, obj)
         if mutated is obj:
             return obj
         kept = obj["metadata"]
@@ -398,7 +401,7 @@ class Writes:
                 new.pop("status", None)
                 new = kind.fill_status(new)
         attributes: Attributes | None = None
-        if core.admission.wanted("UPDATE", endpoint, target.subresource):
+        if self._admission.wanted("UPDATE", endpoint, target.subresource):
             attributes = Attributes("UPDATE", call, target.name, target.namespace, old, options.dry_run)
             new = await self._mutate(call, options, attributes, new)
         if not internal:
@@ -426,7 +429,7 @@ class Writes:
             self._validate_change(endpoint, new, old, sent, status_write)
             self._rights.confirm(call, new, old)
         if attributes is not None:
-            await core.admission.validate(attributes, new)
+            await self._admission.validate(attributes, new)
         if not internal and not status_write:
             self._builtin.check(endpoint, new, "UPDATE")
         _check_size(call, new, current)

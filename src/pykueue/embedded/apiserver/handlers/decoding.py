@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.registry.call import Call, WriteOptions
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.objects import metadata
 from pykueue.embedded.objects.errors import (
     Cause,
@@ -21,9 +23,6 @@ from pykueue.embedded.objects.errors import (
 from pykueue.embedded.objects.values import same
 from pykueue.embedded.schema.builtin import builtin_schema
 from pykueue.embedded.schema.node import ABSENT
-
-from .call import Call, WriteOptions
-from .endpoints import Endpoint
 
 
 def own_copy(body: Any) -> Any:

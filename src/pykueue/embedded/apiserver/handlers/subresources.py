@@ -9,6 +9,9 @@ from typing import Any
 
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.registry.call import Answer, Call, write_options
+from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.kinds.printing import selector_cell
 from pykueue.embedded.objects.errors import (
     conflict,
@@ -22,10 +25,7 @@ from pykueue.embedded.objects.jsonpath import field_at, field_steps
 from pykueue.embedded.objects.patch import json_patch, merge_patch
 from pykueue.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
-from .call import Answer, Call, write_options
-from .core import Core
 from .decoding import subresource_body
-from .endpoints import Endpoint
 from .writes import Writes
 
 

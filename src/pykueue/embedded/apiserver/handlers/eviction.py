@@ -10,13 +10,13 @@ from typing import Any
 
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.registry.call import Answer, Call, Target, delete_options, write_options
+from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.objects.errors import bad_request, forbidden_request, not_found, success
 from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import JSON
 
-from .call import Answer, Call, Target, delete_options, write_options
-from .core import Core
 from .decoding import subresource_body
 from .deletion import Deletion
 from .writes import Writes

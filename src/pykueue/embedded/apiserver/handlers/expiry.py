@@ -6,10 +6,9 @@ import asyncio
 from collections import deque
 
 from pykueue.api.objects import Key
+from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.kinds.core import EVENT_TTL
 from pykueue.embedded.store.records import Record
-
-from .core import Core
 
 _TABLE = "/events"
 #: Seconds for which watches can resume from a change, at least; at most twice as long.

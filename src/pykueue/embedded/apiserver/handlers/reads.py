@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.registry.call import Answer, Call
+from pykueue.embedded.apiserver.registry.core import Core
+from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.objects.errors import (
     ListExpiredError,
     bad_request,
@@ -27,10 +30,6 @@ from pykueue.embedded.objects.selectors import Filter, make_filter
 from pykueue.embedded.objects.values import whole_number
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
-
-from .call import Answer, Call
-from .core import Core
-from .endpoints import Endpoint
 
 #: Seconds a list waits for a resourceVersion that is not there yet.
 _FUTURE_WAIT = 3.0
