@@ -321,6 +321,21 @@ def test_siblings_that_need_each_other_wait_until_all_run():
     play(story)
 
 
+def test_pod_that_starts_after_its_siblings_have_succeeded_ends():
+    async def story(stage):
+        *most, last = workers(3)
+        for one in most:
+            one["metadata"]["annotations"]["sim.pykueue.io/waits-for-siblings"] = "2"
+        await stage.create(*most)
+        await stage.until(100)
+        assert {one["status"]["phase"] for one in await stage.pods()} == {"Succeeded"}
+        await stage.create(last)
+        await stage.until(200)
+        assert {one["status"]["phase"] for one in await stage.pods()} == {"Succeeded"}
+
+    play(story)
+
+
 def test_pods_of_other_owners_are_no_siblings():
     async def story(stage):
         mine, other = workers(2)

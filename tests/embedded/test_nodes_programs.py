@@ -192,11 +192,22 @@ def test_siblings_have_gathered_when_enough_ran_at_once(others, wanted, expected
     assert gathered(10, intervals, wanted) == expected
 
 
+def test_siblings_that_have_succeeded_count_and_those_that_failed_do_not():
+    families = Families()
+    families.started("job", "a", 1)
+    families.started("job", "b", 1)
+    families.ended("job", "a", 1, 5, succeeded=True)
+    families.ended("job", "b", 1, 5, succeeded=False)
+    families.started("job", "c", 8)
+    assert families.gathered("job", 8, 2) == 8
+    assert families.gathered("job", 8, 3) is None
+
+
 def test_a_sibling_that_is_gone_counts_for_those_that_still_run():
     families = Families()
     families.started("job", "a", 1)
     families.started("job", "b", 2)
-    families.ended("job", "a", 1, 5)
+    families.ended("job", "a", 1, 5, succeeded=False)
     families.forget("job", "a", 6)
     assert families.gathered("job", 2, 2) == 2
     families.forget("job", "b", 7)

@@ -10,7 +10,7 @@ Each annotation is in the domain `sim.pykueue.io/`:
 | stop-delay | `100ms` | from SIGTERM to the exit |
 | exit-code | `0`, `1,1,0` | of each run in turn; the last one counts for all further runs |
 | failure-rate | `0.1` | the chance that a run fails, with the exit code given or else 1 |
-| waits-for-siblings | `20` | the run time counts from when so many pods of the same owner run at once |
+| waits-for-siblings | `20` | the run time counts from when so many pods of its owner run or have succeeded |
 | ignores-sigterm | `true` | the grace period is used up, and the exit code is 137 |
 | seed | any text | changes every draw; of the node only |
 

@@ -1,7 +1,8 @@
 """Pods that need each other: when did enough pods of one owner run at the same time?
 
-The answer follows from the times at which pods ran, so it comes out the same when it is asked again after a
-restart, up to the whole seconds in which the API keeps them.
+A pod that has succeeded counts from then on as if it ran: its owner does not replace it, so the last pods of
+a job would wait for it forever. The answer follows from the times at which pods ran, so it comes out the same
+when it is asked again after a restart, up to the whole seconds in which the API keeps them.
 """
 
 from __future__ import annotations
@@ -12,24 +13,25 @@ from collections.abc import Iterable
 class Interval:
     """When a pod ran, in seconds since 1970; `end` is None while it does."""
 
-    __slots__ = ("end", "gone", "start")
+    __slots__ = ("end", "gone", "start", "succeeded")
 
-    def __init__(self, start: float, end: float | None = None) -> None:
+    def __init__(self, start: float, end: float | None = None, succeeded: bool = False) -> None:
         self.start = start
         self.end = end
+        self.succeeded = succeeded
         #: Whether the pod's object is no longer there.
         self.gone = False
 
 
 def gathered(start: float, intervals: Iterable[Interval], wanted: int) -> float | None:
-    """The first instant from `start` on at which `wanted` pods ran at once; None when there was none yet.
+    """The first instant from `start` on at which `wanted` pods ran or had succeeded; None: not yet.
 
     A pod counts at the very instant of its end too: in whole seconds the order within one is lost.
     """
     running = 0
     later: list[tuple[float, int]] = []
     for interval in intervals:
-        end = interval.end
+        end = None if interval.succeeded else interval.end
         if end is not None and end < start:
             continue
         if interval.start <= start:
@@ -62,11 +64,12 @@ class Families:
         family[uid] = Interval(start)
         return True
 
-    def ended(self, owner: str, uid: str, start: float, end: float) -> None:
+    def ended(self, owner: str, uid: str, start: float, end: float, succeeded: bool) -> None:
         """A pod ran, and no longer does."""
         interval = self._families.setdefault(owner, {}).setdefault(uid, Interval(start))
         if interval.end is None:
             interval.end = end
+            interval.succeeded = succeeded
 
     def forget(self, owner: str, uid: str, now: float) -> None:
         """A pod's object is gone. What it meant for others stays known while any of them runs."""

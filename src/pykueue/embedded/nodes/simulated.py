@@ -145,7 +145,7 @@ class SimulatedNodes:
         if end is None:
             self._families.started(owner, uid, start)
         else:
-            self._families.ended(owner, uid, start, end)
+            self._families.ended(owner, uid, start, end, status.get("phase") == "Succeeded")
 
     def _forget(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -271,7 +271,8 @@ class SimulatedNodes:
         if owner is None or since is None or not life.program.waits_for:
             return
         if life.over:
-            self._families.ended(owner, life.uid, since, life.ended_at)
+            succeeded = (pod.get("status") or {}).get("phase") == "Succeeded"
+            self._families.ended(owner, life.uid, since, life.ended_at, succeeded)
             return
         if not self._families.started(owner, life.uid, since):
             return
