@@ -191,3 +191,22 @@ def test_quota_under_way_back_is_not_restored_when_the_stopped_job_is_annotated(
         assert STOPPING not in (await s.job("a"))["metadata"].get("annotations", {})
 
     story(life)
+
+
+def test_workload_moved_while_its_admission_is_written_counts_in_its_new_queue() -> None:
+    async def life(s: Stack) -> None:
+        metadata = {"name": "other", "namespace": "default"}
+        queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": metadata}
+        await s.apply({**queue, "spec": {"clusterQueue": "missing"}})
+        await s.settle()
+        delay(s, "PATCH", "/status", 2)
+        await s.apply(job("a"))
+        await s.settle(1)
+        labels = {"kueue.x-k8s.io/queue-name": "other"}
+        await s.patch(JOBS, "a", {"metadata": {"labels": labels}})
+        await s.settle(30)
+        assert await s.suspended("a")
+        assert (await s.local_queue())["status"]["pendingWorkloads"] == 0
+        assert (await s.local_queue("other"))["status"]["pendingWorkloads"] == 1
+
+    story(life)

@@ -122,7 +122,7 @@ class Manager:
         self.queues = QueueController(self.cluster, writer, clock, self.engine)
         self.scheduler.on_undone(self.queues.decision_undone)
         reservations.on_agreement(
-            lambda workload: self.queues.decision_undone(conditions.cluster_queue(workload))
+            lambda workload: self.queues.decision_undone(conditions.cluster_queue(workload), workload)
         )
         self.workloads = WorkloadController(
             self.engine,

@@ -17,7 +17,7 @@ from pykueue.api.unsupported import unsupported_check
 from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
 from pykueue.kube.controller import Controller
-from pykueue.kube.informer import Informer
+from pykueue.kube.informer import MODIFIED, Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads import conditions
 from pykueue.manager.writes import Writer
@@ -93,8 +93,13 @@ class QueueController:
                 self._add("ClusterQueue", "", name)
                 self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
 
-    def decision_undone(self, name: str) -> None:
-        """A Workload that counted in the ClusterQueue by a decision of the scheduler counts no more."""
+    def decision_undone(self, name: str, workload: Object | None) -> None:
+        """A Workload that counted in the ClusterQueue by a decision of the scheduler counts no more.
+
+        It counts in its own queues now, which may be others.
+        """
+        if workload is not None:
+            self._workload_changed(MODIFIED, None, workload)
         self._add("ClusterQueue", "", name)
         for local in self._cluster.local_queues.by_index("clusterQueue", name):
             self._add("LocalQueue", local["metadata"].get("namespace") or "", local["metadata"]["name"])

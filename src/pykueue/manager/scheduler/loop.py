@@ -69,7 +69,7 @@ class Scheduler:
         self._requeues: dict[str, Requeue] = {}
         self._requeues_wake = asyncio.Event()
         self._timer: Recheck | None = None
-        self._undone_handlers: list[Callable[[str], None]] = []
+        self._undone_handlers: list[Callable[[str, Object | None], None]] = []
         #: Workloads with reclaimable pods that came before their job may have.
         self._claims: set[Key] = set()
         #: When the engine wants a cycle although nothing happens, in seconds since 1970.
@@ -231,7 +231,7 @@ class Scheduler:
                 self._apply("Workload", newest)
             # Its queue by now may be another one than that which it was counted in.
             for handler in self._undone_handlers:
-                handler(decision.cluster_queue)
+                handler(decision.cluster_queue, newest)
 
         written = await self._written(key, step, undo)
         if written is not None:
@@ -348,8 +348,11 @@ class Scheduler:
         undo()
         self._wake.set()
 
-    def on_undone(self, handler: Callable[[str], None]) -> None:
-        """Tell `handler` of each ClusterQueue for which an admission came to nothing: no event says so."""
+    def on_undone(self, handler: Callable[[str, Object | None], None]) -> None:
+        """Call `handler` when an admission came to nothing: no event says so.
+
+        With the ClusterQueue of the admission, and the Workload as it is now, if it still exists.
+        """
         self._undone_handlers.append(handler)
 
     # Why workloads wait
