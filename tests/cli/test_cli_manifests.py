@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cli_processes import Kubectl, Up
+from cli_processes import ROOT, Kubectl, Up
 from click.testing import CliRunner
 
 from pykueue.cli.main import main
@@ -353,6 +353,51 @@ class TestChoices:
         file = tmp_path / "config.yaml"
         file.write_bytes(b"\xff\xfe")
         assert "not UTF-8 text" in " ".join(refusal("--config", str(file)).split())
+
+
+def test_roles_of_people_grant_what_the_published_roles_of_kueue_grant() -> None:
+    roles = {
+        one["metadata"]["name"]: one for one in manifests() if one["kind"] == "ClusterRole" and "rules" in one
+    }
+    read = {"get", "list", "watch"}
+    verbs = {"editor": read | {"create", "delete", "patch", "update"}, "viewer": read}
+    compared = set()
+    for kinds, role, labels in _published_roles():
+        for kind in kinds:
+            name = f"kueue-{kind}" if kind.startswith("pending-") else f"kueue-{kind}-{role}"
+            compared.add(f"{name}-role")
+            published = roles[f"{name}-role"]
+            joined = {label for label in published["metadata"]["labels"] if "rbac." in label}
+            assert joined == set(labels), name
+            resources, *status = published["rules"]
+            assert set(resources["verbs"]) == verbs[role], name
+            assert [one["verbs"] for one in status] == [["get"]] * len(status), name
+            assert all(one["resources"][0].endswith("/status") for one in status), name
+            without = kind in ("resourceflavor", "topology") or kind.startswith("pending-")
+            assert bool(status) is not without, name
+    people = {name for name in roles if name.endswith(("-editor-role", "-viewer-role"))}
+    assert compared == people
+
+
+def _published_roles() -> Iterator[tuple[list[str], str, list[str]]]:
+    """Kinds, editor or viewer, labels of aggregation; source: docs/reference/kueue-api.md, section 10.3."""
+    text = (ROOT / "docs" / "reference" / "kueue-api.md").read_text()
+    rows = text.partition("| Role | batch-admin | batch-user |")[2].partition("\n\n")[0].splitlines()[2:]
+    kinds: list[str] = []
+    for row in rows:
+        names, admin, user, built_in = (cell.strip() for cell in row.strip("|").split("|"))
+        listed, _, role = names.replace(",", "").rpartition(" ")
+        if names.startswith("pending-"):
+            listed, role = names, "viewer"
+        kinds = kinds if listed == "the same" else listed.split()
+        labels = [
+            f"rbac.kueue.x-k8s.io/batch-{name}"
+            for name, joins in (("admin", admin), ("user", user))
+            if joins == "yes"
+        ]
+        if built_in != "–":
+            labels += [f"rbac.authorization.k8s.io/aggregate-to-{name}" for name in built_in.split(", ")]
+        yield kinds, role, labels
 
 
 def test_pod_viewer_lets_users_of_queues_read_pods_and_is_left_out_by_default() -> None:
