@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ class Sample:
     failed: Object | None
     suspend: str = "spec.suspend"
     message: str = ""
+    failure_message: str = "exit code 1"
     ends: bool = True
-    extra: Object = field(default_factory=dict)
 
     @property
     def integration(self) -> JobIntegration:
@@ -157,6 +157,28 @@ SAMPLES = {
             failed=None,
             suspend="spec.rayClusterConfig.suspend",
             ends=False,
+        ),
+        Sample(
+            framework="workload.codeflare.dev/appwrapper",
+            pod_sets=[("render-0", 4, "1"), ("render-1", 2, "500m")],
+            templates=[],
+            running={"phase": "Running", "conditions": condition("QuotaReserved", "PodsReady")},
+            stopped={"phase": "Suspended", "conditions": condition("QuotaReserved", status="False")},
+            succeeded={"phase": "Succeeded"},
+            failed={"phase": "Failed", "conditions": condition("ResourcesDeployed", status="False")},
+            failure_message="",
+        ),
+        Sample(
+            framework="sparkoperator.k8s.io/sparkapplication",
+            pod_sets=[("driver", 1, "1"), ("executor", 3, "1500m")],
+            templates=["spec.driver.template", "spec.executor.template"],
+            running={
+                "applicationState": {"state": "RUNNING"},
+                "executorState": {f"sessions-exec-{n}": "RUNNING" for n in (1, 2, 3)},
+            },
+            stopped={"applicationState": {"state": "SUSPENDED"}},
+            succeeded={"applicationState": {"state": "COMPLETED"}},
+            failed={"applicationState": {"state": "FAILED", "errorMessage": "exit code 1"}},
         ),
     )
 }

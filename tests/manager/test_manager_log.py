@@ -28,7 +28,7 @@ metadata: {name: high}
 value: 1000
 """
 IGNORED = """\
-integrations: {frameworks: [batch/job, workload.codeflare.dev/appwrapper]}
+integrations: {frameworks: [batch/job, trainer.kubeflow.org/trainjob]}
 featureGates: {MultiKueue: true}
 """
 

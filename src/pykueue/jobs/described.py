@@ -35,11 +35,15 @@ class DescribedPodSets:
         return [self._pod_set(job, slot) for slot in pod_set_slots(job, self.kind)]
 
     def _pod_set(self, job: Mapping[str, Any], slot: Slot) -> Object:
-        template = self._requested(template_at(job, slot))
+        template = self._requested(self._template(job, slot))
         for container in slot.paths.added:
             if container.when.holds(job):
                 template = _with_container(template, job, container)
         return pod_set(template, pod_count(slot.element, slot.paths), slot.name, _ranks(slot))
+
+    def _template(self, job: Mapping[str, Any], slot: Slot) -> Mapping[str, Any]:
+        """What the pods of a pod set are, before its operator adds to it."""
+        return template_at(job, slot)
 
     def priority_class(self, job: Mapping[str, Any]) -> str:
         """The kind's own field, or that of the first pod set that names one."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pykueue.api.jobkinds import DESCRIBED, JobKind
 
+from .appwrapper import AppWrapper
 from .base import JobIntegration, PodOwner
 from .described import DescribedJob
 from .job import BatchJob
@@ -13,6 +14,7 @@ from .jobset import JobSet
 from .kubeflow import MpiJob
 from .pod import POD, PlainPod
 from .pod_owners import Deployment, StatefulSet
+from .spark import SparkApplication
 
 
 class JobKinds:
@@ -37,9 +39,13 @@ class JobKinds:
         """These and one more."""
         return JobKinds([*self.jobs.values(), job], self.pod_owners.values())
 
-    def enabled(self, frameworks: Iterable[str]) -> JobKinds:
-        """Those that are named. An owner of pods brings the pods; unknown names are left out."""
-        wanted = dict.fromkeys(frameworks)
+    def enabled(self, frameworks: Iterable[str], gates: Mapping[str, bool] | None = None) -> JobKinds:
+        """Those that are named. An owner of pods brings the pods; unknown names are left out.
+
+        `gates` are the feature gates that are set: false switches a kind off that has a gate of its own.
+        """
+        off = {kind.framework for kind in self if kind.gate and not (gates or {}).get(kind.gate, True)}
+        wanted = dict.fromkeys(name for name in frameworks if name not in off)
         owners = [self.pod_owners[name] for name in wanted if name in self.pod_owners]
         if owners:
             wanted[POD.framework] = None
@@ -52,7 +58,9 @@ class JobKinds:
 
 
 #: Kinds that need more than their description, by framework.
-_CODED: dict[str, JobIntegration] = {job.kind.framework: job for job in (MpiJob(),)}
+_CODED: dict[str, JobIntegration] = {
+    job.kind.framework: job for job in (MpiJob(), AppWrapper(), SparkApplication())
+}
 BUILT_IN = JobKinds(
     (
         BatchJob(),

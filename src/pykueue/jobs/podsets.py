@@ -67,7 +67,7 @@ def _extended(present: Iterable[Object], added: Iterable[Object]) -> tuple[Objec
 
 
 #: The parts of a pod template that starting a job may change and stopping it restores.
-_TEMPLATE_FIELDS = (
+TEMPLATE_FIELDS = (
     ("metadata", "labels"),
     ("metadata", "annotations"),
     ("spec", "nodeSelector"),
@@ -101,7 +101,7 @@ def restored(template: Mapping[str, Any], original: Mapping[str, Any], keep: Ite
     `keep` are labels that belong to the job kind's own controller: they stay as they are.
     """
     result = dict(template)
-    for path in _TEMPLATE_FIELDS:
+    for path in TEMPLATE_FIELDS:
         value = get(original, *path)
         if path == ("metadata", "labels"):
             own = {key: section(template, *path)[key] for key in keep if key in section(template, *path)}

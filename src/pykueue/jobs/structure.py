@@ -103,6 +103,8 @@ def _template_errors(slot: Slot, job: Mapping[str, Any]) -> Iterable[FieldError]
         if not isinstance(value, dict if what == "map" else list):
             yield FieldError(field_path(place), INVALID, value, f"must be a {what}")
             return
+    if slot.paths.partial:
+        return
     containers: Place = (*slot.template, "spec", "containers")
     found = value_at(job, containers)
     if not found:

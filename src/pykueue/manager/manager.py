@@ -96,7 +96,7 @@ class Manager:
         self.connection = Connection(transport, clock, limiter)
         events = Client(transport, TokenBucket(clock, EVENT_RATE, EVENT_BURST), clock=clock)
         self._all_kinds = kinds
-        self.kinds = kinds.enabled(configuration.integrations.frameworks)
+        self.kinds = kinds.enabled(configuration.integrations.frameworks, configuration.feature_gates)
         self.cluster = Cluster(self.connection, self.kinds, configuration)
         writer = self.connection.writer
         options = engine_options(configuration)

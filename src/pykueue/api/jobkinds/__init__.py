@@ -5,12 +5,14 @@ One module per family of kinds. What no description can express is code in `pyku
 
 from __future__ import annotations
 
+from .appwrapper import APP_WRAPPER
 from .description import (
     ALL,
     AddedContainer,
     AllOf,
     ConditionIs,
     Counter,
+    CountIn,
     FieldIn,
     JobKind,
     Not,
@@ -35,9 +37,10 @@ from .description import (
 )
 from .kubeflow import KUBEFLOW_KINDS
 from .ray import RAY_KINDS
+from .spark import SPARK_APPLICATION
 
 #: Every kind of another project, in the order of docs/reference/kueue-integrations.md 9.1.
-DESCRIBED: tuple[JobKind, ...] = (*KUBEFLOW_KINDS, *RAY_KINDS)
+DESCRIBED: tuple[JobKind, ...] = (*KUBEFLOW_KINDS, *RAY_KINDS, APP_WRAPPER, SPARK_APPLICATION)
 
 __all__ = [
     "ALL",
@@ -45,6 +48,7 @@ __all__ = [
     "AddedContainer",
     "AllOf",
     "ConditionIs",
+    "CountIn",
     "Counter",
     "FieldIn",
     "JobKind",

@@ -80,7 +80,21 @@ class AllOf:
         return all(test.holds(job) for test in self.tests)
 
 
-#: A test, or the type of a condition that is True.
+@dataclass(frozen=True)
+class CountIn:
+    """Of the values at a path, which has a `*`, enough are among some: as many as a field of the job says."""
+
+    path: Path
+    values: tuple[Any, ...]
+    #: The field with the number; missing: 0.
+    least: Path
+
+    def holds(self, job: Mapping[str, Any]) -> bool:
+        found = sum(value in self.values for value in values_at(job, self.path))
+        return found >= (_number(value_at(job, self.least)) or 0)
+
+
+#: A predicate, or the type of a condition that is True.
 Sign = Predicate | str
 #: A test, or the path of counters of which one is not 0.
 Counter = Predicate | Path
@@ -125,6 +139,8 @@ class PodSetPaths:
     when: Predicate | None = None
     #: The template that the operator uses where the job has none; None: there must be one.
     default_template: Callable[[Mapping[str, Any]], Object] | None = None
+    #: The template is only part of what the pods are: it need not name a container.
+    partial: bool = False
     added: tuple[AddedContainer, ...] = ()
     #: The label with a pod's index in its pod set, which topology-aware scheduling ranks pods by.
     index_label: str = ""

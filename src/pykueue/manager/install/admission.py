@@ -28,7 +28,8 @@ def webhook_configurations(options: Options) -> Iterable[Object]:
     """The configurations, without certificate authority: it is put there once there is one."""
     names = options.names
     # Nothing is reviewed here, so nothing is looked up.
-    kinds = BUILT_IN.enabled(options.configuration.integrations.frameworks)
+    configuration = options.configuration
+    kinds = BUILT_IN.enabled(configuration.integrations.frameworks, configuration.feature_gates)
     found = webhooks(options.configuration, cast(Lookups, None), kinds)
     for kind, name, mutating in (
         ("MutatingWebhookConfiguration", names.mutating_configuration, True),

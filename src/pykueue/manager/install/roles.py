@@ -104,8 +104,9 @@ def kind_rules(kinds: JobKinds) -> list[Rule]:
 def manager_rules(options: Options) -> list[Rule]:
     """All that the manager may do anywhere in the cluster."""
     frameworks = options.configuration.integrations.frameworks
+    gates = options.configuration.feature_gates
     rules = [*_READ_ONLY, *_KEPT]
-    rules += kind_rules(BUILT_IN.enabled(name for name in BUILT_IN.frameworks if name in frameworks))
+    rules += kind_rules(BUILT_IN.enabled((name for name in BUILT_IN.frameworks if name in frameworks), gates))
     if options.configuration.internal_cert_management.enable:
         rules += _certificate_rules(options)
     return rules

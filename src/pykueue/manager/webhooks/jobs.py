@@ -19,6 +19,8 @@ from .review import CREATE
 
 _GATE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _GATE_LENGTH = 63
+#: Groups whose jobs leave their queue unchecked while the gate ValidateRayAndSparkJobUpdates is off.
+_LEAVE_UNCHECKED = ("ray.io", "sparkoperator.k8s.io")
 #: How far owners of owners are looked for.
 MAX_OWNERS = 10
 
@@ -58,6 +60,7 @@ class JobRules:
         self.resource = integration.kind.resource
         self._integration = integration
         self._configuration = configuration
+        self._gates = configuration.gates
         self._lookups = lookups
 
     # Filling in
@@ -128,13 +131,18 @@ class JobRules:
     # Refusing
 
     def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
-        queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
-        if not queued and not self._manages_all():
+        queued = construction.queue_name(obj) or (old is not None and self._was_queued(old))
+        if (not queued and not self._manages_all()) or is_exempt(obj, self._integration.kind):
             return
         yield from common_errors(obj, self._integration.kind)
         if old is not None:
             yield from self._update_errors(obj, old)
         yield from self._integration.validate(obj, old)
+
+    def _was_queued(self, old: Mapping[str, Any]) -> bool:
+        """Whether a job that leaves its queue is still checked."""
+        always = self._integration.kind.resource.group not in _LEAVE_UNCHECKED
+        return (always or self._gates["ValidateRayAndSparkJobUpdates"]) and bool(construction.queue_name(old))
 
     def _update_errors(self, job: Object, old: Object) -> Iterable[FieldError]:
         suspended = self._integration.suspend_requested(job)

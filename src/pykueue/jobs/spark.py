@@ -1,0 +1,183 @@
+"""SparkApplication: what its description cannot say (docs/reference/kueue-integrations.md 9.4).
+
+A role says what its pods are in fields of its own, which the operator turns into a pod. What an admission
+gives to the pods goes to the role's pod template, which Spark starts from, and to nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from pykueue.api import quantity
+from pykueue.api.jobkinds import Slot, pod_set_slots, value_at, with_value
+from pykueue.api.jobkinds.spark import SPARK_APPLICATION
+from pykueue.api.objects import Object, get, replaced, section
+from pykueue.api.quantity import QuantityError
+from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError
+
+from .base import Write
+from .described import DescribedJob, template_at
+from .podsets import TEMPLATE_FIELDS, PodSetInfo, injected
+
+_MIB = 2**20
+#: Memory beside the heap: the larger of this and a share of the heap, unless the role says how much.
+_LEAST_OVERHEAD = 384 * _MIB
+_OVERHEAD, _OVERHEAD_OF_OTHER_LANGUAGES = 0.1, 0.4
+#: Spark's units of memory; without one it is counted in MiB.
+_UNITS = {"b": 1, "k": 2**10, "kb": 2**10, "m": _MIB, "mb": _MIB, "g": 2**30, "gb": 2**30}
+_UNITS |= {"t": 2**40, "tb": 2**40}
+_DEFAULT_MEMORY, _DEFAULT_CORES = "1g", 1
+
+
+def _bytes(text: str) -> int | None:
+    """An amount of memory as Spark writes it; None for what it would not accept."""
+    digits = text.strip().lower()
+    unit = digits.lstrip("0123456789")
+    number = digits[: len(digits) - len(unit)]
+    factor = _UNITS.get(unit) if unit else _MIB
+    return int(number) * factor if number and factor else None
+
+
+def _memory(role: Mapping[str, Any], language: str) -> str | None:
+    """What a pod of the role requests: heap and overhead, in bytes."""
+    heap = _bytes(str(role.get("memory") or _DEFAULT_MEMORY))
+    if heap is None:
+        return None
+    text = role.get("memoryOverhead")
+    share = _OVERHEAD if language in ("Java", "Scala") else _OVERHEAD_OF_OTHER_LANGUAGES
+    overhead = max(_LEAST_OVERHEAD, ceil(heap * share)) if text is None else _bytes(str(text))
+    return None if overhead is None else str(heap + overhead)
+
+
+class SparkApplication(DescribedJob):
+    """Pod templates are folded from the role's fields, those of the application, and its pod template."""
+
+    def __init__(self) -> None:
+        super().__init__(SPARK_APPLICATION)
+
+    def _template(self, job: Mapping[str, Any], slot: Slot) -> Mapping[str, Any]:
+        role = section(dict(job), "spec", slot.name)
+        template = template_at(job, slot)
+        merged = dict(template)
+        for field, path in (("labels", ("metadata", "labels")), ("annotations", ("metadata", "annotations"))):
+            if section(role, field):
+                merged = replaced(merged, path, {**section(template, *path), **section(role, field)})
+        selector = {**section(dict(job), "spec", "nodeSelector"), **section(role, "nodeSelector")}
+        if selector:
+            path = ("spec", "nodeSelector")
+            merged = replaced(merged, path, {**section(template, *path), **selector})
+        if role.get("tolerations"):
+            known = get(merged, "spec", "tolerations") or []
+            added = [one for one in role["tolerations"] if one not in known]
+            merged = replaced(merged, ("spec", "tolerations"), [*known, *added])
+        priority = get(dict(job), "spec", "batchSchedulerOptions", "priorityClassName")
+        for field, value in (("affinity", role.get("affinity")), ("priorityClassName", priority)):
+            if value:
+                merged = replaced(merged, ("spec", field), value)
+        return replaced(merged, ("spec", "containers"), self._containers(job, slot, role, merged))
+
+    def _containers(
+        self, job: Mapping[str, Any], slot: Slot, role: Mapping[str, Any], template: Mapping[str, Any]
+    ) -> list[Object]:
+        """The template's containers, of which the first (or a new one) runs Spark."""
+        containers = get(dict(template), "spec", "containers") or []
+        own: Object = dict(containers[0]) if containers else {"name": f"spark-kubernetes-{slot.name}"}
+        image = role.get("image") or get(dict(job), "spec", "image")
+        if image:
+            own["image"] = image
+        cores = role.get("cores")
+        memory = _memory(role, str(get(dict(job), "spec", "type") or ""))
+        requests: Object = {
+            "cpu": str(role.get("coreRequest") or (_DEFAULT_CORES if cores is None else cores)),
+            **({"memory": memory} if memory else {}),
+        }
+        gpu = section(role, "gpu")
+        if gpu.get("name"):
+            requests[str(gpu["name"])] = str(gpu.get("quantity") or 0)
+        own["resources"] = {**section(own, "resources"), "requests": requests}
+        sidecars = role.get("sidecars") or []
+        return [own, *containers[1:], *sidecars]
+
+    def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
+        yield from super().validate(job, old)
+        for slot in pod_set_slots(job, self.kind):
+            yield from _role_errors(slot.name, value_at(job, ("spec", slot.name)))
+
+    def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
+        result: Object = dict(job)
+        for slot, info in zip(pod_set_slots(job, self.kind), infos, strict=True):
+            before = self._template(job, slot)
+            template = _with_added(template_at(job, slot), before, injected(before, info))
+            result = with_value(result, slot.template, template or None)
+        assert self.kind.suspend is not None
+        return replaced(result, self.kind.suspend, False)
+
+    def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
+        """Suspend, and take back what the start added: whatever the Workload's templates do not have."""
+        desired = self.suspended(job)
+        slots = list(pod_set_slots(job, self.kind))
+        if originals is not None and len(originals) == len(slots):
+            for slot, original in zip(slots, originals, strict=True):
+                if value_at(job, slot.template) is not None:
+                    template = _without_added(template_at(job, slot), section(original, "template"))
+                    desired = with_value(desired, slot.template, template or None)
+        return None if desired == job else Write(desired)
+
+
+def _with_added(template: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
+    """The template with what `after` has beyond `before` in the fields that a start may change."""
+    result = dict(template)
+    for path in TEMPLATE_FIELDS:
+        old, new, own = get(dict(before), *path), get(dict(after), *path), get(dict(template), *path)
+        if isinstance(new, dict):
+            added = {key: value for key, value in new.items() if key not in (old or {})}
+            result = replaced(result, path, {**(own or {}), **added}) if added else result
+        elif isinstance(new, list):
+            extra = [one for one in new if one not in (old or [])]
+            result = replaced(result, path, [*(own or []), *extra]) if extra else result
+    return result
+
+
+def _without_added(template: Mapping[str, Any], original: Mapping[str, Any]) -> Object:
+    """The template without the entries that `original` does not have in those fields."""
+    result = dict(template)
+    for path in TEMPLATE_FIELDS:
+        own, known = get(dict(template), *path), get(dict(original), *path)
+        if isinstance(own, dict):
+            kept: Any = {key: value for key, value in own.items() if key in (known or {})}
+        elif isinstance(own, list):
+            kept = [one for one in own if one in (known or [])]
+        else:
+            continue
+        if kept != own:
+            result = replaced(result, path, kept or None)
+    for key in ("metadata", "spec"):
+        if result.get(key) == {} and template.get(key) != {}:
+            del result[key]
+    return result
+
+
+def _role_errors(name: str, role: Any) -> Iterable[FieldError]:
+    """The amounts of a role must be such that Spark and Kubernetes accept them."""
+    path = f"spec.{name}"
+    if not isinstance(role, dict):
+        if role is not None:
+            yield FieldError(path, INVALID, role, "must be a map")
+        else:
+            yield FieldError(path, REQUIRED, detail="an application has a driver and executors")
+        return
+    for field in ("memory", "memoryOverhead"):
+        if role.get(field) is not None and _bytes(str(role[field])) is None:
+            yield FieldError(f"{path}.{field}", INVALID, role[field], "must be an amount such as 512m or 4g")
+    cores = role.get("cores")
+    if cores is not None and (not isinstance(cores, int) or isinstance(cores, bool) or cores < 1):
+        yield FieldError(f"{path}.cores", INVALID, cores, "must be a whole number greater than 0")
+    if role.get("coreRequest") is not None:
+        try:
+            quantity.parse(role["coreRequest"])
+        except QuantityError as error:
+            yield FieldError(f"{path}.coreRequest", INVALID, role["coreRequest"], str(error))
+    if not isinstance(role.get("tolerations") or [], list):
+        yield FieldError(f"{path}.tolerations", INVALID, role["tolerations"], "must be a list")

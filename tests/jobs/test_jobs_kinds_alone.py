@@ -1,0 +1,221 @@
+"""What single kinds have that others have not (docs/reference/kueue-integrations.md 9.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kind_samples import SAMPLES, with_status
+
+from pykueue.api.jobkinds import value_at, with_value
+from pykueue.jobs.kinds import BUILT_IN
+from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
+
+Object = dict[str, Any]
+
+
+def changed(name: str, **fields: Any) -> Object:
+    """A sample with fields of its spec replaced."""
+    job = SAMPLES[name].job()
+    return {**job, "spec": {**job["spec"], **fields}}
+
+
+# Kubeflow
+
+
+def test_pods_are_ranked_by_replica_index() -> None:
+    sample = SAMPLES["paddlejob"]
+    (workers,) = sample.integration.pod_sets(sample.job())
+    label = "training.kubeflow.org/replica-index"
+    assert workers["topologyRequest"] == {"preferred": "cloud/rack", "podIndexLabel": label}
+
+
+def test_priority_class_of_the_scheduling_policy_comes_first() -> None:
+    sample = SAMPLES["tfjob"]
+    job = sample.job()
+    assert sample.integration.priority_class(job) == "nightly"
+    job["spec"]["tfReplicaSpecs"]["PS"]["template"]["spec"]["priorityClassName"] = "other"
+    assert sample.integration.priority_class(job) == "nightly"
+    del job["spec"]["runPolicy"]
+    assert sample.integration.priority_class(job) == "other"
+
+
+def test_launcher_that_works_too_shifts_the_ranks_of_the_workers() -> None:
+    sample = SAMPLES["mpijob"]
+    offset = ("spec", "mpiReplicaSpecs", "Worker", "template", "metadata", "annotations")
+    assert value_at(sample.integration.default(sample.job()), offset) is None
+    job = changed("mpijob", runLauncherAsWorker=True)
+    found = sample.integration.default(job)
+    assert value_at(found, offset) == {"kueue.x-k8s.io/pod-index-offset": "1"}
+    assert sample.integration.default(found) == found
+    launcher = ("spec", "mpiReplicaSpecs", "Launcher", "template", "metadata", "annotations")
+    grouped = with_value(job, (*launcher, "kueue.x-k8s.io/podset-group-name"), "one")
+    assert value_at(sample.integration.default(grouped), offset) is None
+
+
+# Ray
+
+
+def test_autoscaler_counts_on_the_head() -> None:
+    sample = SAMPLES["raycluster"]
+    containers = [
+        one["template"]["spec"]["containers"]
+        for one in sample.integration.pod_sets(changed("raycluster", enableInTreeAutoscaling=True))
+    ]
+    assert [len(each) for each in containers] == [2, 1, 1]
+    assert containers[0][1]["resources"] == {"requests": {"cpu": "500m", "memory": "512Mi"}}
+    options = {"resources": {"requests": {"cpu": "2"}}}
+    job = changed("raycluster", enableInTreeAutoscaling=True, autoscalerOptions=options)
+    head = sample.integration.pod_sets(job)[0]["template"]["spec"]["containers"]
+    assert head[1]["resources"] == options["resources"]
+
+
+def test_clean_up_of_an_external_store_counts_apart_from_the_head() -> None:
+    job = changed("raycluster", gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
+    head = SAMPLES["raycluster"].integration.pod_sets(job)[0]["template"]["spec"]
+    assert len(head["containers"]) == 1
+    assert head["initContainers"][0]["resources"] == {"requests": {"cpu": "200m", "memory": "256Mi"}}
+
+
+def test_submitter_is_a_pod_beside_the_head_or_nothing() -> None:
+    kind = SAMPLES["rayjob"].integration
+    names = {
+        mode: [
+            (one["name"], len(one["template"]["spec"]["containers"]))
+            for one in kind.pod_sets(changed("rayjob", submissionMode=mode))
+        ]
+        for mode in ("K8sJobMode", "SidecarMode", "HTTPMode")
+    }
+    assert names["K8sJobMode"] == [("head", 1), ("workers", 1), ("submitter", 1)]
+    assert names["SidecarMode"] == [("head", 2), ("workers", 1)]
+    assert names["HTTPMode"] == [("head", 1), ("workers", 1)]
+
+
+def test_submitter_template_of_the_job_is_kept() -> None:
+    container = {"name": "mine", "image": "i", "resources": {"requests": {"cpu": "3"}}}
+    job = changed("rayjob", suspend=True, submitterPodTemplate={"spec": {"containers": [container]}})
+    kind = SAMPLES["rayjob"].integration
+    pod_sets = kind.pod_sets(job)
+    assert pod_sets[2]["template"]["spec"]["containers"] == [container]
+    started = kind.started(job, [PodSetInfo(one["name"], 1, {"a": "b"}) for one in pod_sets])
+    assert started["spec"]["submitterPodTemplate"]["metadata"]["labels"] == {"a": "b"}
+    stop = kind.stop(started, pod_sets)
+    assert stop is not None
+    assert stop.desired == job
+
+
+def test_ray_job_that_its_operator_refuses_is_on_hold() -> None:
+    status = {"jobDeploymentStatus": "ValidationFailed", "message": "rayVersion is missing"}
+    job = with_status(SAMPLES["rayjob"].job(), status)
+    assert SAMPLES["rayjob"].integration.on_hold(job) == "rayVersion is missing"
+
+
+def test_ray_job_that_was_stopped_by_hand_is_no_success() -> None:
+    status = {"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED"}
+    outcome = SAMPLES["rayjob"].integration.outcome(with_status(SAMPLES["rayjob"].job(), status))
+    assert outcome is not None
+    assert not outcome.succeeded
+
+
+# AppWrapper
+
+
+def test_admission_is_written_beside_the_components() -> None:
+    sample = SAMPLES["appwrapper"]
+    job = sample.integration.suspended(sample.job())
+    pod_sets = sample.integration.pod_sets(job)
+    infos = [PodSetInfo(one["name"], 1, node_selector={"flavor": one["name"]}) for one in pod_sets]
+    started = sample.integration.started(job, infos)
+    found = [component.get("podSetInfos") for component in started["spec"]["components"]]
+    assert found == [
+        None,
+        [{"nodeSelector": {"flavor": "render-0"}}],
+        [{"nodeSelector": {"flavor": "render-1"}}],
+    ]
+    stop = sample.integration.stop(started, pod_sets)
+    assert stop is not None
+    assert stop.desired == job
+
+
+def test_conflict_with_a_wrapped_template_is_found_before_the_start() -> None:
+    sample = SAMPLES["appwrapper"]
+    job = sample.job()
+    pod = ("spec", "components", 1, "template", "spec", "template", "spec", "nodeSelector")
+    job = with_value(job, pod, {"zone": "a"})
+    infos = [PodSetInfo(name, 1, node_selector={"zone": "b"}) for name in ("render-0", "render-1")]
+    with pytest.raises(PodSetConflictError):
+        sample.integration.started(job, infos)
+
+
+def wrapped(template: Object) -> list[tuple[str, int]]:
+    job = changed("appwrapper", components=[{"template": template}])
+    return [(one["name"], one["count"]) for one in SAMPLES["appwrapper"].integration.pod_sets(job)]
+
+
+def test_pod_sets_of_wrapped_kinds_are_inferred() -> None:
+    assert wrapped({"apiVersion": "v1", "kind": "Pod", "spec": {}}) == [("render-0", 1)]
+    apps = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 3}}
+    assert wrapped(apps) == [("render-0", 3)]
+    assert wrapped(SAMPLES["pytorchjob"].job()) == [("render-0", 1), ("render-1", 3)]
+    assert wrapped(SAMPLES["raycluster"].job()) == [("render-0", 1), ("render-1", 4), ("render-2", 1)]
+    assert wrapped(SAMPLES["rayjob"].job()) == [("render-0", 1), ("render-1", 2)]
+    assert wrapped({"apiVersion": "v1", "kind": "Service"}) == []
+
+
+# Spark
+
+
+def test_requests_of_the_roles_are_folded_from_their_fields() -> None:
+    driver, executor = SAMPLES["sparkapplication"].integration.pod_sets(SAMPLES["sparkapplication"].job())
+    requests = [
+        one["template"]["spec"]["containers"][0]["resources"]["requests"] for one in (driver, executor)
+    ]
+    gib, mib = 2**30, 2**20
+    assert requests == [
+        {"cpu": "1", "memory": str(2 * gib + 384 * mib)},
+        {"cpu": "1500m", "memory": str(8 * gib + 858993460)},
+    ]
+    assert driver["template"]["spec"]["nodeSelector"] == {"zone": "a"}
+    assert driver["template"]["metadata"]["labels"] == {"team": "web"}
+
+
+def test_python_applications_have_more_memory_beside_the_heap() -> None:
+    job = changed("sparkapplication", type="Python")
+    executor = SAMPLES["sparkapplication"].integration.pod_sets(job)[1]
+    (container,) = executor["template"]["spec"]["containers"]
+    assert int(container["resources"]["requests"]["memory"]) == 8 * 2**30 + 3435973837
+    job["spec"]["executor"]["memoryOverhead"] = "1g"
+    (container,) = SAMPLES["sparkapplication"].integration.pod_sets(job)[1]["template"]["spec"]["containers"]
+    assert int(container["resources"]["requests"]["memory"]) == 9 * 2**30
+
+
+def test_start_leaves_the_fields_of_the_roles_alone() -> None:
+    sample = SAMPLES["sparkapplication"]
+    job = sample.job()
+    infos = [
+        PodSetInfo(name, 1, {"podset": name}, {}, {"zone": "a", "f": "x"}) for name in ("driver", "executor")
+    ]
+    started = sample.integration.started(job, infos)
+    assert started["spec"]["driver"] == {
+        **job["spec"]["driver"],
+        "template": {
+            "metadata": {"labels": {"podset": "driver"}},
+            "spec": {"nodeSelector": {"f": "x"}, "tolerations": [{"key": "batch", "operator": "Exists"}]},
+        },
+    }
+
+
+def test_application_is_ready_with_all_its_executors() -> None:
+    sample = SAMPLES["sparkapplication"]
+    states = {"sessions-exec-1": "RUNNING", "sessions-exec-2": "COMPLETED", "sessions-exec-3": "PENDING"}
+    status = {"applicationState": {"state": "RUNNING"}, "executorState": states}
+    assert not sample.integration.pods_ready(with_status(sample.job(), status))
+    states["sessions-exec-3"] = "RUNNING"
+    assert sample.integration.pods_ready(with_status(sample.job(), status))
+
+
+def test_gate_that_is_set_to_false_switches_its_kind_off() -> None:
+    name, gate = "sparkoperator.k8s.io/sparkapplication", "SparkApplicationIntegration"
+    assert name in BUILT_IN.enabled([name]).jobs
+    assert name in BUILT_IN.enabled([name], {gate: True}).jobs
+    assert name not in BUILT_IN.enabled([name], {gate: False}).jobs
