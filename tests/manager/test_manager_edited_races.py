@@ -210,3 +210,23 @@ def test_workload_moved_while_its_admission_is_written_counts_in_its_new_queue()
         assert (await s.local_queue("other"))["status"]["pendingWorkloads"] == 1
 
     story(life)
+
+
+def test_job_marked_as_finished_before_a_restart_keeps_its_quota() -> None:
+    async def life(s: Stack) -> None:
+        name = await running(s)
+        await s.apply(job("b", 6))
+        await s.settle()
+        await s.stop_manager()
+        s.server.admission.unregister("vworkload.kb.io")  # it cannot answer
+        await forge(s, name, "Finished")
+        seen = holders(s)
+        await s.start_manager()
+        await s.settle(60)
+        assert seen
+        assert all(len(names) <= 1 for names in seen)
+        assert "Finished" not in await s.conditions("a")
+        assert not await s.suspended("a")
+        assert await s.suspended("b")
+
+    story(life)

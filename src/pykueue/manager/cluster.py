@@ -172,6 +172,18 @@ class Cluster:
             integration.runs(job) for integration, job in self.jobs_of(workload)
         )
 
+    def workloads_of_running_jobs(self) -> Iterator[Object]:
+        """The Workloads of all jobs that run, as `runs` says; that of a pod group once for each pod."""
+        for framework, integration in self.kinds.jobs.items():
+            for job in self.jobs[framework].list():
+                metadata = job["metadata"]
+                if integration.runs(job) or self.live_pods(metadata.get("namespace") or "", metadata["uid"]):
+                    yield from self.workloads_of(job)
+                    for group in group_keys(job) if integration.kind is POD else ():
+                        workload = self.workload(group)
+                        if workload is not None and is_group_workload(workload):
+                            yield workload
+
     def live_pods(self, namespace: str, uid: str) -> list[Object]:
         """Outlines of the pods of the Job or JobSet of this uid that neither ended nor were told to."""
         return [

@@ -153,6 +153,8 @@ class Scheduler:
             workload = self._cluster.workload(self._claims.pop())
             if workload is not None and not _is_leaving(workload):
                 self._apply("Workload", workload)
+        for workload in self._reservations.recover():
+            self._apply("Workload", workload)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_requeues())
             try:

@@ -78,6 +78,19 @@ class Reservations:
         """The same by the uid of the job, also where the Workload itself is gone."""
         return next((w for w in self._kept.values() if job_uid(w) == uid), None)
 
+    def recover(self) -> Iterator[Object]:
+        """Keep the quota of Workloads marked as finished whose job runs; yields each as it was before.
+
+        For a manager that has just read everything: it has seen no edit, but knows that this one is wrong.
+        """
+        for workload in self._cluster.workloads_of_running_jobs():
+            key = conditions.key(workload)
+            if conditions.is_finished(workload) and key not in self._kept:
+                last = transitions.without_condition(workload, conditions.FINISHED)
+                if _shows_admission(last):
+                    self._kept[key] = last
+                    yield last
+
     def counted(self, workload: Object) -> Object:
         """The Workload as its quota is counted: with no more reclaimable pods than its job says."""
         if not get(workload, "status", "reclaimablePods"):
