@@ -13,6 +13,7 @@ from pykueue.api.objects import Object, get
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     COHORTS,
+    JOBS,
     LOCAL_QUEUES,
     RESOURCE_FLAVORS,
     WORKLOADS,
@@ -23,7 +24,7 @@ from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.manager.workloads import conditions
 
-from .jobkinds import ended
+from .jobkinds import ENDS, ended
 from .scenario import Scenario
 from .trace import Trace
 from .users import Users
@@ -64,6 +65,9 @@ class EditingUsers(Users):
             self._remove_workload,
             self._forge_queue_status,
             self._forge_queue_status,
+            self._forge_reclaimable,
+            self._remove_owner,
+            self._end_job,
         )
         self._acts = (*self._acts, *edits)
 
@@ -140,7 +144,41 @@ class EditingUsers(Users):
             )
         return f"removes workload {workload['metadata']['name']} in spite of its finalizer"
 
+    async def _forge_reclaimable(self) -> str:
+        workload = await self._held()
+        if workload is None or conditions.is_finished(workload):
+            return ""
+        pod_set = self._rng.choice(workload["spec"]["podSets"])
+        count = self._rng.randint(1, int(pod_set.get("count", 1)))
+        forged = [{"name": pod_set["name"], "count": count}]
+        await self._edit(WORKLOADS, workload, {"status": {"reclaimablePods": forged}}, "status")
+        return f"sets {count} reclaimable pods of {workload['metadata']['name']}"
+
+    async def _remove_owner(self) -> str:
+        workload = await self._held()
+        if workload is None:
+            return ""
+        await self._edit(WORKLOADS, workload, {"metadata": {"ownerReferences": None}})
+        return f"removes the owner of {workload['metadata']['name']}"
+
     # Jobs
+
+    async def _end_job(self) -> str:
+        """Say that a job has ended that has not."""
+        found = await self._job()
+        if found is None or ended(found[1]):
+            return ""
+        resource, job = found
+        now = format_time(self._clock.time())
+        kinds = self._rng.choice(ENDS[resource])
+        present = [c for c in get(job, "status", "conditions") or () if c["type"] not in kinds]
+        forged = {"status": "True", "reason": "ByHand", "message": "", "lastTransitionTime": now}
+        status: Object = {"conditions": [*present, *({"type": kind, **forged} for kind in kinds)]}
+        if resource is JOBS:
+            status |= {"active": 0, "ready": 0, "startTime": get(job, "status", "startTime") or now}
+            status["completionTime"] = now if "Complete" in kinds else None
+        await self._edit(resource, job, {"status": status}, "status")
+        return f"sets {kinds[-1]}=True of job {job['metadata']['name']}"
 
     async def _annotate_job(self) -> str:
         found = await self._job()

@@ -136,6 +136,8 @@ class Invariants(Stored):
             self._unprotected.add(uid)
         if resource in KINDS.values() and after is not None:
             self._note_stop(before, after)
+            # What it has given back may have been given to others.
+            self._excused_until = max(self._excused_until, self._clock.time() + OVERHANG)
         elif resource is WORKLOADS and before is not None and uid not in self._owed:
             has = after is not None and shows_quota(after)
             if shows_quota(before) and conditions.is_admitted(before) and not has and self.remembers(before):
@@ -152,7 +154,7 @@ class Invariants(Stored):
     def _holders(self) -> Iterable[Object]:
         """All Workloads, those whose running job is owed its quota as they were when they had it."""
         stored = {w["metadata"]["uid"]: w for w in self.objects(WORKLOADS)}
-        yield from {**stored, **self._owed}.values()
+        yield from map(self.counted, {**stored, **self._owed}.values())
 
     def _settle_debts(self) -> None:
         """A job that has stopped is owed nothing any more."""
@@ -197,8 +199,11 @@ class Invariants(Stored):
                 return  # restored
             if has and not had:
                 self._reserved(after)
-        if before is not None and had and not has and (after is None or not conditions.is_finished(after)):
-            self._quota_returned(before)
+        if before is not None and had and not has:
+            if after is None or not conditions.is_finished(after):
+                self._quota_returned(before)
+            else:
+                self._finished(after)
 
     def _conditions(self, before: Object, after: Object) -> None:
         """Conditions' lastTransitionTime changes only with status."""
@@ -234,7 +239,7 @@ class Invariants(Stored):
         others = [w for w in self._holders() if conditions.key(w) != conditions.key(workload)]
         books = Books(self.objects(CLUSTER_QUEUES), self.objects(COHORTS), others)
         name = conditions.cluster_queue(workload)
-        for pair, amount in usage(workload).items():
+        for pair, amount in usage(self.counted(workload)).items():
             left = books.available(name, pair)
             if amount > left:
                 pair_text = "/".join(pair)
@@ -257,8 +262,16 @@ class Invariants(Stored):
             self._violate(workload, f"gave its quota back while the job {_name(job)} is not suspended")
         elif active(job):
             self._violate(workload, f"gave its quota back while pods of {_name(job)} are active")
-        if self._just_stopped(job):
-            return
+        if not self._just_stopped(job):
+            self._without_pods(workload, job)
+
+    def _finished(self, workload: Object) -> None:
+        """A job has ended when its pods have, whatever its status says."""
+        job = self.job_of(workload)
+        if job is not None and not job["metadata"].get("deletionTimestamp"):
+            self._without_pods(workload, job)
+
+    def _without_pods(self, workload: Object, job: Object) -> None:
         for pod in self.objects(PODS):
             ours = any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self.owners(pod))
             over = get(pod, "status", "phase") in ("Succeeded", "Failed")
@@ -300,8 +313,9 @@ class Invariants(Stored):
             self._violate(job, "the job was started without an admitted workload")
             return
         self._placed(job, admitted[0])
-        allowed = {resource: 0 for _, resource in usage(admitted[0])}
-        for (_, resource), amount in usage(admitted[0]).items():
+        used = usage(self.counted(admitted[0]))
+        allowed = {resource: 0 for _, resource in used}
+        for (_, resource), amount in used.items():
             allowed[resource] += amount
         for resource, amount in requests(job).items():
             if amount > allowed.get(resource, 0):

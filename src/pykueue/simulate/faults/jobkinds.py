@@ -8,11 +8,17 @@ from typing import Any
 from pykueue.api import quantity
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import JOB_SETS, JOBS, Resource
+from pykueue.jobs.kinds import BUILT_IN
 
 #: The kinds of jobs that there are in a run, by kind.
 KINDS: dict[str, Resource] = {"Job": JOBS, "JobSet": JOB_SETS}
 #: Conditions that say that a job has ended, well or badly.
 SUCCEEDED, FAILED = ("Complete", "Completed"), ("Failed",)
+#: The conditions that end a job of a kind, well and badly.
+ENDS: dict[Resource, tuple[tuple[str, ...], ...]] = {
+    JOBS: (("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")),
+    JOB_SETS: (("Completed",), ("Failed",)),
+}
 
 
 def holds(obj: Mapping[str, Any], *kinds: str) -> bool:
@@ -54,6 +60,13 @@ def requests(job: Mapping[str, Any]) -> dict[str, int]:
                 asked = quantity.parse(amount).milli() * max(0, left) * replicas
                 found[resource] = found.get(resource, 0) + asked
     return found
+
+
+def reclaimable(job: Mapping[str, Any]) -> dict[str, int]:
+    """Pods by pod set that will not run again although the job goes on."""
+    integration = BUILT_IN.for_kind(KINDS[job["kind"]].api_version, job["kind"])
+    assert integration is not None
+    return integration.reclaimable(job)
 
 
 def with_condition(job: Object, kind: str, status: str, reason: str, now: str) -> list[Object]:

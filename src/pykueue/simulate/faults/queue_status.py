@@ -22,7 +22,7 @@ def miscounted(stored: Stored) -> Iterable[str]:
     queues = {queue["metadata"]["name"]: queue for queue in stored.objects(CLUSTER_QUEUES)}
     locals_ = {conditions.key(queue): queue for queue in stored.objects(LOCAL_QUEUES)}
     workloads = stored.objects(WORKLOADS)
-    reserving = [w for w in workloads if shows_quota(w)]
+    reserving = [stored.counted(w) for w in workloads if shows_quota(w)]
     pending = [w for w in workloads if _may_queue(w) and _admits(_local_queue(w, locals_))]
     for name, queue in queues.items():
         mine = [w for w in reserving if conditions.cluster_queue(w) == name]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS, Resource
 from pykueue.clock import VIRTUAL_EPOCH, Clock, JumpingClock, VirtualLoop
 from pykueue.embedded.apiserver.server import Server
@@ -397,12 +397,16 @@ class Run:
         """With its job everything goes that was made for it."""
         await self.users.leave()
         ends = self.clock.time() + PATIENCE
-        while self.invariants.objects(WORKLOADS) and self.clock.time() < ends:
+        while self._owned_workloads() and self.clock.time() < ends:
             await self.clock.sleep(LOOK)
-        for workload in self.invariants.objects(WORKLOADS):
+        for workload in self._owned_workloads():
             self.trace.violate(f"workload {workload['metadata']['name']} outlives its job")
         await self.clock.sleep(LOOK)
         self._look_for_leaks()
+
+    def _owned_workloads(self) -> list[Object]:
+        """All but those whose owner references were removed: the garbage collector leaves them alone."""
+        return [w for w in self.invariants.objects(WORKLOADS) if get(w, "metadata", "ownerReferences")]
 
     async def _restart_changes_nothing(self) -> None:
         """The state rebuilt from the API is the state before: nothing is written."""

@@ -31,7 +31,10 @@ def unfinished(stored: Stored) -> Iterable[str]:
 def _open(stored: Stored, workload: Object) -> str:
     job = stored.job_of(workload)
     if job is None:
-        return "belongs to no job"
+        orphan = conditions.reason(workload, conditions.FINISHED) == "OwnerNotFound"
+        return "" if orphan and conditions.owner(workload) is None else "belongs to no job"
+    if conditions.owner(workload) is None:
+        return "has lost its owner"
     if workload["metadata"].get("deletionTimestamp"):
         return "is still being deleted"
     if conditions.is_finished(workload):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykueue.api.objects import Object, get
+from pykueue.api.kueue.names import JOB_UID_LABEL
+from pykueue.api.objects import Object, get, labels_of, replaced
 from pykueue.api.resources import WORKLOADS, Resource
 from pykueue.embedded.apiserver.server import Server
 from pykueue.manager.workloads import conditions
 
-from .jobkinds import KINDS
+from .jobkinds import KINDS, reclaimable
 
 
 class Stored:
@@ -31,12 +32,16 @@ class Stored:
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """One stored object; None where there is none of that name."""
-        return self._server.core.find(resource.group, resource.plural, namespace, name)
+        found = self._server.core.find(resource.group, resource.plural, namespace, name)
+        return None if found is None else {"kind": resource.kind, **found}
 
     def job_of(self, workload: Mapping[str, Any]) -> Object | None:
         """The job that controls a Workload; None where it does not exist any more."""
         owner = conditions.owner(workload)
-        return None if owner is None else self._owner(workload, owner)
+        if owner is not None:
+            return self._owner(workload, owner)
+        uid = labels_of(workload).get(JOB_UID_LABEL)  # its owner references were removed
+        return next((job for job in self.jobs() if job["metadata"]["uid"] == uid), None)
 
     def _owner(self, obj: Mapping[str, Any], owner: Mapping[str, Any]) -> Object | None:
         """The job that an ownerReference names, if it is still that one."""
@@ -58,8 +63,25 @@ class Stored:
         """The Workloads that a job controls."""
         for workload in self.objects(WORKLOADS):
             owner = conditions.owner(workload)
-            if owner is not None and owner.get("uid") == job["metadata"]["uid"]:
+            uid = labels_of(workload).get(JOB_UID_LABEL) if owner is None else owner.get("uid")
+            if uid == job["metadata"]["uid"]:
                 yield workload
+
+    def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
+        """Pods by pod set that its job says will not run again; None where there is no job to say so."""
+        job = self.job_of(workload)
+        return None if job is None else reclaimable(job)
+
+    def counted(self, workload: Object) -> Object:
+        """The Workload with no more reclaimable pods than its job has really given back."""
+        claimed = get(workload, "status", "reclaimablePods")
+        truth = self.reclaimable(workload) if claimed else None
+        if truth is None:
+            return workload
+        at_most = [
+            {**entry, "count": min(int(entry["count"]), truth.get(entry["name"], 0))} for entry in claimed
+        ]
+        return replaced(workload, ("status", "reclaimablePods"), at_most)
 
 
 def shows_quota(workload: Mapping[str, Any]) -> bool:
