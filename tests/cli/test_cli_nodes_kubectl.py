@@ -112,7 +112,7 @@ def test_cordon_and_uncordon(kubectl: Kubectl) -> None:
     kubectl("delete", "pod", "cordoned", "--now")
 
 
-def test_drain_says_what_it_will_not_do_and_then_does_it(kubectl: Kubectl) -> None:
+def test_drain_names_what_it_refuses_without_options_and_succeeds_with_them(kubectl: Kubectl) -> None:
     kubectl("create", "deployment", "web", "--image=web:1", "--replicas=1")
     change = {"nodeSelector": {"kubernetes.io/hostname": "node-0"}, "terminationGracePeriodSeconds": 1}
     kubectl("patch", "deployment", "web", "-p", json.dumps({"spec": {"template": {"spec": change}}}))

@@ -53,7 +53,7 @@ def test_w3_shell_pipe_of_the_page_sums_the_memory_of_the_workers(kubectl: Kubec
     assert done.stdout == "8838569984\n"
 
 
-def test_w4_queues_are_active_and_nothing_waits(kubectl: Kubectl) -> None:
+def test_w4_queues_are_active_and_no_workload_is_pending(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", str(EXAMPLE / "queues.yaml"))
     for queue in ("clusterqueue/cluster-queue", "localqueue/user-queue"):
         kubectl("wait", "--for=condition=Active", queue, "--timeout=60s")
@@ -70,7 +70,7 @@ def test_w2_there_is_a_namespace_in_which_to_delete_all_pods(kubectl: Kubectl) -
     assert "No resources found" in kubectl.run("delete", "pods", "--all", "-n", "kueue-system")[1]
 
 
-def test_b2_what_has_no_definition_yet_is_named_and_goes_in_when_it_has(
+def test_b2_apply_names_kinds_without_a_crd_and_succeeds_once_it_exists(
     up: Up, kubectl_for: Callable[[Up], Kubectl], kubectl: Kubectl, tmp_path: Path
 ) -> None:
     definition = tmp_path / "definition.json"

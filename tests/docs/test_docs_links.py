@@ -54,6 +54,22 @@ def test_index_links_to_every_page_for_users_and_contributors() -> None:
     ]
 
 
+#: A file of this repository in backticks: from its root, from src/pykueue, or by its name in the tests.
+SOURCE_FILE = re.compile(r"`(?:python )?((?:[\w-]+/)*\w+\.py)(?:::\w+)*`")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if "reference" not in page.parts],
+    ids=lambda page: page.relative_to(ROOT).as_posix(),
+)
+def test_source_files_that_a_page_names_exist(page: Path) -> None:
+    names = {path.name for folder in ("src", "tests", "bench") for path in (ROOT / folder).rglob("*.py")}
+    for path in SOURCE_FILE.findall(page.read_text()):
+        places = [ROOT / path, ROOT / "src/pykueue" / path, ROOT / "tests" / path]
+        assert any(place.exists() for place in places) or path in names, path
+
+
 @pytest.mark.parametrize("folder", ["src", "tests", "bench", "tools", "docs"])
 def test_pages_that_are_named_by_path_exist(folder: str) -> None:
     for path in sorted((ROOT / folder).rglob("*")):

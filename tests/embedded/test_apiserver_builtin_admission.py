@@ -216,7 +216,7 @@ async def make(cluster: Cluster, body: Object) -> Object:
 
 
 class TestResourceQuota:
-    def test_refuses_what_goes_over_and_frees_what_ends(self) -> None:
+    def test_rejects_writes_above_the_hard_limit_and_releases_ended_pods(self) -> None:
         async def tell(cluster: Cluster) -> None:
             await quota(cluster, hard={"pods": "5", "requests.nvidia.com/gpu": "4", "memory": "4Gi"})
             with pytest.raises(ApiError, match="status unknown for quota: q, resources: "):

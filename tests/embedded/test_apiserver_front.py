@@ -222,7 +222,7 @@ def test_old_clients_get_whole_answers_but_no_streams(tmp_path: Path) -> None:
     listening(tmp_path, story)
 
 
-def test_the_certificate_of_the_connection_tells_who_asks(tmp_path: Path) -> None:
+def test_certificate_of_the_connection_identifies_the_user(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         authority = Authority(tmp_path / "data" / "pki", datetime.datetime.now(datetime.UTC))
         certificate, key = authority.client("ann", ["staff"])

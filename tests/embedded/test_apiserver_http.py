@@ -90,7 +90,7 @@ def test_only_health_and_version_are_open_to_strangers(tmp_path: Path) -> None:
     over_tls(tmp_path, story)
 
 
-def test_certificates_and_tokens_tell_who_asks(tmp_path: Path) -> None:
+def test_certificates_and_tokens_identify_the_user(tmp_path: Path) -> None:
     async def story(client: Web) -> None:
         authority = Authority(tmp_path / "data" / "pki", datetime.datetime.now(datetime.UTC))
         certificate, key = authority.client("ann", ["staff"])

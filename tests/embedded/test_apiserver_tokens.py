@@ -285,7 +285,7 @@ class TestFiles:
 
         asyncio.run(main())
 
-    def test_an_empty_token_is_nobodys(self) -> None:
+    def test_an_empty_token_never_authenticates(self) -> None:
         async def story(api: Api) -> None:
             with pytest.raises(ValueError, match="empty"):
                 Authenticator(api.server.core, KEY, {"": User("root")})

@@ -85,7 +85,7 @@ def test_restarts_in_place_count_towards_the_limit() -> None:
     story(tell)
 
 
-# The founding documents' policy, in both orders
+# The policy of scenario T2, in both orders
 
 
 def rules(*, ignore_first: bool) -> list[Object]:
@@ -232,7 +232,7 @@ class Watcher:
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 @pytest.mark.parametrize("seed", range(12))
 def test_every_pod_is_counted_exactly_once_whatever_crashes_whenever(seed: int, mode: str) -> None:
-    """The controller is stopped at moments chosen by chance, also between any two of its requests."""
+    """The controller is stopped at random moments, also between any two of its requests."""
 
     async def tell(cluster: Cluster) -> None:
         rng = random.Random(seed)

@@ -88,7 +88,7 @@ def test_deleted_lease_is_created_again_and_deleted_with_its_node():
     play(story, pools=THREE, parts=ALL)
 
 
-def test_a_node_that_is_not_heard_of_becomes_unknown_and_its_pods_are_evicted_after_five_minutes():
+def test_node_that_stops_reporting_becomes_unknown_and_its_pods_are_evicted_after_five_minutes():
     async def story(stage):
         await stage.create(on("n-0"))
         await stage.until(10)
@@ -121,7 +121,7 @@ def test_a_node_that_is_not_heard_of_becomes_unknown_and_its_pods_are_evicted_af
     play(story, pools=THREE, parts=ALL)
 
 
-def test_a_node_that_is_heard_of_again_is_as_before_and_ends_the_pods_it_should_have():
+def test_node_that_reports_again_recovers_and_ends_its_deleted_pods():
     async def story(stage):
         await stage.create(on("n-0", "stays"), on("n-1", "goes"))
         await stage.until(10)

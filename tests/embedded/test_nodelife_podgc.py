@@ -21,7 +21,7 @@ async def names(stage):
     return {one["metadata"]["name"] for one in await stage.pods()}
 
 
-def test_pods_of_a_deleted_node_go_when_it_has_been_gone_for_a_while():
+def test_pods_of_a_deleted_node_are_deleted_after_the_quarantine():
     async def story(stage):
         await stage.create(
             on("n-0", "runs", "sleep", "9000"),
@@ -78,7 +78,7 @@ def test_nodes_that_were_gone_before_are_noticed_after_a_restart():
     play(story, pools=TWO, parts=ALL)
 
 
-def test_a_node_said_to_be_off_gives_its_terminating_pods_free():
+def test_out_of_service_taint_deletes_the_pods_of_a_node():
     async def story(stage):
         await stage.create(on("n-0", "deleted", "sleep", "9000"), on("n-0", "left", "sleep", "9000"))
         await stage.until(10)
@@ -99,7 +99,7 @@ def test_a_node_said_to_be_off_gives_its_terminating_pods_free():
     play(story, pools=TWO, parts=ALL)
 
 
-def test_the_oldest_finished_pods_go_when_there_are_too_many():
+def test_oldest_finished_pods_are_deleted_above_the_threshold():
     async def story(stage):
         client = Client(stage.transport(), clock=stage.clock)
         informers = InformerFactory(client, clock=stage.clock)

@@ -228,7 +228,7 @@ def test_deleted_node_is_created_again_only_if_its_pool_has_replace_after():
     play(story, pools="pools: []", parts=ALL)
 
 
-def test_a_node_that_is_taken_back_ends_its_pods_and_goes():
+def test_reclaimed_node_ends_its_pods_and_is_deleted():
     async def story(stage):
         await stage.declare_pools(pools(2, "reclaimNotice: 20s, replaceAfter: 1m"))
         await stage.create(

@@ -229,7 +229,7 @@ def test_addresses_are_not_reused_soon():
         addresses.take()
 
 
-def test_chance_is_not_the_programs_own():
+def test_program_does_not_use_the_global_random_state():
     before = random.getstate()
     program({"start-delay": "1s-5s"})
     assert random.getstate() == before

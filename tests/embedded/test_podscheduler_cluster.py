@@ -231,7 +231,7 @@ def test_a_scheduler_that_is_killed_and_started_again_counts_right():
     play(story, pools=THREE)
 
 
-def test_whatever_happens_no_node_is_overfull_and_every_pod_has_its_turn():
+def test_random_runs_never_overcommit_a_node_and_schedule_every_pod():
     chance = random.Random(5)
 
     async def story(stage):

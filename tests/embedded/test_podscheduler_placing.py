@@ -147,7 +147,7 @@ def test_an_even_use_of_cpu_and_memory_is_preferred():
     assert books.place(pod(cpu="1")) == "even"
 
 
-def test_ties_are_broken_by_the_given_chance_alone():
+def test_ties_are_broken_by_the_given_random_numbers_alone():
     def run(seed):
         return Books(*(node(f"n{i}") for i in range(20)), seed=seed).nodes_for(20, lambda: pod(cpu="1"))
 

@@ -444,7 +444,7 @@ def test_a_turn_of_a_loop_costs_what_it_reads(turn: str, factor: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "dear"),
+    ("rule", "expensive"),
     [
         # What is made without a known size has no end; what is read from it is looked up below `self`.
         ("'a' + string(self.n) != ''", True),
@@ -457,9 +457,9 @@ def test_a_turn_of_a_loop_costs_what_it_reads(turn: str, factor: str) -> None:
         ("self.map.all(k, self.map[k].matches('^[a-z]+$'))", True),
     ],
 )
-def test_sizes_are_those_of_places(rule: str, dear: bool) -> None:
+def test_sizes_are_those_of_places(rule: str, expensive: bool) -> None:
     texts = {"type": "object", "additionalProperties": STRING}
-    assert bool(refused(objects(rule, n=INTEGER, list=ALIKE, map=texts))) is dear
+    assert bool(refused(objects(rule, n=INTEGER, list=ALIKE, map=texts))) is expensive
 
 
 def test_texts_that_grow_by_themselves_are_refused() -> None:
@@ -470,8 +470,8 @@ def test_texts_that_grow_by_themselves_are_refused() -> None:
 
 
 def test_the_rules_of_a_schema_share_a_budget() -> None:
-    dear = {**NUMBERS, "maxItems": 1500, "x-kubernetes-validations": [{"rule": PAIRS}, {"rule": PAIRS}]}
-    said = refused({"type": "object", "properties": {f"p{n}": dear for n in range(6)}})
+    expensive = {**NUMBERS, "maxItems": 1500, "x-kubernetes-validations": [{"rule": PAIRS}, {"rule": PAIRS}]}
+    said = refused({"type": "object", "properties": {f"p{n}": expensive for n in range(6)}})
     assert said[-1][0] == "schema"
     assert "estimated rule cost total for entire OpenAPIv3 schema exceeds budget by factor of" in said[-1][1]
 

@@ -21,7 +21,7 @@ relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[Health
 
 @dataclass
 class Plan:
-    """A world to be."""
+    """A generated set of queues and workloads."""
 
     fair: bool
     cohorts: list[tuple[str, str, dict[str, Any] | None, int | None]]

@@ -16,7 +16,7 @@ from pykueue.clock import Clock, run_virtual
 
 #: Requests of one run: after them the world is a new one.
 RUN = 100
-#: How often a request that seems too dear is measured again before that counts.
+#: How often a request that seems too expensive is measured again before that counts.
 _AGAIN = 3
 
 #: Answers of 500 and more that are meant: what this server does not offer or reach, or waited for too long.

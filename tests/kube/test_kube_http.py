@@ -246,7 +246,7 @@ async def _whoami(request: web.Request) -> web.StreamResponse:
     return web.json_response({"authorization": request.headers.get("Authorization")})
 
 
-def test_a_kubeconfig_says_where_whom_to_trust_and_who_we_are(tmp_path: Path) -> None:
+def test_kubeconfig_gives_address_authority_and_credentials(tmp_path: Path) -> None:
     async def main() -> None:
         async with serving(_whoami, certificate(tmp_path)) as address:
             path = kubeconfig(tmp_path, address, {"token": "abc"}, **{"certificate-authority": "ca.crt"})

@@ -79,7 +79,7 @@ def test_workload_of_a_pod_finishes_with_the_pod(phase: str, reason: str) -> Non
     play(test)
 
 
-def test_a_preempted_pod_is_deleted_and_says_by_whom() -> None:
+def test_preempted_pod_is_deleted_with_the_reason_in_its_conditions() -> None:
     async def test(pods: Pods) -> None:
         await pods.create(pod("low", "4"))
         await pods.run("low")

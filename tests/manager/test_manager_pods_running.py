@@ -154,7 +154,7 @@ HIGH = {
 }
 
 
-def test_single_pods_go_through_the_queue_as_room_allows() -> None:
+def test_single_pods_are_admitted_as_quota_allows() -> None:
     async def story(world: World) -> None:
         await world.create(*(pod(f"p{n}", "4", annotations=runs(30)) for n in range(4)))
         assert await world.counts() == {"Gated": 2, "Running": 2}

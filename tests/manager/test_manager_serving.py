@@ -353,7 +353,7 @@ def test_metrics_require_authorization_by_the_api_server() -> None:
     with_replica(test)
 
 
-def test_the_api_server_reaches_the_webhooks_through_their_service_and_believes_the_certificate() -> None:
+def test_api_server_reaches_the_webhooks_through_their_service_and_trusts_the_certificate() -> None:
     async def test(r: Running) -> None:
         ports = r.replica.serving.ports
         r.server.services.known["kueue-system/kueue-webhook-service"] = ("127.0.0.1", ports["webhooks"])

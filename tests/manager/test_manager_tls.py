@@ -37,7 +37,7 @@ def loop(request: pytest.FixtureRequest) -> Loop:
 
 
 def serving(tls: ServingTls, loop: Loop, test: Callable[[int], Awaitable[None]]) -> None:
-    """Runs the test beside a server that tells each client whom it takes it for."""
+    """Runs the test beside a server that answers with the identity it sees for the client."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         subject = (writer.get_extra_info("peercert") or {}).get("subject") or ()

@@ -112,7 +112,7 @@ class Installation:
         self.route()
 
     def is_trusted(self) -> bool:
-        """Whether the API server has been told whom to trust, everywhere it has to be."""
+        """Whether the CA is in every object from which the API server takes it."""
         configurations = [
             entry
             for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")

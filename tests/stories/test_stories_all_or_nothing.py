@@ -137,7 +137,7 @@ def test_ready_wait_starts_one_whole_job_after_the_other(configuration: str) -> 
     play(story, configuration)
 
 
-def test_deleting_the_jobs_gives_everything_back() -> None:
+def test_deleting_the_jobs_releases_everything() -> None:
     async def story(story: Story) -> None:
         await submit(story)
         await story.history.until_finished("quick-job")

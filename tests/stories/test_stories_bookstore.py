@@ -144,7 +144,7 @@ def test_b8_three_gpus_for_four_workers() -> None:
     play(story, nodes=[pool(gpu="3")])
 
 
-def test_b8_with_a_quota_of_three_nothing_is_held_and_others_go_on() -> None:
+def test_b8_with_a_quota_of_three_no_gpu_is_held_and_other_jobs_run() -> None:
     async def story(world: Story) -> None:
         await world.create(gpus("four", 4))
         await world.wait(2)
@@ -225,7 +225,7 @@ def test_b9_a_pool_shared_by_weight(total: int, shared: dict[str, int]) -> None:
     play(story, sharing, nodes=[pool(gpu=str(total))], objects=objects)
 
 
-def test_b9a_shares_are_lent_and_taken_back() -> None:
+def test_b9a_unused_quota_is_lent_and_reclaimed() -> None:
     async def story(world: Story) -> None:
         research = await submit(world, "research", 10)
         assert await run_of(world, research) == 10
@@ -329,7 +329,7 @@ def test_b10_a_queue_that_does_not_exist_is_named() -> None:
     play(story, nodes=EIGHT, objects=queues({GPU: 4}))
 
 
-def test_b11_more_than_there_will_ever_be() -> None:
+def test_b11_job_above_the_total_quota_stays_pending() -> None:
     async def story(world: Story) -> None:
         await world.create(gpus("four", 4))
         await world.wait(3600)
@@ -361,7 +361,7 @@ def test_b12_two_gangs_of_two_for_two_gpus() -> None:
     play(story, nodes=EIGHT, objects=queues({GPU: 2}))
 
 
-def test_b13_the_higher_class_takes_the_place_and_the_lower_comes_back() -> None:
+def test_b13_higher_priority_preempts_and_the_lower_is_admitted_again_later() -> None:
     async def story(world: Story) -> None:
         await world.create(gpus("low", 4, "60s"))
         await world.wait(10)

@@ -148,7 +148,7 @@ def test_f7_timeout_ends_the_deadlock_and_backoff_limit_ends_the_retries() -> No
     play(story, limit, nodes=CLUSTER, objects=LARGE)
 
 
-def test_f13_an_elastic_job_starts_with_what_there_is() -> None:
+def test_f13_elastic_job_starts_with_the_free_capacity() -> None:
     async def story(world: Story) -> None:
         said = {
             "kueue.x-k8s.io/job-min-parallelism": "48",
@@ -205,7 +205,7 @@ async def _pod(world: Story, prefix: str) -> str:
 
 
 @pytest.mark.parametrize("ttl", [0, None])
-def test_f16_what_is_cleaned_up_as_it_ends_leaves_nothing(ttl: int | None) -> None:
+def test_f16_jobs_cleaned_up_as_they_end_leave_nothing(ttl: int | None) -> None:
     async def story(world: Story) -> None:
         names = [f"s{number}" for number in range(6)]
         clean = {} if ttl is None else {"ttlSecondsAfterFinished": ttl}

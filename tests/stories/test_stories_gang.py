@@ -72,7 +72,7 @@ async def run_each(world: Story, names: tuple[str, ...] = NAMES) -> list[int]:
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-def test_f9_f10_two_groups_run_and_the_third_has_nothing(mode: Any) -> None:
+def test_f9_f10_two_groups_run_and_the_third_has_no_running_pod(mode: Any) -> None:
     async def story(world: Story) -> None:
         await world.create(*together(*(mode(name, SIZE, SIZE) for name in NAMES)))
         await world.wait(45)
@@ -91,7 +91,7 @@ def test_f9_f10_two_groups_run_and_the_third_has_nothing(mode: Any) -> None:
     play(story, nodes=CLUSTER)
 
 
-def test_f9_the_groups_of_volcano_tell_how_they_stand() -> None:
+def test_f9_volcano_groups_report_their_status() -> None:
     async def story(world: Story) -> None:
         await world.create(*together(*(volcano(name, SIZE, SIZE) for name in NAMES)))
         await world.wait(45)
@@ -235,7 +235,7 @@ def test_f12_pod_by_pod_they_clog() -> None:
     play(story, nodes=CLUSTER)
 
 
-def test_b14_of_two_jobs_of_eight_on_eight_devices_one_runs_and_the_other_has_nothing() -> None:
+def test_b14_of_two_jobs_of_eight_on_eight_devices_one_runs_and_the_other_has_no_running_pod() -> None:
     """Submitted in the same instant; without groups they would share the devices forever (B7)."""
 
     async def story(world: Story) -> None:

@@ -159,7 +159,7 @@ def gpus(name: str, pods: int, run_time: str = "30s", **options: Any) -> Object:
     return jobset(name, one, **options)
 
 
-def test_b3_the_gang_starts_together_and_gives_its_quota_back() -> None:
+def test_b3_gang_starts_together_and_releases_its_quota() -> None:
     async def story(world: Story) -> None:
         await world.create(recommender())
         assert await suspended(world, "recommender-train")
@@ -235,7 +235,7 @@ def test_b4a_lowering_quota_evicts_no_workload_and_admits_none() -> None:
     play(story)
 
 
-def test_b11_what_asks_for_more_than_there_will_ever_be_says_so_and_waits() -> None:
+def test_b11_jobset_above_the_total_quota_stays_pending_with_the_reason() -> None:
     async def story(world: Story) -> None:
         await world.set_quota(QUEUE, "2", resource=2)
         await world.create(gpus("four", 4))
@@ -272,7 +272,7 @@ def test_b12_the_second_gang_starts_when_the_first_is_done() -> None:
     play(story)
 
 
-def test_b13_a_more_important_gang_takes_the_place_of_another_which_goes_on_later() -> None:
+def test_b13_gang_of_higher_priority_preempts_another_which_runs_later() -> None:
     async def story(world: Story) -> None:
         await world.client.patch(
             CLUSTER_QUEUES,

@@ -2,7 +2,7 @@
 and 4.6).
 
 What a cluster does with nodes and pods meets what the manager makes of it: failures that no program causes,
-readiness that is lost, places that are given back.
+readiness that is lost, capacity that is released.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def job_set(**spec: Any) -> Object:
     }
 
 
-def test_a_spot_node_that_is_taken_back_restarts_a_jobset_in_its_place() -> None:
+def test_reclaimed_spot_node_restarts_a_jobset_in_its_place() -> None:
     async def story(story: Story) -> None:
         await story.create(job_set(failurePolicy={"maxRestarts": 3}))
         await story.until(lambda: is_running(story, 3))
@@ -269,7 +269,7 @@ def member(name: str) -> Object:
     }
 
 
-def test_a_pod_group_that_loses_a_node_takes_another_pod_into_its_place() -> None:
+def test_pod_group_that_loses_a_node_accepts_a_replacement_pod() -> None:
     async def story(story: Story) -> None:
         for number in range(3):
             await story.create(member(f"member-{number}"))

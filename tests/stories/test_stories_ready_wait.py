@@ -201,7 +201,7 @@ def test_w14_where_an_evicted_job_queues_again(timestamp: str, first: str) -> No
     play(story, waiting("timeout: 20s", strategy), nodes=TEN, objects=queues({"cpu": 18}))
 
 
-def test_w15_ready_is_what_the_probe_says() -> None:
+def test_w15_readiness_follows_the_probe() -> None:
     async def story(world: Story) -> None:
         probe = {"container": {"readinessProbe": {"httpGet": {"path": "/", "port": 8080}}}}
         await world.create(job("a", 4, run_time="60s", simulation={"ready-delay": "20s"}, pod=probe))
@@ -262,7 +262,7 @@ def test_w16_job_whose_pod_is_not_ready_again_in_time_is_evicted() -> None:
     play(story, waiting("timeout: 10m", "recoveryTimeout: 1m"), nodes=TEN, objects=TWENTY)
 
 
-def test_w17_with_blocking_the_second_waits_although_there_is_room() -> None:
+def test_w17_with_blocking_the_second_job_is_pending_although_both_fit() -> None:
     async def story(world: Story) -> None:
         for name in ("a", "b"):
             await world.create(job(name, 4, run_time="60s", simulation={"ready-delay": "20s"}))
@@ -277,7 +277,7 @@ def test_w17_with_blocking_the_second_waits_although_there_is_room() -> None:
     play(story, waiting("timeout: 10m", "blockAdmission: true"), nodes=[pool(cpu="20")], objects=TWENTY)
 
 
-def test_w18_without_blocking_two_alike_time_out_together_and_may_block_again() -> None:
+def test_w18_without_blocking_two_equal_jobs_time_out_together_and_may_deadlock_again() -> None:
     async def story(world: Story) -> None:
         names = ("quick-job", "job1", "job2")
         times = zip((0.0, 0.5, 1.0), [[example(name)] for name in names], strict=True)

@@ -308,7 +308,7 @@ def _definition() -> Object:
 
 
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
-def test_c11_pods_that_will_not_run_again_give_back_their_share(mode: str) -> None:
+def test_c11_reclaimable_pods_release_their_quota(mode: str) -> None:
     async def story(world: Story) -> None:
         times = {"run-time": "30s-60s"} if mode == "NonIndexed" else {}
         await world.create(
@@ -331,7 +331,7 @@ def test_c11_pods_that_will_not_run_again_give_back_their_share(mode: str) -> No
     play(story, nodes=NODES, objects=TEN)
 
 
-def test_c12_what_a_requeuing_left_is_gone_after_activation() -> None:
+def test_c12_requeue_state_is_cleared_after_activation() -> None:
     async def story(world: Story) -> None:
         await world.create(job("stuck", 2, {"cpu": 9}, run_time="forever"))
         await world.wait(75)

@@ -32,7 +32,7 @@ async def fill(world: World) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_those_who_wait_are_listed_in_order_with_their_positions(version: str) -> None:
+def test_pending_workloads_are_listed_in_order_with_their_positions(version: str) -> None:
     async def story(world: World) -> None:
         await fill(world)
         items = await world.waiting(version)

@@ -39,7 +39,7 @@ CREATED_AT = {"quick-job": 0.0, "job1": 0.2, "job2": 0.2}
 WORKERS = 20
 #: Nothing has moved for this long, in seconds: nothing will.
 STILL = 4.0
-#: How often the first act is played when chance keeps the jobs from blocking each other.
+#: Attempts at the first act: by chance the jobs may not block each other.
 TRIES = 3
 #: Characters in a line of the picture.
 PICTURE_WIDTH = 150

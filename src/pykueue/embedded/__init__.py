@@ -1,1 +1,1 @@
-"""The embedded cluster: an ordinary Kubernetes cluster that knows nothing of queues."""
+"""The embedded cluster: an ordinary Kubernetes cluster without any code for queues."""

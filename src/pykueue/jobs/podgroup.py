@@ -124,7 +124,7 @@ class PodGroup:
         return [pod for pod in self.pods if is_gated(pod) and not is_deleting(pod)]
 
     def started(self) -> list[Object]:
-        """Pods that were let go and have neither ended nor been told to."""
+        """Ungated pods that are neither terminated nor terminating."""
         return [
             pod for pod in self.pods if not is_gated(pod) and not is_terminal(pod) and not is_deleting(pod)
         ]
@@ -157,7 +157,7 @@ class PodGroup:
         return not all(is_stopped_by_us(pod) for pod in self.pods if _deleted_at(pod) == latest)
 
     def is_over(self) -> bool:
-        """Whether nothing of it goes on or will."""
+        """Whether no pod of the group runs or will run."""
         return all(is_deleting(pod) or is_terminal(pod) for pod in self.pods)
 
     def pods_ready(self) -> bool:

@@ -16,7 +16,7 @@ from pykueue.kube.transport import Request, Transport, WatchEvent
 
 
 class DelayedTransport:
-    """Sends each request after a time between `least` and `most` seconds, chosen by chance."""
+    """Sends each request after a time between `least` and `most` seconds, chosen at random."""
 
     def __init__(
         self, transport: Transport, clock: Clock, rng: random.Random, least: float, most: float

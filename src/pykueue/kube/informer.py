@@ -178,7 +178,7 @@ class Informer:
 
     @property
     def has_synced(self) -> bool:
-        """Whether the first list has been taken in and told to the handlers."""
+        """Whether the handlers have got all objects of the first list."""
         return self._synced.is_set()
 
     async def synced(self) -> None:

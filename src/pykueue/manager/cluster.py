@@ -185,7 +185,7 @@ class Cluster:
                             yield workload
 
     def live_pods(self, namespace: str, uid: str) -> list[Object]:
-        """Outlines of the pods of the Job or JobSet of this uid that neither ended nor were told to."""
+        """Outlines of the pods of this Job or JobSet (a uid), neither terminated nor terminating."""
         return [
             pod
             for pod in self.job_pods.by_index("owner", uid)

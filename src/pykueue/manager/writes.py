@@ -44,7 +44,7 @@ class Writer:
             raise
 
     def _note_missing(self, informer: Informer, obj: Mapping[str, Any], error: ApiError) -> None:
-        """Believe it at once when the server says that this very object is gone.
+        """Drop an object from the cache at once when the server answers that it is gone.
 
         What is done for an object that only a late watch still shows is undone by others, and done again.
         An answer that names no object, as from a server that does not serve the kind, proves nothing.

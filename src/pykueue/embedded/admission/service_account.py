@@ -14,7 +14,7 @@ from pykueue.embedded.admission.contract import Lookup, pod_refused
 DEFAULT = "default"
 #: The ConfigMap in every namespace with the certificate of the server's authority.
 ROOT_CA: Final = "kube-root-ca.crt"
-#: How the volume's name begins; chance ends it.
+#: Prefix of the volume's name; random characters follow.
 TOKEN_VOLUME: Final = "kube-api-access-"
 
 _MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"

@@ -116,11 +116,11 @@ class Inventory:
         return self._kinds.get((api_version.rpartition("/")[0], kind))
 
     def on_change(self, listener: Listener) -> None:
-        """Tell `listener` of every change of an entry."""
+        """Call `listener` with every change of an entry."""
         self._listeners.append(listener)
 
     def on_discovery(self, listener: Callable[[], None]) -> None:
-        """Tell `listener` whenever the set of resources has been read again."""
+        """Call `listener` whenever the set of resources has been read again."""
         self._discovery_listeners.append(listener)
 
     async def synced(self) -> None:

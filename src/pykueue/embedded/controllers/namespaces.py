@@ -105,7 +105,7 @@ class NamespaceController:
         return bool(found.get("items"))
 
     async def _report(self, namespace: Object, content: list[Entry]) -> None:
-        """Tell what is left, and which finalizers hold it, in the namespace's conditions."""
+        """Write to the namespace's conditions what is left and which finalizers block it."""
         kinds = Counter(_qualified(entry.resource) for entry in content)
         holders = Counter(finalizer for entry in content for finalizer in entry.finalizers)
         left = ", ".join(f"{kind} has {count} resource instances" for kind, count in sorted(kinds.items()))

@@ -54,7 +54,7 @@ AGE_COLUMN = Column("Age")
 
 
 class Context(Protocol):
-    """What a hook may look at besides the object: the time, chance, the user, other objects."""
+    """What a hook may use besides the object: the time, random numbers, the user, other objects."""
 
     #: Seconds since 1970.
     now: float

@@ -1,4 +1,4 @@
-"""Container commands a simulated node understands without being told: what they do takes so long and ends so.
+"""Container commands a simulated node understands without annotations: how long they run and how they end.
 
 `sleep N`, `exit N`, `true`, `false`, `echo …` and their like, alone or joined in a shell script by `;`, `&&`,
 `||` and line ends. Anything else is a program the node knows nothing about.
@@ -32,7 +32,7 @@ _ENDLESS = re.compile(r"while\s+(true|:|\[ 1 \]|\(\( 1 \)\))\s*;")
 
 
 def understand(container: Object) -> Outcome | None:
-    """What the container's command comes to; None when that cannot be told."""
+    """What the container's command comes to; None when that is unknown."""
     words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if not container.get("command"):
         words = _with_entrypoint(container.get("image") or "", words)

@@ -46,7 +46,7 @@ from pykueue.kube.informer import Informer, InformerFactory
 SIMULATED_NETWORK = "172.16.0.0/13"
 PROCESS_NETWORK = "172.24.0.0/13"
 WORKERS = 4
-#: Seconds before the node goes by which its pods are to have been told of as ended.
+#: Seconds before the node is deleted by which the end of its pods is reported.
 _LAST_REPORT = 1.0
 _SHUTTING_DOWN = "node is shutting down"
 _BROKEN = "container runtime network not ready: the node has a failure annotation"
@@ -65,7 +65,7 @@ class NodeState(NamedTuple):
 
     @property
     def silent(self) -> bool:
-        """Whether nothing is heard of the node."""
+        """Whether the node does not report."""
         return self.failure in (UNREACHABLE, CRASH)
 
 

@@ -13,7 +13,7 @@ Each annotation is of a Node and in the domain `sim.pykueue.io/`:
 | reclaim-notice | `30s` | how long it is known before |
 | replace-after | `1m`, `1m-3m` | how long a node of a pool stays away when it has gone |
 
-A node that is unreachable is not heard of, while its programs go on. A crash ends them: they are found dead
+An unreachable node does not report, while its programs continue. A crash ends them: they are found dead
 when the node is back. A node that is not ready says so itself. Draws depend on the node's seed and its uid
 alone, so that they come out the same after a restart. Times are seconds since 1970.
 """

@@ -1,4 +1,4 @@
-"""A pod on its node: what its containers are in, and how the node's agent tells it in the pod's status.
+"""A pod on its node: what its containers are in, and how the node's agent reports it in the pod's status.
 
 What makes the containers start and end is not here: a simulation, or real processes. All of it can be taken
 up again from the status in the API. Source: docs/reference/cluster-workloads.md, 4.1 and 4.5. Times are
@@ -109,7 +109,7 @@ class PodState:
         stop = self._stop
         if stop is None:
             ordered = deadline - (metadata.get("deletionGracePeriodSeconds") or 0)
-            # The API keeps whole seconds: an order heard of within its second was given just now.
+            # The API keeps whole seconds: an order received within its second was given just now.
             at = now if ordered < now < ordered + 1 else ordered
             self._stop = Stop(at, deadline + at - ordered, fraction=at - ordered)
         else:
@@ -165,7 +165,7 @@ class PodState:
 
     @property
     def phase(self) -> str:
-        """As a kubelet tells it (4.1)."""
+        """As a kubelet reports it (4.1)."""
         if self.over:
             failed = self._init_failed or self._ending is not None
             return "Failed" if failed or any(one.exit_code for one in self._regular) else "Succeeded"

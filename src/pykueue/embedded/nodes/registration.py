@@ -22,7 +22,7 @@ KUBELET_VERSION = "v1.32.5"
 #: Annotation of a Node: "process" when its containers are processes of this machine.
 RUNTIME = "pykueue.io/runtime"
 LEASE_NAMESPACE = "kube-node-lease"
-#: Seconds that the Lease of a node lasts, and that of one that will not be heard of again.
+#: Seconds that the Lease of a node lasts, and the last Lease of one that is about to stop reporting.
 LEASE_DURATION = 86400
 LAST_LEASE_DURATION = 40
 

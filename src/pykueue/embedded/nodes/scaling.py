@@ -162,7 +162,7 @@ class NodePools:
         assert node is not None
         name = node["metadata"]["name"]
         if new is not None:
-            if old is None and (self._is_surplus(new) or self._is_nobodys(new)):
+            if old is None and (self._is_surplus(new) or self._is_unowned(new)):
                 self._work.queue.add(name)
             return
         after = read(node["metadata"].get("annotations") or {})[0].replace_after
@@ -183,13 +183,13 @@ class NodePools:
             return False
         return self._wanted(name) is None
 
-    def _is_nobodys(self, node: Object) -> bool:
+    def _is_unowned(self, node: Object) -> bool:
         """Whether it takes a program to run the node's pods that is not running here."""
         return runs_processes(node) and "process" not in self._runtimes
 
     async def _sync(self, name: str) -> float | None:
         node: Object | None = self._nodes.get(None, name)
-        if node is not None and self._is_nobodys(node):
+        if node is not None and self._is_unowned(node):
             # Its Lease may last long, and is not renewed any more.
             await renew(self._client, node, None, self._clock.time(), LAST_LEASE_DURATION)
         if self._pools is None:

@@ -2,7 +2,7 @@
 
 Every Node counts as simulated unless its annotation `sim.pykueue.io/simulated` is "false". What a pod does
 next is a timer, not a task; a few workers write what happened. Nothing is kept that cannot be taken up again
-from the API: a pod's times from its status, its chances from its uid and its node's seed.
+from the API: a pod's times from its status, its random numbers from its uid and its node's seed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SimulatedNodes:
         self._pods.add_index("node", lambda pod: [pod["spec"].get("nodeName") or ""])
         #: The pods that live, by uid.
         self._lives: dict[str, PodLife] = {}
-        #: Which runs of which containers have been told of in events, by uid.
+        #: Runs of containers for which events were emitted, by uid.
         self._reported: dict[str, set[tuple[str, int]]] = {}
         self._families = Families()
         #: Of the wall clock, since `run`.
@@ -105,7 +105,7 @@ class SimulatedNodes:
             if self._recorder is not None:
                 group.create_task(self._recorder.run())
 
-    # What the watches tell
+    # Watch events
 
     def _on_node(self, _type: str, old: Object | None, new: Object | None) -> None:
         node = new or old
@@ -282,7 +282,7 @@ class SimulatedNodes:
                     self._pod_work.queue.add(self._keys[uid])
 
     async def _remove(self, pod: Object) -> None:
-        """The last act on a deleted pod, once nothing of it runs."""
+        """Delete a terminating pod for good, once none of its containers runs."""
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp") is None or not metadata.get("deletionGracePeriodSeconds"):
             return

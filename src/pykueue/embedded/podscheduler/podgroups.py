@@ -1,4 +1,4 @@
-"""The PodGroup objects as a client of the API: reads what they ask for, tells them how their groups do.
+"""The PodGroup objects as a client of the API: reads their specs, writes the status of their groups.
 
 What is written follows from what the API says now, about once a second per group that changed.
 """
@@ -107,7 +107,7 @@ class PodGroups:
         return self.modes[gang.key.mode]
 
     def touch(self, gang: Gang) -> None:
-        """Something about the group changed: tell it soon."""
+        """The group changed: write its status soon."""
         self._work.add_after(gang.key, SESSION)
 
     def _group_handler(self, mode: str) -> Callable[[str, Any, Any], None]:
@@ -221,7 +221,7 @@ class PodGroups:
                 raise
 
     def _tell_held(self, gang: Gang) -> None:
-        """Tell the members of a group that cannot be tried why they wait."""
+        """Report on the pods of a group that cannot be tried why they are pending."""
         if gang.terms is None:
             message = f"Pod group {gang.tie} does not exist."
         elif not gang.terms.open:

@@ -1,4 +1,4 @@
-"""Tells why pods wait, and clears the way for those for which that was decided."""
+"""Reports why pods are pending, and deletes the victims of those for which preemption was decided."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Reports:
     ) -> None:
         """The pod waits, for the `victims` to leave its `nominated` node if there are any.
 
-        Without `every_time` there is an event only when the pod has not been told so yet.
+        Without `every_time` there is an event only when it differs from the last one of the pod.
         """
         self._news[pod.uid] = _News(pod, message, nominated, victims, every_time)
         self.queue.add(pod.uid)
 
     def drop(self, uid: str) -> None:
-        """What was to be told about the pod is of no account any more."""
+        """Drop the pending report about the pod."""
         self._news.pop(uid, None)
 
     async def report(self, uid: str) -> None:

@@ -48,7 +48,7 @@ from pykueue.kube.workqueue import WorkQueue
 #: Requests that may be under way at the same time: bindings, and everything else.
 BINDERS = 16
 REPORTERS = 4
-#: Pods placed before other tasks get their turn.
+#: Pods placed before other tasks run.
 BATCH = 16
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class PodScheduler:
             self._bindings.close()
             self._reports.queue.close()
 
-    # What the watches tell
+    # Watch events
 
     def _waking(self, handler: Callable[[Any, Any], None]) -> Callable[[str, Any, Any], None]:
         def handle(_type: str, old: Any, new: Any) -> None:

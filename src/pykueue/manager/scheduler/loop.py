@@ -128,7 +128,7 @@ class Scheduler:
             self._review_kept(key)
 
     def _review_kept(self, key: Key) -> None:
-        """Give back kept quota that no job needs any more."""
+        """Release kept quota that no job needs any more."""
         lost = self._reservations.lost(key)
         if lost is not None:
             self._workload_changed(MODIFIED, lost, self._cluster.workload(key))
@@ -227,7 +227,7 @@ class Scheduler:
 
         def undo() -> None:
             self.engine.forget(decision.key)
-            # Until here the engine took no news of a Workload whose admission it believed to be on its way.
+            # Until here the engine took no news of a Workload whose admission was being written.
             newest = self._cluster.workload(key)
             if newest is not None and not _is_leaving(newest):
                 self._apply("Workload", newest)
@@ -351,7 +351,7 @@ class Scheduler:
         self._wake.set()
 
     def on_undone(self, handler: Callable[[str, Object | None], None]) -> None:
-        """Call `handler` when an admission came to nothing: no event says so.
+        """Call `handler` when an admission failed, which no event reports.
 
         With the ClusterQueue of the admission, and the Workload as it is now, if it still exists.
         """

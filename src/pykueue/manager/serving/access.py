@@ -1,6 +1,6 @@
 """Who may read what is served: whom the API server knows by their token and lets do what they ask for.
 
-The answers are kept for a while, as everybody does who delegates this, so that a scrape every few seconds
+The answers are cached for a while, as in every delegating server, so that a scrape every few seconds
 does not cost two requests each time. Source: docs/reference/kueue-api.md 6.
 """
 

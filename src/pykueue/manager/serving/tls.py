@@ -56,7 +56,7 @@ class ServingTls:
         return follower
 
     def trust_clients(self, authorities: str) -> None:
-        """Believe client certificates signed by these from now on, PEM. Raises ssl.SSLError."""
+        """Trust client certificates signed by these from now on, PEM. Raises ssl.SSLError."""
         before, self._clients = self._clients, authorities
         try:
             self._renew()

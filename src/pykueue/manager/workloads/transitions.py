@@ -234,7 +234,7 @@ def _counted(workload: Workload, reason: str, cause: str) -> Object:
 
 
 def preempted(workload: Workload, reason: str, message: str, now: float) -> Object:
-    """It must make room for another one."""
+    """It is preempted."""
     result = evicted(workload, PREEMPTED, message, now)
     return with_condition(result, PREEMPTED, "True", reason, message, now)
 
@@ -287,7 +287,7 @@ def deactivation_target(workload: Workload, cause: str, message: str, now: float
 
 
 def deactivated(workload: Workload, now: float) -> Object:
-    """`spec.active` is false: it gives back what it has and is not queued again by itself."""
+    """`spec.active` is false: it loses its quota and is not requeued."""
     target = conditions.condition(workload, DEACTIVATION_TARGET)
     if target is not None and target.get("status") == "True":
         cause = str(target.get("reason"))

@@ -31,7 +31,7 @@ from .stored import Stored, shows_quota
 from .trace import Trace
 from .writers import writer
 
-#: Seconds after the manager has heard of a smaller quota during which what it decided before may be written.
+#: Seconds after the manager has seen a smaller quota during which its earlier decisions may be written.
 OVERHANG = 15.0
 
 #: Seconds after a job is stopped during which its controller may still make pods of a start it saw before.
@@ -44,7 +44,7 @@ _WATCHED = (WORKLOADS, *KINDS.values(), PODS, CLUSTER_QUEUES, LOCAL_QUEUES, COHO
 class Invariants(Stored):
     """Sees every write of the run in the step in which it is stored.
 
-    `knows_quotas` tells whether the manager has heard of the newest ClusterQueues and Cohorts: until then its
+    `knows_quotas` says whether the manager has seen the newest ClusterQueues and Cohorts: until then its
     reservations rest on the quotas that were. `remembers` tells whether it has seen the quota of a Workload.
     """
 

@@ -26,7 +26,7 @@ from pykueue.manager.serving.tls import ServingTls
 
 log = logging.getLogger(__name__)
 
-#: Where a cluster says how its API server can be told.
+#: The ConfigMap that describes how to identify the API server of a cluster.
 NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
 #: Seconds between two looks for a new authority, and after one that failed.
 PERIOD, RETRY = 60.0, 5.0

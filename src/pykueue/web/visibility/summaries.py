@@ -28,7 +28,7 @@ class Summaries:
     def __init__(self, manager: Manager) -> None:
         self._cluster = manager.cluster
         self._engine = manager.engine
-        #: The order of long queues, and until when, in the loop's seconds, it may be told.
+        #: The order of long queues, and until when, in the loop's seconds, it is cached.
         self._kept: dict[str, tuple[float, list[str]]] = {}
 
     @property

@@ -28,7 +28,7 @@ from .endpoints import Endpoint, Registry
 
 
 class User(NamedTuple):
-    """Who asks."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()

@@ -295,7 +295,7 @@ class JobController:
         while start < len(indexes):
             batch = indexes[start : start + size]
             start += len(batch)
-            # The requests of a batch are sent at the same time: which comes first is left to chance.
+            # The requests of a batch are sent at the same time: their order is random.
             self._rng.shuffle(batch)
             results = await asyncio.gather(
                 *(self._create_one(state, maker, index) for index in batch), return_exceptions=True

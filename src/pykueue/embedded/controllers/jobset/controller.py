@@ -146,7 +146,7 @@ class JobSetController:
         return left
 
     async def _write(self, jobset: Object, progress: Progress) -> None:
-        """Write the status if it changed, then tell of it."""
+        """Write the status if it changed, then emit its events."""
         if progress.status != (jobset.get("status") or {}):
             written = await self._client.update(
                 JOB_SETS, {**jobset, "status": progress.status}, subresource="status"

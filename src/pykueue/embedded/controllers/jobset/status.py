@@ -1,4 +1,4 @@
-"""The next status of a JobSet, built new from the last one, and what is to be told of it.
+"""The next status of a JobSet, built new from the last one, and the events to emit.
 
 Source: docs/reference/cluster-workloads.md 2.4 and 2.5.
 """

@@ -1,10 +1,10 @@
-"""Nodes that are no longer heard of, and the taints that follow a node's conditions.
+"""Nodes that have stopped reporting, and the taints that follow a node's conditions.
 
-A node is heard of when its Lease is renewed or its status written. When neither happens for as long as the
-Lease lasts and a little more, its conditions become Unknown. Conditions and cordons become taints; those that
+A node reports by renewing its Lease or writing its status. When it does neither for the duration of the
+Lease and a little more, its conditions become Unknown. Conditions and cordons become taints; those that
 evict come at the pace of the node's zone. Source: docs/reference/cluster-workloads.md, 4.6. Nothing here
 polls: a
-node is looked at when it or its Lease changes, and when its time is up.
+node is reconciled when it or its Lease changes, and when its time is up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _TAINTS = {
 _CORDON = _PREFIX + "unschedulable"
 _OWN = {_CORDON, *(taint for values in _TAINTS.values() for taint in values.values())}
 _EVICTING = (NOT_READY, UNREACHABLE)
-#: The conditions that are unknown of a node that is not heard of.
+#: The conditions that become Unknown on a node that does not report.
 _HEALTH = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 _STOPPED = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 _NEVER = ("NodeStatusNeverUpdated", "Kubelet never posted node status.")
@@ -137,10 +137,10 @@ class NodeMonitor:
         waits = [one for one in (left, again) if one is not None and one > 0]
         return min(waits, default=None)
 
-    # Being heard of
+    # Reports of nodes
 
     def _time_left(self, node: Object) -> float:
-        """Seconds until the node counts as lost, unless it is heard of."""
+        """Seconds until the node counts as lost, unless it reports."""
         metadata, now = node["metadata"], self._clock.monotonic()
         name = metadata["name"]
         lease = (self._leases.get(LEASE_NAMESPACE, name) or {}).get("spec") or {}

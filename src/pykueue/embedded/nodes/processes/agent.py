@@ -292,7 +292,7 @@ class Agent:
                 os.kill(found.pid, number)
 
     def do_socket(self, kind: str, bind: list[Any] | None) -> None:
-        """Hand out a socket (`tcp` or `udp`) of the nodes' network, bound and listening if told where."""
+        """Hand out a socket (`tcp` or `udp`) of the nodes' network, bound if an address is given."""
         type_ = socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM
         with socket.socket(socket.AF_INET, type_) as made:
             if bind is not None:

@@ -1,4 +1,4 @@
-"""The agent, seen from the event loop: started, told what to do, asked for sockets, listened to."""
+"""The client of the agent: starts it, sends requests, receives sockets and reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Message = dict[str, Any]
 #: The agent's program; two file descriptors follow.
 PROGRAM = (sys.executable, "-m", "pykueue.embedded.nodes.processes.agent")
 #: Seconds after which an agent that was asked to end is killed.
-_FAREWELL = 5.0
+_STOP_TIME = 5.0
 _CHUNK = 256 * 1024
 
 
@@ -45,7 +45,7 @@ class Exit(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """As a shell tells it: 128 and the signal's number."""
+        """As a shell reports it: 128 and the signal's number."""
         return self.code if self.code >= 0 else 128 - self.code
 
 
@@ -103,7 +103,7 @@ class Link:
         await asyncio.gather(self._writer, return_exceptions=True)
         self._descriptors.close()
         try:
-            async with asyncio.timeout(_FAREWELL):
+            async with asyncio.timeout(_STOP_TIME):
                 await self._process.wait()
         except TimeoutError:
             self._process.kill()
@@ -146,7 +146,7 @@ class Link:
         self._exits.pop(run, None)
 
     async def socket(self, kind: str, bind: tuple[str, int] | None = None) -> socket.socket:
-        """A socket (`tcp` or `udp`) of the nodes' network; bound and listening if told where. AgentError."""
+        """A socket (`tcp` or `udp`) of the nodes' network; bound if an address is given. AgentError."""
         assert self._descriptors is not None
         await self.call("socket", kind=kind, bind=bind)
         _, (fd, *_), _, _ = socket.recv_fds(self._descriptors, 1, 1, socket.MSG_CMSG_CLOEXEC)

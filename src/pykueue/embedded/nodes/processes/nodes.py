@@ -159,7 +159,7 @@ class ProcessNodes:
         except AgentError as error:
             raise ApiError(500, "InternalError", f"failed to exec in container: {error}") from None
 
-    # -- what the watches tell
+    # -- watch events
 
     def _on_pod(self, _type: str, old: Object | None, new: Object | None) -> None:
         if new is None:
@@ -374,7 +374,7 @@ class _Session:
         return written
 
     async def _remove(self, pod: Object) -> None:
-        """The last act on a deleted pod, once nothing of it runs."""
+        """Delete a terminating pod for good, once none of its containers runs."""
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp") is None or not metadata.get("deletionGracePeriodSeconds"):
             return
