@@ -78,6 +78,8 @@ class Causes:
         deactivated = conditions.is_active(before) and not conditions.is_active(after)
         if deactivated and not conditions.is_true(before, conditions.DEACTIVATION_TARGET):
             yield "was deactivated without a cause"
+        if conditions.has_quota(after) and not conditions.has_quota(before):
+            return  # a status that is written back says again what it said before it was edited
         target = conditions.reason(after, conditions.DEACTIVATION_TARGET)
         is_new = conditions.condition(before, conditions.DEACTIVATION_TARGET) is None
         if target and is_new and not self._may_deactivate(before, target):
