@@ -76,7 +76,10 @@ class Selector:
         self.requirements = tuple(requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(requirement.matches(labels) for requirement in self.requirements)
+        for requirement in self.requirements:  # noqa: SIM110 (mostly there is none: much faster)
+            if not requirement.matches(labels):
+                return False
+        return True
 
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))

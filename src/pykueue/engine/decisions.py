@@ -7,8 +7,9 @@ quota, a preempted one is known to be leaving). A failed write is reported with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from pykueue.api.kueue import Admission
 from pykueue.engine.explain.explanation import Explanation
@@ -51,8 +52,7 @@ RequeueReason = Literal[
 ]
 
 
-@dataclass(slots=True)
-class Admit:
+class Admit(Struct):
     """Reserve quota for a workload: write `admission`, QuotaReserved=True, and Admitted=True if `admitted`.
 
     Evicted, Preempted and BlockedOnPreemptionGates that are True become False in the same write.
@@ -74,8 +74,7 @@ class Admit:
     (WorkloadSliceReplaced)."""
 
 
-@dataclass(slots=True)
-class Preempt:
+class Preempt(Struct):
     """Evict a workload that holds quota, so that `preemptor` may start: Evicted=True (Preempted),
     Preempted=True."""
 
@@ -94,8 +93,7 @@ class Preempt:
     cycle: int
 
 
-@dataclass(slots=True)
-class Requeue:
+class Requeue(Struct):
     """The workload was considered and waits: QuotaReserved=False with this reason; `render.message` gives
     the text."""
 

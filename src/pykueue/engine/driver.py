@@ -195,11 +195,11 @@ class Driver:
 
     def _put(self, workload: kueue.Workload) -> None:
         """A workload is now like this."""
-        key = workload.metadata.key
+        metadata = workload.metadata
+        key = metadata.key
         self.workloads[key] = workload
         self._changed[key] = None
-        replaced = workload.metadata.annotations.get(REPLACES_SLICE)
-        if replaced:
+        if metadata.annotations and (replaced := metadata.annotations.get(REPLACES_SLICE)):
             self._replacements[replaced] = key
         if workload.status.requeue_state is not None:
             until = lifecycle.requeue_at(workload)

@@ -6,6 +6,7 @@ Source of the rules: docs/reference/kueue-semantics.md 3.6, 3.9, 4.6 and 4.10.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from pykueue.api import kueue
@@ -32,7 +33,7 @@ class EventHandlers:
         self._limits_made = 0
         self._environments = 0
         self._upsert: dict[type, Callable[[Any], None]] = {
-            kueue.Workload: lambda obj: workload_events.upsert(state, obj),
+            kueue.Workload: partial(workload_events.upsert, state),
             kueue.ClusterQueue: self._cluster_queue,
             kueue.Cohort: lambda obj: self._cohort(obj.metadata.name, obj),
             kueue.LocalQueue: self._local_queue,

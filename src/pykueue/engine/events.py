@@ -5,13 +5,12 @@ The order of events is the order of time as the engine knows it. Applying an eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from pykueue.api.model import Model
 
 
-@dataclass(slots=True, frozen=True)
-class Upsert:
+class Upsert(Struct, frozen=True):
     """An object exists and looks like this.
 
     `obj` is a typed object of `pykueue.api`, never changed afterwards: ResourceFlavor, ClusterQueue,
@@ -22,8 +21,7 @@ class Upsert:
     obj: Model
 
 
-@dataclass(slots=True, frozen=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """The object is gone. `namespace` is empty for cluster-scoped kinds."""
 
     kind: str

@@ -24,7 +24,14 @@ from pykueue.api.kueue.names import (
     QUOTA_RESERVED,
     REQUEUED,
 )
-from pykueue.api.meta import Condition, find_condition, format_micro_time, format_time, parse_time
+from pykueue.api.meta import (
+    Condition,
+    ConditionStatus,
+    find_condition,
+    format_micro_time,
+    format_time,
+    parse_time,
+)
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 
@@ -61,14 +68,14 @@ def _stated(
     result: list[Condition] | None = None
     stamp = ""
     for type, holds, reason in statements:
-        status = "True" if holds else "False"
+        status: ConditionStatus = "True" if holds else "False"
         known = find_condition(conditions, type)
         if known is not None and known.reason == reason and known.status == status:
             continue
         since = known.last_transition_time if known is not None and known.status == status else None
         if since is None:
             since = stamp = stamp or _stamp(now)
-        new = Condition(type=type, status=status, reason=reason, message="", last_transition_time=since)  # type: ignore[arg-type]
+        new = _condition(type, status, reason, since)
         if result is None:
             result = conditions = list(conditions)
         if known is None:
@@ -76,6 +83,12 @@ def _stated(
         else:
             result[[each.type for each in result].index(type)] = new
     return result
+
+
+@lru_cache(maxsize=256)
+def _condition(type: str, status: ConditionStatus, reason: str, since: str) -> Condition:
+    """That condition; many workloads have the same."""
+    return Condition(type=type, status=status, reason=reason, message="", last_transition_time=since)
 
 
 def _with(workload: kueue.Workload, **fields: Any) -> kueue.Workload:
@@ -86,17 +99,24 @@ def reserved(
     workload: kueue.Workload, admission: kueue.Admission, admitted: bool, now: float
 ) -> kueue.Workload:
     """It has its quota, and is admitted with it unless an admission check is not Ready yet (5.8)."""
-    before = workload.status.conditions
-    statements = [(QUOTA_RESERVED, True, QUOTA_RESERVED)]
-    statements += [
-        (each.type, False, QUOTA_RESERVED)
-        for each in before
-        if each.status == "True" and each.type in _ENDED_BY_QUOTA
-    ]
-    if admitted:
-        statements.append((ADMITTED, True, ADMITTED))
-    conditions = _stated(before, statements, now)
-    return _with(workload, conditions=conditions or before, admission=admission)
+    status = workload.status
+    before = status.conditions
+    if not before:
+        stamp = _stamp(now)
+        conditions = [_condition(QUOTA_RESERVED, "True", QUOTA_RESERVED, stamp)]
+        if admitted:
+            conditions.append(_condition(ADMITTED, "True", ADMITTED, stamp))
+    else:
+        statements = [(QUOTA_RESERVED, True, QUOTA_RESERVED)]
+        statements += [
+            (each.type, False, QUOTA_RESERVED)
+            for each in before
+            if each.status == "True" and each.type in _ENDED_BY_QUOTA
+        ]
+        if admitted:
+            statements.append((ADMITTED, True, ADMITTED))
+        conditions = _stated(before, statements, now) or before
+    return replace(workload, status=replace(status, conditions=conditions, admission=admission))
 
 
 def evicted(workload: kueue.Workload, reason: str, now: float, preempted: str = "") -> kueue.Workload:

@@ -118,7 +118,10 @@ class State:
     def wake(self, queue: ClusterQueue) -> None:
         """Something changed that may let the queue's tree decide."""
         self.changes += 1
-        self.look_again(queue)
+        if self.undo_log.on:
+            self.undo_log.put(self.ready, queue, None)
+        else:
+            self.ready[queue] = None
 
     def look_again(self, queue: ClusterQueue) -> None:
         """The queue's tree may have more to decide, although nothing changed since the last cycle."""

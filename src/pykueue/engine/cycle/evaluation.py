@@ -16,6 +16,7 @@ from pykueue.engine.flavors.assignment import (
     FIT,
     NO_CANDIDATES,
     NO_FIT,
+    NO_TERMS,
     PREEMPT,
     REASONS,
     RECLAIM,
@@ -80,8 +81,10 @@ class Evaluator:
         self._options = options
         self.policies = policies
         self._flavors = flavors
-        self._usage_of = usage_of if options.admission_fair_sharing is not None else None
-        self._fungible = options.enabled("FlavorFungibility")
+        #: Past usage of LocalQueues; None where they do not compete by it.
+        self.usage_of = usage_of if options.admission_fair_sharing is not None else None
+        self.fungible = options.enabled("FlavorFungibility")
+        self.fair_sharing = options.fair_sharing
         self._within_nominal = options.enabled("FairSharingPreemptWithinNominal")
         self._partial = options.enabled("PartialAdmission")
         self._ignore_undeclared = (
@@ -139,23 +142,11 @@ class Evaluator:
         queue = request.queue
         if queue.within == "Never" and (queue.reclaim == "Never" or queue.parent is None):
             return [], report
-        if self._options.fair_sharing:
+        if self.fair_sharing:
             targets = fair.search(request, report, self._options.preemption_strategies, self._within_nominal)
         else:
             targets = classical.search(request, report)
         return targets, report
-
-    @property
-    def usage_of(self) -> UsageOf | None:
-        return self._usage_of
-
-    @property
-    def fungible(self) -> bool:
-        return self._fungible
-
-    @property
-    def fair_sharing(self) -> bool:
-        return self._options.fair_sharing
 
 
 class _Attempt:
@@ -188,7 +179,7 @@ class _Attempt:
         elif nominated is not None:
             self.terms = Terms(scan, nominated, "FlavorNotNominated")
         else:
-            self.terms = Terms(scan)
+            self.terms = Terms(scan) if scan else NO_TERMS
         self.chooser = Chooser(queue, self._oracle, evaluator.fair_sharing, evaluator.fungible)
         #: Searches for one FlavorResource, which the search for the whole workload often repeats.
         self.found: dict[tuple[int, int], tuple[Targets, Search]] = {}

@@ -83,6 +83,7 @@ class CycleRules:
 
     __slots__ = (
         "by_priority",
+        "elastic_jobs",
         "fair_sharing",
         "fine_reasons",
         "gates_work",
@@ -93,6 +94,7 @@ class CycleRules:
     )
 
     def __init__(self, options: Options) -> None:
+        self.elastic_jobs = ELASTIC_JOBS not in options.unsupported
         self.fair_sharing = options.fair_sharing
         self.recompute = options.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap")
         self.preemptors_first = options.enabled("PrioritizePreemptorWorkloads")
@@ -141,7 +143,7 @@ class TreeCycle:
         usage_of = self.evaluator.usage_of
         heads: list[tuple[WorkloadInfo, ClusterQueue]] = []
         for queue in queues:
-            if queue.pending.workloads and queue.is_active:
+            if queue.pending.workloads and not queue.inactive:
                 info = queue.pending.head(usage_of, queue.strict)
                 if info is not None:
                     heads.append((info, queue))
@@ -172,10 +174,11 @@ class TreeCycle:
     def _rank(self, entry: Entry) -> tuple[Any, ...]:
         """Position among the entries of a tree (5.4)."""
         info = entry.info
+        hook = self._policies.entry_order
         return (
             not (self._rules.preemptors_first and entry.is_preemptor),
             not (info.preemption_attempts >= MANY_PREEMPTION_ATTEMPTS and info.key in self._preempted_for),
-            self._policy_rank(entry),
+            hook(info, entry.queue, self.now) if hook is not None else 0,
             entry.found.assignment.level,
             -info.priority if self._rules.by_priority else 0,
             info.timestamp,
@@ -185,6 +188,7 @@ class TreeCycle:
 
     def _contender(self, entry: Entry) -> Contender:
         info = entry.info
+        hook = self._policies.entry_order
         return Contender(
             entry,
             info.key,
@@ -194,14 +198,9 @@ class TreeCycle:
             (
                 not (self._rules.preemptors_first and entry.is_preemptor),
                 info.key not in self._preempted_for,
-                self._policy_rank(entry),
+                hook(info, entry.queue, self.now) if hook is not None else 0,
             ),
         )
-
-    def _policy_rank(self, entry: Entry) -> Any:
-        """What a policy hook says about the position of an entry; the same for all without one."""
-        hook = self._policies.entry_order
-        return hook(entry.info, entry.queue, self.now) if hook is not None else 0
 
     # --- nomination -------------------------------------------------------------------------------------
 
@@ -226,7 +225,9 @@ class TreeCycle:
             requeue = "NamespaceMismatch"
             problem = f"ClusterQueue {queue.name} does not take workloads of namespace {info.namespace}"
         else:
-            problem = scheduling_class.problem or self._slice_problem(info)
+            problem = scheduling_class.problem
+            if not problem and not self._rules.elastic_jobs:
+                problem = self._slice_problem(info)
         if problem:
             self._return_to_queue(info, queue, reason, requeue, Explanation(problem=problem))
             return None
@@ -250,8 +251,6 @@ class TreeCycle:
     def _slice_problem(self, info: WorkloadInfo) -> str:
         """Why a workload that is a slice of an elastic job is not admitted, or empty."""
         annotations = info.obj.metadata.annotations
-        if ELASTIC_JOBS not in self.state.options.unsupported:
-            return ""
         if annotations.get(REPLACES_SLICE) or annotations.get(ELASTIC_JOB_ANNOTATION) == "true":
             return ELASTIC_JOBS.message
         return ""

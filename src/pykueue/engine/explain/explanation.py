@@ -6,8 +6,9 @@ resource (docs/reference/kueue-semantics.md 2.1). An amount of `UNLIMITED` or mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct
 
 from pykueue.engine.quota.usage import UNLIMITED
 
@@ -34,8 +35,7 @@ Blocker = Literal[
 ]
 
 
-@dataclass(slots=True)
-class Level:
+class Level(Struct):
     """What a node of the quota tree had left for the request, seen from that node."""
 
     node: str
@@ -46,8 +46,7 @@ class Level:
     available: int
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct):
     """One flavor looked at for one resource of one pod set."""
 
     pod_set: str
@@ -77,16 +76,14 @@ class Attempt:
         return max(0, self.levels[0].available) if self.levels else 0
 
 
-@dataclass(slots=True)
-class Target:
+class Target(Struct):
     """A workload chosen to make room."""
 
     key: str
     reason: str
 
 
-@dataclass(slots=True)
-class Search:
+class Search(Struct):
     """How the search for workloads to preempt went."""
 
     needed: tuple[tuple[str, str], ...] = ()
@@ -99,11 +96,10 @@ class Search:
     stopped: Literal["Fits", "NoCandidates", "Exhausted"] = "NoCandidates"
 
 
-@dataclass(slots=True)
-class Explanation:
+class Explanation(Struct):
     """Everything a decision about one workload rests on."""
 
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Attempt] = []
     search: Search | None = None
     problem: str = ""
     """What is wrong with the workload or its queue, in words, when it was not evaluated at all."""
@@ -121,7 +117,7 @@ class Explanation:
     ] = ""
     recomputed: bool = False
     """It was evaluated a second time, because an earlier entry of the cycle had taken its victims."""
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = {}
     """Pod counts considered, by pod set, when smaller than asked for (partial admission)."""
     shortages: tuple[str, ...] = ()
     """Why shared capacities are not enough, one sentence each."""

@@ -54,6 +54,9 @@ class Terms(NamedTuple):
     credit: Credit | None = None
 
 
+NO_TERMS: Final = Terms()
+
+
 class Choice:
     """A flavor given to one resource of one pod-set group."""
 
