@@ -27,11 +27,42 @@ def section(obj: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def key_of(obj: Mapping[str, Any]) -> Key:
+    """Namespace, empty for cluster-scoped objects, and name."""
+    metadata = obj["metadata"]
+    return (metadata.get("namespace") or "", metadata["name"])
+
+
+def is_deleting(obj: Mapping[str, Any]) -> bool:
+    """Whether its deletion was requested: it exists until its finalizers and its grace period are gone."""
+    return bool(get(obj, "metadata", "deletionTimestamp"))
+
+
+def controller_of(obj: Mapping[str, Any]) -> Object | None:
+    """The owner reference with `controller: true`; None where the object has no controller."""
+    references = get(obj, "metadata", "ownerReferences") or ()
+    return next((one for one in references if one.get("controller")), None)
+
+
+def controller_reference(owner: Mapping[str, Any], api_version: str, kind: str) -> Object:
+    """The owner reference by which an object names `owner` as its controller."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": get(owner, "metadata", "name"),
+        "uid": get(owner, "metadata", "uid"),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
 def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    """Its labels; empty where it has none."""
     return section(obj, "metadata", "labels")
 
 
 def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
+    """Its annotations; empty where it has none."""
     return section(obj, "metadata", "annotations")
 
 
@@ -84,3 +115,9 @@ def condition_of(status: Mapping[str, Any] | None, type: str) -> Object | None:
     """The condition of that type in an object's status; None if it has none."""
     conditions = (status or {}).get("conditions") or ()
     return next((one for one in conditions if one.get("type") == type), None)
+
+
+def true_condition(status: Mapping[str, Any] | None, *types: str) -> Object | None:
+    """The first condition of one of these types that is True; None if there is none."""
+    conditions = (status or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") in types and one.get("status") == "True"), None)

@@ -9,12 +9,13 @@ from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.kueue import names
 from pykueue.api.meta import LabelSelector
 from pykueue.api.objects import Object, get, labels_of, replaced, section
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
 from pykueue.api.selectors import Selector, SelectorError
 from pykueue.api.validation import FieldError
 from pykueue.jobs.base import Reader, WorkloadSource, no_objects
 from pykueue.jobs.kinds import BUILT_IN
-from pykueue.jobs.pod import POD, PlainPod, group_name, is_terminal, with_role
+from pykueue.jobs.pod import POD, PlainPod, group_name, with_role
 from pykueue.jobs.pod_owners import DEPLOYMENT, replicas
 from pykueue.jobs.podgroup import GroupError, PodGroup
 from pykueue.jobs.workload import build, queue_name

@@ -14,7 +14,8 @@ import orjson
 
 from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
+from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of, replaced, true_condition
+from pykueue.api.pods import is_ready, is_terminal
 from pykueue.api.resources import PODS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
 from pykueue.api.validation.syntax import subdomain
@@ -50,29 +51,9 @@ def ungated(pod: Mapping[str, Any], info: PodSetInfo) -> Object:
     return injected(replaced(pod, ("spec", "schedulingGates"), gates or None), info)
 
 
-def is_terminal(pod: Mapping[str, Any]) -> bool:
-    """Whether it has ended, well or badly."""
-    return get(pod, "status", "phase") in ("Succeeded", "Failed")
-
-
-def is_deleting(pod: Mapping[str, Any]) -> bool:
-    return bool(get(pod, "metadata", "deletionTimestamp"))
-
-
-def is_ready(pod: Mapping[str, Any]) -> bool:
-    return _has_condition(pod, "Ready")
-
-
 def is_stopped_by_us(pod: Mapping[str, Any]) -> bool:
     """Whether its deletion was the manager's doing."""
-    return _has_condition(pod, names.TERMINATION_TARGET)
-
-
-def _has_condition(pod: Mapping[str, Any], kind: str) -> bool:
-    return any(
-        one.get("type") == kind and one.get("status") == "True"
-        for one in get(pod, "status", "conditions") or ()
-    )
+    return true_condition(pod.get("status"), names.TERMINATION_TARGET) is not None
 
 
 def suspending_parent(pod: Mapping[str, Any]) -> str:

@@ -15,19 +15,11 @@ from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.api.meta import parse_time
-from pykueue.api.objects import Object, annotations_of, get, labels_of
+from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of
+from pykueue.api.pods import is_ready, is_terminal
 
 from .base import Outcome
-from .pod import (
-    group_name,
-    is_deleting,
-    is_gated,
-    is_ready,
-    is_stopped_by_us,
-    is_terminal,
-    template_of,
-    total_count,
-)
+from .pod import group_name, is_gated, is_stopped_by_us, template_of, total_count
 from .podsets import count_of, pod_set
 from .workload import queue_name
 

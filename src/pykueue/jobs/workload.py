@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pykueue.api.kueue import V1BETA2, names
-from pykueue.api.objects import Object, annotations_of, get, labels_of
+from pykueue.api.objects import Object, annotations_of, controller_reference, get, labels_of
 from pykueue.api.sameness import says_the_same
 
 from .base import JobIntegration, WorkloadSource
@@ -64,14 +64,8 @@ def max_execution_time(job: Mapping[str, Any]) -> int | None:
 
 def owner_reference(job: Mapping[str, Any], integration: WorkloadSource) -> Object:
     """The reference that makes the job the Workload's controller."""
-    return {
-        "apiVersion": integration.kind.resource.api_version,
-        "kind": integration.kind.resource.kind,
-        "name": get(job, "metadata", "name"),
-        "uid": get(job, "metadata", "uid"),
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    resource = integration.kind.resource
+    return controller_reference(job, resource.api_version, resource.kind)
 
 
 def build(

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.resources import Resource
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
@@ -164,17 +164,17 @@ class Informer:
         # While the cache lists again it has no version: the list then says whether the object is still there.
         if self._version is not None and not _older(self._version, entry.version):
             return
-        known = self._entries.get(_key(obj))
+        known = self._entries.get(key_of(obj))
         if known is None or _older(known.version, entry.version):
-            self._store(_key(obj), entry)
+            self._store(key_of(obj), entry)
 
     def note_gone(self, obj: Object) -> None:
         """Take in that a delete succeeded: the object is gone, whatever older events are still to come."""
-        known = self._entries.get(_key(obj))
+        known = self._entries.get(key_of(obj))
         uid = obj["metadata"].get("uid", "")
         if known is not None and known.uid == uid:
             self._gone.add(uid)
-            self._delete(_key(obj), known)
+            self._delete(key_of(obj), known)
 
     @property
     def has_synced(self) -> bool:
@@ -274,7 +274,7 @@ class Informer:
                         entries = {}
                         self._synced.set()
                 elif type_ == DELETED:
-                    entries.pop(_key(obj), None)
+                    entries.pop(key_of(obj), None)
                 else:
                     entries.update(self._entries_of([obj]))
             if not complete:
@@ -294,7 +294,7 @@ class Informer:
 
     def _take(self, type_: str, obj: Object) -> None:
         if type_ != BOOKMARK:
-            key, entry = _key(obj), self._entry(obj)
+            key, entry = key_of(obj), self._entry(obj)
             known = self._entries.get(key)
             uid, version = obj["metadata"].get("uid", ""), obj["metadata"]["resourceVersion"]
             # What a write of our own brought is not taken back when the watch comes to where it was before.
@@ -367,7 +367,7 @@ class Informer:
         return entry._replace(kept=text if packing == "text" else zlib.compress(text, 1))
 
     def _entries_of(self, objects: Iterable[Object]) -> dict[Key, _Entry]:
-        entries = ((_key(obj), self._entry(obj)) for obj in objects)
+        entries = ((key_of(obj), self._entry(obj)) for obj in objects)
         return {key: entry for key, entry in entries if entry is not None}
 
     def _entry(self, obj: Object) -> _Entry | None:
@@ -376,14 +376,9 @@ class Informer:
         try:
             kept = obj if self._transform is None else self._transform(obj)
         except Exception:
-            log.exception("%s: cannot read %s/%s", self, *_key(obj))
+            log.exception("%s: cannot read %s/%s", self, *key_of(obj))
             return None
         return _Entry(metadata.get("uid", ""), metadata.get("resourceVersion", ""), kept)
-
-
-def _key(obj: Object) -> Key:
-    metadata = obj["metadata"]
-    return (metadata.get("namespace") or "", metadata["name"])
 
 
 def _older(version: str, other: str, unknown: bool = True) -> bool:

@@ -17,7 +17,8 @@ from pykueue.api.kueue.names import (
     PRIORITY_CLASS_LABEL,
 )
 from pykueue.api.meta import LabelSelector, Selector
-from pykueue.api.objects import Key, Object, annotations_of, get, labels_of
+from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, labels_of
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -37,7 +38,7 @@ from pykueue.api.resources import (
 )
 from pykueue.jobs.base import JobIntegration, WorkloadSource
 from pykueue.jobs.kinds import JobKinds
-from pykueue.jobs.pod import POD, group_name, is_deleting, is_terminal
+from pykueue.jobs.pod import POD, group_name
 from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.jobs.podgroup import PodGroup
 from pykueue.kube.informer import Informer, Packing

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, true_condition
 from pykueue.api.resources import CRON_JOBS, JOBS
 from pykueue.api.times import format_time, parse_time
 from pykueue.clock import Clock
@@ -275,10 +275,8 @@ def _reference(job: Object) -> Object:
 
 def _end_of(job: Object) -> str | None:
     """Complete or Failed, None while it is neither."""
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
-            return str(condition["type"])
-    return None
+    end = true_condition(job.get("status"), "Complete", "Failed")
+    return str(end["type"]) if end is not None else None
 
 
 def _owning_cron_job(job: Object) -> list[str]:

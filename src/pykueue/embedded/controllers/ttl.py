@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, true_condition
 from pykueue.api.resources import JOBS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
@@ -68,7 +68,5 @@ def expiry(job: Object) -> float | None:
     ttl = job["spec"].get("ttlSecondsAfterFinished")
     if ttl is None or job["metadata"].get("deletionTimestamp"):
         return None
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
-            return parse_time(condition["lastTransitionTime"]) + float(ttl)
-    return None
+    end = true_condition(job.get("status"), "Complete", "Failed")
+    return parse_time(end["lastTransitionTime"]) + float(ttl) if end is not None else None

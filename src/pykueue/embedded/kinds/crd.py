@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pykueue.api.meta import new_condition
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, true_condition
 from pykueue.embedded.cel.rules import compile_ahead
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.crdvalidation import check_custom_schema, check_printer_columns
@@ -30,8 +30,7 @@ def condition(kind: str, reason: str, message: str, now: float, status: str = "T
 
 def is_established(crd: Object) -> bool:
     """Whether its kind may be served."""
-    conditions = (crd.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    return true_condition(crd.get("status"), "Established") is not None
 
 
 class CustomResourceDefinition(Kind):

@@ -5,7 +5,7 @@ A rule applies when the fields it is about change, so that a status accepted onc
 
 from __future__ import annotations
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, true_condition
 from pykueue.embedded.kinds.jobindexes import parse_indexes
 from pykueue.embedded.kinds.printing import seconds_of
 from pykueue.embedded.objects.errors import Cause, duplicate, invalid, required
@@ -173,7 +173,7 @@ def _true(status: Object) -> set[str]:
 
 
 def _finished(status: Object) -> bool:
-    return bool(_true(status) & {"Complete", "Failed"})
+    return true_condition(status, "Complete", "Failed") is not None
 
 
 def _count(status: Object, field: str) -> int:

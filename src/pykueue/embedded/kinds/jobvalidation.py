@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, true_condition
 from pykueue.embedded.kinds.jobindexes import parse_indexes
 from pykueue.embedded.kinds.podvalidation import validate_label_selector, validate_pod_spec
 from pykueue.embedded.objects.errors import (
@@ -358,10 +358,7 @@ def _template_may_become(new: Object, old: Object, job: Object) -> bool:
     if not spec.get("suspend"):
         return False
     never_started = status.get("startTime") is None
-    suspended = any(
-        one.get("type") == "Suspended" and one.get("status") == "True"
-        for one in status.get("conditions") or ()
-    )
+    suspended = true_condition(status, "Suspended") is not None
     quiet = (never_started or suspended) and not status.get("active")
     if not never_started and not quiet:
         return False

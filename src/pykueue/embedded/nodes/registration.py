@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, true_condition
 from pykueue.api.resources import LEASES, NODES
 from pykueue.api.times import format_micro_time, format_time, parse_time
 from pykueue.kube.client import Client
@@ -59,8 +59,7 @@ def has_condition(node: Object, kind: str) -> bool:
 
 def is_ready(node: Object) -> bool:
     """Whether the node's condition Ready is True."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return true_condition(node.get("status"), "Ready") is not None
 
 
 def runs_processes(node: Object) -> bool:

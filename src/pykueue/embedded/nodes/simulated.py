@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, controller_of, key_of
 from pykueue.api.resources import NODES, PODS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock, Jumps
@@ -117,7 +117,7 @@ class SimulatedNodes:
 
     def _wake_pods(self, node: str) -> None:
         for pod in self._pods.by_index("node", node):
-            self._pod_work.queue.add(_key(pod))
+            self._pod_work.queue.add(key_of(pod))
 
     def _on_pod(self, _type: str, old: Object | None, new: Object | None) -> None:
         if new is None:
@@ -129,14 +129,14 @@ class SimulatedNodes:
         if old is None:
             self._meet(new)
         if not self._noting:
-            self._pod_work.queue.add(_key(new))
+            self._pod_work.queue.add(key_of(new))
 
     def _meet(self, pod: Object) -> None:
         """A pod that was there before this program was: what it has, and when it ran."""
         status = pod.get("status") or {}
         if status.get("podIP") and status.get("phase") not in _TERMINAL:
             self._pod_addresses.reserve(status["podIP"])
-        owner = _owner(pod)
+        owner = _controller_uid(pod)
         ran = _ran(status)
         if owner is None or ran is None or not _waits(pod):
             return
@@ -157,7 +157,7 @@ class SimulatedNodes:
             self._pod_addresses.release(life.address)
         elif status.get("phase") not in _TERMINAL:
             self._pod_addresses.release(status.get("podIP") or "")
-        owner = _owner(pod)
+        owner = _controller_uid(pod)
         if owner is not None:
             self._families.forget(owner, uid, self._now())
 
@@ -231,12 +231,12 @@ class SimulatedNodes:
             self._complain(pod, wrong)
             seed = (node["metadata"].get("annotations") or {}).get(SEED) or ""
             life = self._lives[uid] = PodLife(pod, Program(own, self._node_defaults(node), seed, uid))
-            self._keys[uid] = _key(pod)
+            self._keys[uid] = key_of(pod)
             self._reported[uid] = {(one.name, one.restarts) for one in life.containers if one.state != NEW}
         return life
 
     def _gathered(self, pod: Object, life: PodLife) -> Callable[[float], float | None]:
-        owner, wanted = _owner(pod), life.program.waits_for
+        owner, wanted = _controller_uid(pod), life.program.waits_for
         if owner is None:
             return lambda start: start
         return lambda start: self._families.gathered(owner, start, wanted)
@@ -267,7 +267,7 @@ class SimulatedNodes:
 
     def _count_in(self, pod: Object, life: PodLife) -> None:
         """Let siblings know that the pod runs, or no longer does."""
-        owner, since = _owner(pod), life.running_since
+        owner, since = _controller_uid(pod), life.running_since
         if owner is None or since is None or not life.program.waits_for:
             return
         if life.over:
@@ -332,18 +332,6 @@ def is_simulated(node: Object) -> bool:
     return specified != "false" and not runs_processes(node)
 
 
-def _key(pod: Object) -> Key:
-    return (pod["metadata"]["namespace"], pod["metadata"]["name"])
-
-
-def _owner(pod: Object) -> str | None:
-    """The uid of the pod's controller."""
-    for owner in pod["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            return str(owner["uid"])
-    return None
-
-
 def _waits(pod: Object) -> bool:
     return DOMAIN + "waits-for-siblings" in (pod["metadata"].get("annotations") or {})
 
@@ -363,3 +351,8 @@ def _ran(status: Object) -> tuple[float, float | None] | None:
     if not starts:
         return None
     return min(starts), (max(ends, default=None) if status.get("phase") in _TERMINAL else None)
+
+
+def _controller_uid(pod: Object) -> str | None:
+    owner = controller_of(pod)
+    return str(owner["uid"]) if owner is not None else None

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, controller_of
 from pykueue.api.quantity import QuantityError
 from pykueue.api.resources import JOBS, PRIORITY_CLASSES, Resource
 from pykueue.clock import Clock
@@ -20,7 +20,6 @@ from pykueue.embedded.podgroups.definitions import VOLCANO_QUEUES
 from pykueue.embedded.podscheduler.cluster import Cluster
 from pykueue.embedded.podscheduler.gangs import Gang, Gangs, GroupKey
 from pykueue.embedded.podscheduler.modes import GangMode
-from pykueue.embedded.podscheduler.modes.contract import controller_of
 from pykueue.embedded.podscheduler.modes.coscheduling import Coscheduling
 from pykueue.embedded.podscheduler.modes.native import Native
 from pykueue.embedded.podscheduler.modes.volcano import Volcano

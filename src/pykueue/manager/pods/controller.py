@@ -13,10 +13,11 @@ from math import inf
 from typing import Any
 
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, annotations_of, get, replaced, without_finalizer
+from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, replaced, without_finalizer
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
 from pykueue.jobs import workload as construction
-from pykueue.jobs.pod import group_name, is_deleting, is_gated, is_terminal, suspending_parent, ungated
+from pykueue.jobs.pod import group_name, is_gated, suspending_parent, ungated
 from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, role
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.events import NORMAL, WARNING

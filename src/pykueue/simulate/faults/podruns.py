@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, annotations_of, get, labels_of
+from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import LOCAL_QUEUES, PODS, WORKLOADS
-from pykueue.jobs.pod import group_name, is_deleting, is_gated, is_terminal
+from pykueue.jobs.pod import group_name, is_gated
 from pykueue.jobs.podgroup import PodGroup
 from pykueue.manager.workloads import conditions
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object
+from pykueue.api.pods import is_ready
 from pykueue.embedded.apiserver.registry.call import Answer, Call, Target, delete_options, write_options
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.objects.errors import bad_request, forbidden_request, not_found, success
@@ -132,10 +133,7 @@ class Evictions:
 
 def _is_free(budget: Object, pod: Object) -> bool:
     """Whether the pod, being unhealthy, may go whatever the budget has left."""
-    if any(
-        one.get("type") == "Ready" and one.get("status") == "True"
-        for one in (pod.get("status") or {}).get("conditions") or ()
-    ):
+    if is_ready(pod):
         return False
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.resources import AUTOSCALERS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.apps.children import key_of
 from pykueue.embedded.controllers.apps.conditions import with_condition
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller

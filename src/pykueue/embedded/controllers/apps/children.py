@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pykueue.api.objects import Key, Object
-from pykueue.embedded.controllers.jobs.pods import controller_of, is_deleting
+from pykueue.api.objects import Key, Object, controller_of, is_deleting, key_of
 from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
@@ -22,11 +21,6 @@ from pykueue.kube.transport import STRATEGIC_PATCH
 #: Index of objects by the UID of their controller.
 BY_CONTROLLER = "by controller"
 _FREE = "without a controller, by namespace"
-
-
-def key_of(obj: Object) -> Key:
-    """Namespace and name."""
-    return obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
 def is_ending_namespace(error: ApiError) -> bool:

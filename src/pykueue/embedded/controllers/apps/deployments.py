@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykueue.api.objects import Key, Object, condition_of
+from pykueue.api.objects import Key, Object, condition_of, controller_of, is_deleting, key_of
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import DEPLOYMENTS, REPLICA_SETS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps import rollout
-from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, Children, is_ending_namespace, key_of
+from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, Children, is_ending_namespace
 from pykueue.embedded.controllers.apps.conditions import stamped, with_condition, without_condition
 from pykueue.embedded.controllers.apps.replicasets import REPLICA_FAILURE
 from pykueue.embedded.controllers.apps.rollout import Limits, counted, size, total
-from pykueue.embedded.controllers.jobs.pods import controller_of, is_deleting, is_terminal
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting, true_condition
+from pykueue.api.pods import is_ready, is_terminal, phase
 from pykueue.api.times import parse_time
-from pykueue.embedded.controllers.jobs.pods import is_deleting, is_ready, is_terminal, phase
 
 #: Pods whose deletion costs less go first; a whole number, 0 where there is none.
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -23,11 +23,8 @@ def active_pods(pods: Iterable[Object]) -> list[Object]:
 
 def ready_since(pod: Object) -> float:
     """When the pod became ready, in seconds since 1970; 0 while it is not."""
-    for condition in (pod.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Ready" and condition.get("status") == "True":
-            stamp = condition.get("lastTransitionTime")
-            return parse_time(stamp) if stamp else 0.0
-    return 0.0
+    stamp = (true_condition(pod.get("status"), "Ready") or {}).get("lastTransitionTime")
+    return parse_time(stamp) if stamp else 0.0
 
 
 def until_available(pod: Object, min_ready_seconds: int, now: float) -> float | None:

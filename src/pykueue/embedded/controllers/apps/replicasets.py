@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, is_deleting, key_of
+from pykueue.api.pods import is_ready
 from pykueue.api.resources import REPLICA_SETS
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.apps.children import Children, key_of
+from pykueue.embedded.controllers.apps.children import Children
 from pykueue.embedded.controllers.apps.conditions import with_condition, without_condition
 from pykueue.embedded.controllers.apps.pods import active_pods, from_template, removal_order, until_available
-from pykueue.embedded.controllers.jobs.pods import is_deleting, is_ready
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import EventRecorder

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, is_deleting, key_of
+from pykueue.api.pods import is_ready, is_terminal, phase
 from pykueue.api.resources import PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.apps.children import Children, is_ending_namespace, key_of
+from pykueue.embedded.controllers.apps.children import Children, is_ending_namespace
 from pykueue.embedded.controllers.apps.pods import from_template, until_available
 from pykueue.embedded.controllers.apps.revisions import REVISION_LABEL, Revisions, Versions, template_of
-from pykueue.embedded.controllers.jobs.pods import is_deleting, is_ready, is_terminal, phase
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError

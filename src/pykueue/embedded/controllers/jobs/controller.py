@@ -15,21 +15,13 @@ import random
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, controller_of, is_deleting
+from pykueue.api.pods import is_ready, is_terminal, phase
 from pykueue.api.resources import JOBS, PODS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.jobs.ownership import MANAGED_BY, Ownership, untrack
-from pykueue.embedded.controllers.jobs.pods import (
-    PodMaker,
-    controller_of,
-    is_deleting,
-    is_ready,
-    is_terminal,
-    is_tracked,
-    phase,
-    uid_of,
-)
+from pykueue.embedded.controllers.jobs.pods import PodMaker, is_tracked, uid_of
 from pykueue.embedded.controllers.jobs.state import (
     COMPLETE,
     SUSPENDED,

@@ -9,16 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, controller_of, controller_reference, is_deleting
 from pykueue.api.resources import JOBS, PODS
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.jobs.pods import (
-    TRACKING_FINALIZER,
-    controller_of,
-    is_deleting,
-    is_tracked,
-    owner_reference,
-)
+from pykueue.embedded.controllers.jobs.pods import TRACKING_FINALIZER, is_tracked
 from pykueue.embedded.controllers.jobs.status import is_finished
 from pykueue.embedded.kinds.job import CONTROLLER_UID_LABEL
 from pykueue.embedded.objects.selectors import selector_matches
@@ -109,7 +103,10 @@ class Ownership:
         current = await self._client.get(JOBS, job["metadata"]["name"], job["metadata"]["namespace"])
         if current["metadata"]["uid"] != job["metadata"]["uid"] or is_deleting(current):
             return None
-        change = {"ownerReferences": [owner_reference(job)], "finalizers": [TRACKING_FINALIZER]}
+        change = {
+            "ownerReferences": [controller_reference(job, "batch/v1", "Job")],
+            "finalizers": [TRACKING_FINALIZER],
+        }
         return await self._change(pod, change)
 
     async def _release(self, job: Object, pod: Object) -> None:

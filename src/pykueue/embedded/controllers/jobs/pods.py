@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, controller_reference
+from pykueue.api.pods import is_ready, phase
 from pykueue.api.times import parse_time
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -27,19 +28,6 @@ _PHASE_RANK = {"Pending": 0, "": 0, "Unknown": 1, "Running": 2}
 # Reading
 
 
-def phase(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("phase") or "")
-
-
-def is_terminal(pod: Object) -> bool:
-    """Ended for good, well or badly."""
-    return phase(pod) in ("Succeeded", "Failed")
-
-
-def is_deleting(pod: Object) -> bool:
-    return bool(pod["metadata"].get("deletionTimestamp"))
-
-
 def is_tracked(pod: Object) -> bool:
     """Not yet counted: its tracking finalizer is still there."""
     return TRACKING_FINALIZER in (pod["metadata"].get("finalizers") or ())
@@ -47,22 +35,6 @@ def is_tracked(pod: Object) -> bool:
 
 def uid_of(pod: Object) -> str:
     return str(pod["metadata"]["uid"])
-
-
-def is_ready(pod: Object) -> bool:
-    return any(
-        one.get("type") == "Ready" and one.get("status") == "True"
-        for one in (pod.get("status") or {}).get("conditions") or ()
-    )
-
-
-def controller_of(obj: Object) -> Object | None:
-    """The owner reference that says `controller: true`."""
-    for owner in obj["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            found: Object = owner
-            return found
-    return None
 
 
 def completion_index(pod: Object) -> int | None:
@@ -184,7 +156,7 @@ class PodMaker:
             "labels": self._labels,
             "annotations": self._annotations,
             "finalizers": self._finalizers,
-            "ownerReferences": [owner_reference(self._job)],
+            "ownerReferences": [controller_reference(self._job, "batch/v1", "Job")],
         }
         spec = self._spec
         if index is not None:
@@ -202,19 +174,6 @@ class PodMaker:
         name: str = self._job["metadata"]["name"]
         suffix = "-" if index is None else f"-{index}-"
         return name[: MAX_NAME_PREFIX - len(suffix)] + suffix
-
-
-def owner_reference(job: Object) -> Object:
-    """How a pod names its Job."""
-    metadata = job["metadata"]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def _with_index_variable(spec: Object) -> Object:

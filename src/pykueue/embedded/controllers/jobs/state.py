@@ -10,7 +10,8 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import NamedTuple
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting, true_condition
+from pykueue.api.pods import is_ready, is_terminal, phase
 from pykueue.api.times import parse_time
 from pykueue.embedded.controllers.jobs.pods import (
     completion_index,
@@ -18,11 +19,7 @@ from pykueue.embedded.controllers.jobs.pods import (
     failure_count,
     finish_time,
     ignored_failure_count,
-    is_deleting,
-    is_ready,
-    is_terminal,
     is_tracked,
-    phase,
     pods_to_remove,
     restarts,
     uid_of,
@@ -195,13 +192,10 @@ class JobState:
 
     def outcome(self) -> Outcome | None:
         """Whether the Job ends whatever its active pods do; the first rule that holds (1.4, step 6)."""
-        for condition in self.status.get("conditions") or ():
-            if condition.get("status") == "True" and condition.get("type") in (
-                SUCCESS_CRITERIA_MET,
-                FAILURE_TARGET,
-            ):
-                kind = COMPLETE if condition["type"] == SUCCESS_CRITERIA_MET else FAILED
-                return Outcome(kind, condition.get("reason") or "", condition.get("message") or "")
+        decided = true_condition(self.status, SUCCESS_CRITERIA_MET, FAILURE_TARGET)
+        if decided is not None:
+            kind = COMPLETE if decided["type"] == SUCCESS_CRITERIA_MET else FAILED
+            return Outcome(kind, decided.get("reason") or "", decided.get("message") or "")
         return self._failure() or self._success_by_policy()
 
     def _failure(self) -> Outcome | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object, condition_of
+from pykueue.api.objects import Object, condition_of, true_condition
 from pykueue.api.times import format_time
 from pykueue.embedded.controllers.jobs.state import COMPLETE, FAILED, Outcome
 
@@ -15,9 +15,7 @@ def is_finished(job: Object) -> bool:
 
 def has_condition(status: Object, type_: str) -> bool:
     """Whether the condition is True."""
-    return any(
-        one.get("type") == type_ and one.get("status") == "True" for one in status.get("conditions") or ()
-    )
+    return true_condition(status, type_) is not None
 
 
 def with_condition(

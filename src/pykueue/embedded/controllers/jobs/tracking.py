@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
+from pykueue.api.pods import phase
 from pykueue.api.resources import JOBS
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.jobs.ownership import untrack
-from pykueue.embedded.controllers.jobs.pods import completion_index, is_deleting, is_tracked, phase, uid_of
+from pykueue.embedded.controllers.jobs.pods import completion_index, is_tracked, uid_of
 from pykueue.embedded.controllers.jobs.state import FAILED, JobState, Outcome
 from pykueue.embedded.controllers.jobs.status import (
     with_condition,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, controller_reference
 from pykueue.api.resources import JOB_SETS
 from pykueue.embedded.jobset.names import (
     COORDINATOR,
@@ -66,26 +66,13 @@ def job(jobset: Object, replicated_job: Object, index: int, restarts: int) -> Ob
             "name": name,
             "namespace": metadata["namespace"],
             **_extended(template, own, {**own, **placement})["metadata"],
-            "ownerReferences": [owner_reference(jobset)],
+            "ownerReferences": [controller_reference(jobset, JOB_SETS.api_version, JOB_SETS.kind)],
         },
         "spec": {
             **job_spec,
             "template": {**pod, "spec": pod_spec},
             "suspend": bool(spec.get("suspend")),
         },
-    }
-
-
-def owner_reference(jobset: Object) -> Object:
-    """How a child names its set."""
-    metadata = jobset["metadata"]
-    return {
-        "apiVersion": JOB_SETS.api_version,
-        "kind": JOB_SETS.kind,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
     }
 
 
@@ -172,7 +159,9 @@ def claims(jobset: Object) -> Iterator[Object]:
             "spec": template.get("spec") or {},
         }
         if not retained:
-            claim["metadata"]["ownerReferences"] = [owner_reference(jobset)]
+            claim["metadata"]["ownerReferences"] = [
+                controller_reference(jobset, JOB_SETS.api_version, JOB_SETS.kind)
+            ]
         yield claim
 
 
@@ -188,7 +177,7 @@ def service(jobset: Object) -> Object | None:
         "metadata": {
             "name": subdomain(jobset),
             "namespace": metadata["namespace"],
-            "ownerReferences": [owner_reference(jobset)],
+            "ownerReferences": [controller_reference(jobset, JOB_SETS.api_version, JOB_SETS.kind)],
         },
         "spec": {
             "clusterIP": "None",

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, controller_of
 from pykueue.api.resources import JOB_SETS, JOBS, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.jobset import children
@@ -297,12 +297,10 @@ async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 def _owner(obj: Object) -> Object | None:
     """The set that controls an object."""
-    for owner in obj["metadata"].get("ownerReferences") or ():
-        if owner.get("controller") and owner.get("kind") == JOB_SETS.kind:
-            group = str(owner.get("apiVersion")).partition("/")[0]
-            found: Object = owner
-            return found if group == JOB_SETS.group else None
-    return None
+    owner = controller_of(obj)
+    if owner is None or owner.get("kind") != JOB_SETS.kind:
+        return None
+    return owner if str(owner.get("apiVersion")).partition("/")[0] == JOB_SETS.group else None
 
 
 def _owning_set(job: Object) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, true_condition
 from pykueue.api.regex import RegexError, compile_regex
 from pykueue.api.times import parse_time
 from pykueue.embedded.jobset.names import (
@@ -201,11 +201,7 @@ def _label(job: Object, name: str) -> str:
 
 def _true(job: Object, type_: str) -> Object | None:
     """The condition of a Job, if it is True."""
-    for one in (job.get("status") or {}).get("conditions") or ():
-        if one["type"] == type_ and one["status"] == "True":
-            found: Object = one
-            return found
-    return None
+    return true_condition(job.get("status"), type_)
 
 
 def _ended_at(job: Object) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object, condition_of
+from pykueue.api.objects import Object, condition_of, true_condition
 from pykueue.api.times import parse_time
 from pykueue.kube.events import NORMAL
 
@@ -39,15 +39,12 @@ class Progress:
     @property
     def ended_at(self) -> float | None:
         """When the set completed or failed, in seconds since 1970; None while it has not."""
-        for one in self.status.get("conditions") or ():
-            if one["type"] in (COMPLETED, FAILED) and one["status"] == "True":
-                return parse_time(one["lastTransitionTime"])
-        return None
+        end = true_condition(self.status, COMPLETED, FAILED)
+        return parse_time(end["lastTransitionTime"]) if end is not None else None
 
     def is_true(self, type_: str) -> bool:
         """Whether the condition holds."""
-        known = condition_of(self.status, type_)
-        return known is not None and known["status"] == "True"
+        return true_condition(self.status, type_) is not None
 
     def put(self, field: str, value: Any) -> None:
         """Set a field of the status."""

@@ -12,7 +12,8 @@ import math
 from typing import Any
 
 from pykueue.api.meta import new_condition
-from pykueue.api.objects import Key, Object, condition_of
+from pykueue.api.objects import Key, Object, condition_of, controller_of, key_of
+from pykueue.api.pods import is_ready
 from pykueue.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
@@ -64,7 +65,7 @@ class DisruptionController:
 
     def _on_budget(self, type_: str, old: Any, new: Any) -> None:
         if new is not None:
-            self._controller.queue.add(_key(new))
+            self._controller.queue.add(key_of(new))
 
     def _on_pod(self, type_: str, old: Any, new: Any) -> None:
         if not len(self._budgets):
@@ -72,7 +73,7 @@ class DisruptionController:
         shown = [one for one in (old, new) if one is not None]
         for budget in self._budgets.list(shown[0]["metadata"]["namespace"]):
             if any(_selects(budget, pod) for pod in shown):
-                self._controller.queue.add(_key(budget))
+                self._controller.queue.add(key_of(budget))
 
     async def _sync(self, key: Key) -> float | None:
         budget: Object | None = self._budgets.get(*key)
@@ -146,7 +147,7 @@ class DisruptionController:
                 kept[name] = stamp
                 waits.append(left)
             else:
-                where = "/".join(_key(budget))
+                where = "/".join(key_of(budget))
                 text = f"Pod was expected by PDB {where} to be deleted but it wasn't"
                 self._events.event(pod, WARNING, "NotDeleted", text)
         return kept, min(waits, default=None)
@@ -170,7 +171,7 @@ class DisruptionController:
         owners: dict[str, Object] = {}
         unmanaged: list[str] = []
         for pod in pods:
-            owner = _controller_of(pod)
+            owner = controller_of(pod)
             if owner is None:
                 unmanaged.append(pod["metadata"]["name"])
             else:
@@ -196,7 +197,7 @@ class DisruptionController:
         try:
             if resource == REPLICA_SETS:
                 found = await self._client.get(REPLICA_SETS, owner["name"], namespace)
-                above = _controller_of(found)
+                above = controller_of(found)
                 if above is not None and above["kind"] == DEPLOYMENTS.kind:
                     owner, resource = above, DEPLOYMENTS
             scale = await self._client.get(resource, owner["name"], namespace, subresource="scale")
@@ -248,17 +249,4 @@ def _is_healthy(pod: Object, unconfirmed: dict[str, str]) -> bool:
     metadata = pod["metadata"]
     if metadata.get("deletionTimestamp") or metadata["name"] in unconfirmed:
         return False
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-
-
-def _controller_of(obj: Object) -> Object | None:
-    for owner in obj["metadata"].get("ownerReferences") or ():
-        if owner.get("controller"):
-            found: Object = owner
-            return found
-    return None
-
-
-def _key(obj: Object) -> Key:
-    return (obj["metadata"]["namespace"], obj["metadata"]["name"])
+    return is_ready(pod)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.disruption import disrupt, disruption
@@ -59,7 +59,7 @@ class TaintEviction:
         before, after = _evicting(old), _evicting(new)
         if before != after:
             for pod in self._pods.by_index(BY_NODE, (new or old)["metadata"]["name"]):
-                self._controller.queue.add(_key(pod))
+                self._controller.queue.add(key_of(pod))
 
     def _on_pod(self, type_: str, old: Any, new: Any) -> None:
         if new is None:
@@ -69,7 +69,7 @@ class TaintEviction:
             return
         name = new["spec"].get("nodeName")
         if name and _evicting(self._nodes.get(None, name)):
-            self._controller.queue.add(_key(new))
+            self._controller.queue.add(key_of(new))
 
     async def _sync(self, key: Key) -> float | None:
         pod: Object | None = self._pods.get(*key)
@@ -132,7 +132,3 @@ def _bound(pod: Object) -> float:
         if one.get("type") == "PodScheduled" and one.get("status") == "True":
             return parse_time(one["lastTransitionTime"])
     return 0.0
-
-
-def _key(pod: Object) -> Key:
-    return (pod["metadata"]["namespace"], pod["metadata"]["name"])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object, condition_of
+from pykueue.api.objects import Object, condition_of, true_condition
 from pykueue.api.resources import NODES, PODS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
@@ -250,8 +250,7 @@ def _ready(node: Object) -> str:
 
 def _pod_ready(pod: Object) -> Object | None:
     """The condition by which the pod is ready, if it is."""
-    ready = condition_of(pod.get("status"), "Ready")
-    return ready if ready is not None and ready.get("status") == "True" else None
+    return true_condition(pod.get("status"), "Ready")
 
 
 def _kept_away(node: Object) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.resources import NODES
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.disruption import disrupt, disruption
@@ -68,10 +68,10 @@ class PodGarbageCollector:
             self._gone.pop(name, None)
         if new is None or _is_out_of_service(new):
             for pod in self._pods.by_index(BY_NODE, name):
-                self._controller.queue.add(_key(pod))
+                self._controller.queue.add(key_of(pod))
 
     def _on_pod(self, type_: str, old: Any, new: Any) -> None:
-        key = _key(new or old)
+        key = key_of(new or old)
         if new is None:
             self._finished.discard(key)
             return
@@ -145,7 +145,3 @@ def _is_out_of_service(node: Object) -> bool:
     """Whether the node is not ready and has the out-of-service taint."""
     vouched = any(one.get("key") == OUT_OF_SERVICE for one in (node.get("spec") or {}).get("taints") or ())
     return vouched and not is_ready(node)
-
-
-def _key(pod: Object) -> Key:
-    return (pod["metadata"]["namespace"], pod["metadata"]["name"])

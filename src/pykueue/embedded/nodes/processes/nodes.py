@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.handlers.exec import Wanted
@@ -170,7 +170,7 @@ class ProcessNodes:
             if (self._folder / uid).exists():
                 forget(self._folder, uid)
         elif self._session is not None and new["spec"].get("nodeName"):
-            self._session.work.queue.add(_key(new))
+            self._session.work.queue.add(key_of(new))
 
     @contextlib.asynccontextmanager
     async def _network(self, link: Link, lacking: str) -> AsyncIterator[None]:
@@ -201,7 +201,7 @@ class ProcessNodes:
     def _wake_pods(self, node: str) -> None:
         if self._session is not None:
             for pod in self.pods_of(node):
-                self._session.work.queue.add(_key(pod))
+                self._session.work.queue.add(key_of(pod))
 
     # -- what sessions ask
 
@@ -277,7 +277,7 @@ class _Session:
             status = pod.get("status") or {}
             if status.get("podIP") and status.get("phase") not in _TERMINAL:
                 self._host.addresses.reserve(status["podIP"])
-            self.work.queue.add(_key(pod))
+            self.work.queue.add(key_of(pod))
         working = asyncio.create_task(self.work.run())
         try:
             await self._host.link.gone.wait()
@@ -339,7 +339,7 @@ class _Session:
         return None
 
     def _begin(self, pod: Object, node: Object, address: str) -> ProcessPod:
-        key = _key(pod)
+        key = key_of(pod)
         shown = (pod.get("status") or {}).get("podIP")
         if shown:
             self._host.addresses.reserve(shown)
@@ -394,10 +394,6 @@ class _Session:
             self._unlimited.add(name)
             text = f"CPU and memory limits of containers are not kept here: {lacks}"
             self._host.event(node, WARNING, "LimitsNotKept", text)
-
-
-def _key(pod: Object) -> Key:
-    return (pod["metadata"]["namespace"], pod["metadata"]["name"])
 
 
 def _of_kind(obj: Object | None, kind: str) -> Object | None:

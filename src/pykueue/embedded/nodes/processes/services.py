@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from pykueue.api.objects import Object
+from pykueue.api.pods import is_ready
 from pykueue.embedded.nodes.processes.host import CLUSTER_DOMAIN, GATEWAY
 from pykueue.embedded.nodes.processes.link import AgentError, Link
 from pykueue.kube.informer import Informer
@@ -102,8 +103,7 @@ class Directory:
 def _serves(pod: Object) -> bool:
     if pod["metadata"].get("deletionTimestamp"):
         return False
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return is_ready(pod)
 
 
 class NameServer(asyncio.DatagramProtocol):

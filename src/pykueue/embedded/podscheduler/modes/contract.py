@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, controller_of
 from pykueue.api.resources import Resource
 from pykueue.embedded.podscheduler.gangs import Gang, Terms
 from pykueue.embedded.podscheduler.podinfo import PodInfo
@@ -46,14 +46,6 @@ class GangMode(Protocol):
         `session` names the occasion; `now` is in seconds since 1970.
         """
         ...
-
-
-def controller_of(pod: Object) -> Object | None:
-    """The owner reference of the pod's controller."""
-    for reference in pod["metadata"].get("ownerReferences") or ():
-        if reference.get("controller"):
-            return dict(reference)
-    return None
 
 
 def owned_by(pod: Object) -> list[Object]:

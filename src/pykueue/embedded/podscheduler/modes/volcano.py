@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, controller_of, true_condition
 from pykueue.api.quantity import QuantityError
 from pykueue.embedded.kinds.podspec import Amounts, amounts_of
 from pykueue.embedded.podgroups.definitions import VOLCANO_POD_GROUPS
@@ -23,7 +23,7 @@ from pykueue.embedded.podscheduler.gangs import (
     Gangs,
     Terms,
 )
-from pykueue.embedded.podscheduler.modes.contract import controller_of, owned_by
+from pykueue.embedded.podscheduler.modes.contract import owned_by
 from pykueue.embedded.podscheduler.podinfo import PodInfo
 
 VOLCANO = "volcano"
@@ -255,8 +255,7 @@ def _conditions(gang: Gang) -> list[Object]:
 
 
 def _is_unschedulable(group: Object) -> bool:
-    conditions = (group.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") == "Unschedulable" and one.get("status") == "True" for one in conditions)
+    return true_condition(group.get("status"), "Unschedulable") is not None
 
 
 def _condition(type_: str, status: str, reason: str, message: str) -> Object:

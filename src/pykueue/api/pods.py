@@ -1,0 +1,23 @@
+"""What the status of a Pod says (docs/reference/cluster-workloads.md 1.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .objects import get, true_condition
+
+
+def phase(pod: Mapping[str, Any]) -> str:
+    """`status.phase`; empty before it has one."""
+    return str(get(pod, "status", "phase") or "")
+
+
+def is_terminal(pod: Mapping[str, Any]) -> bool:
+    """Whether it has terminated: succeeded or failed."""
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether its condition Ready is True."""
+    return true_condition(pod.get("status"), "Ready") is not None
