@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from cli_processes import PATIENCE, Up
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 
-def refused(*options: str) -> str:
-    """The one line that `pykueue up` ends with."""
+def refused(*options: str, file_limit: int | None = None) -> str:
+    """The one line that `pykueue up` ends with; with a limit to the bytes of every file it writes."""
     command = [sys.executable, "-m", "pykueue.cli.main", "up", *options]
+    if file_limit is not None:
+        command = ["prlimit", f"--fsize={file_limit}", *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -37,6 +41,14 @@ def test_a_port_in_use_is_named(start_up: Callable[..., Up], tmp_path: Path) -> 
     port = url.rpartition(":")[2]
     line = refused("--data-dir", str(tmp_path), "--port", port, "--only", "apiserver")
     assert line == f"Error: --port {port}: address already in use; choose another, or 0 for any that is free"
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="prlimit of util-linux is not installed")
+@pytest.mark.parametrize("limit", [0, 4096, 100_000, 400_000, 1_000_000])
+def test_disk_that_takes_no_more_while_starting_is_reported_in_one_line(tmp_path: Path, limit: int) -> None:
+    line = refused("--data-dir", str(tmp_path / "data"), "--port", "0", file_limit=limit)
+    assert line.startswith(f"Error: {tmp_path}/data/state.db")
+    assert "disk I/O error" in line or "cannot be opened: File too large" in line
 
 
 def test_damaged_key_is_reported_with_the_remedy(start_up: Callable[..., Up]) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 
@@ -19,6 +19,32 @@ def log_to_stderr(verbose: bool) -> None:
     )
     if verbose:
         logging.getLogger("pykueue.manager.scheduler.decision_log").setLevel(logging.DEBUG)
+
+
+@contextlib.contextmanager
+def held_back(logger: str) -> Iterator[Callable[[], None]]:
+    """Hold back what a logger says until the given function is called; without that it is dropped.
+
+    For a phase whose first error ends the process and says the same.
+    """
+    records: list[logging.LogRecord] = []
+    source = logging.getLogger(logger)
+
+    def hold(record: logging.LogRecord) -> bool:
+        records.append(record)
+        return False
+
+    def release() -> None:
+        source.removeFilter(hold)
+        for record in records:
+            source.handle(record)
+        records.clear()
+
+    source.addFilter(hold)
+    try:
+        yield release
+    finally:
+        source.removeFilter(hold)
 
 
 def collect_less_often() -> None:

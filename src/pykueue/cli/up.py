@@ -17,7 +17,7 @@ from platformdirs import user_state_path
 
 from pykueue.api.resources import CLUSTER_ROLES
 from pykueue.api.yaml import YamlError
-from pykueue.cli.process import collect_less_often, log_to_stderr, until_stopped
+from pykueue.cli.process import collect_less_often, held_back, log_to_stderr, until_stopped
 from pykueue.clock import Clock
 from pykueue.cluster import FEATURE_GATES, FRAMEWORKS, PARTS, Cluster
 from pykueue.embedded.apiserver.auth.certificates import KeyFileError
@@ -153,7 +153,9 @@ async def run(
 ) -> None:
     """Bring the parts up, say how to reach them, and work until told to stop."""
     kubeconfig = folder / "kubeconfig"
-    async with reach(parts, kubeconfig) as remote:
+    async with reach(parts, kubeconfig) as remote, contextlib.AsyncExitStack() as stack:
+        # A disk that is full ends the start, and the error says so.
+        release = stack.enter_context(held_back(SqliteStore.__module__))
         cluster = Cluster(
             clock=Clock(),
             rng=random.Random(),
@@ -166,31 +168,30 @@ async def run(
             pace=pace,
             feature_gates=gates,
         )
-        try:
-            await cluster.start()
-            nodes = cluster.transport("system:nodes")
-            added = pools is None and "kube" in parts and await declare_default(nodes, Clock())
-            if cluster.server is not None and cluster.manager is not None:
-                await serve_visibility(cluster.server, cluster.manager)
-                await grant_roles(Client(cluster.transport("system:apiserver")), configuration)
-            async with until_stopped(cluster.run()) as wait:
-                await wait(cluster.synced())
-                if added:
-                    click.echo(_DEFAULT_NODES)
-                if any(pool.runtime == "process" for pool in pools or ()) and "kube" in parts:
-                    click.echo(_RUNS_PROCESSES)
-                if cluster.server is not None:
-                    address = await listen(cluster.server, port, folder)
-                    state = folder if isinstance(store, SqliteStore) else "memory only"
-                    click.echo(f"pykueue is up at {address.url}; its state is in {state}. Ctrl-C stops it.")
-                    click.echo(f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}")
-                else:
-                    click.echo(
-                        f"pykueue is up ({', '.join(parts)}) with KUBECONFIG={shlex.quote(str(kubeconfig))}"
-                    )
-                await wait(None)
-        finally:
-            await cluster.stop()
+        stack.push_async_callback(cluster.stop)
+        await cluster.start()
+        nodes = cluster.transport("system:nodes")
+        added = pools is None and "kube" in parts and await declare_default(nodes, Clock())
+        if cluster.server is not None and cluster.manager is not None:
+            await serve_visibility(cluster.server, cluster.manager)
+            await grant_roles(Client(cluster.transport("system:apiserver")), configuration)
+        async with until_stopped(cluster.run()) as wait:
+            await wait(cluster.synced())
+            if added:
+                click.echo(_DEFAULT_NODES)
+            if any(pool.runtime == "process" for pool in pools or ()) and "kube" in parts:
+                click.echo(_RUNS_PROCESSES)
+            if cluster.server is not None:
+                address = await listen(cluster.server, port, folder)
+                state = folder if isinstance(store, SqliteStore) else "memory only"
+                click.echo(f"pykueue is up at {address.url}; its state is in {state}. Ctrl-C stops it.")
+                click.echo(f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}")
+            else:
+                click.echo(
+                    f"pykueue is up ({', '.join(parts)}) with KUBECONFIG={shlex.quote(str(kubeconfig))}"
+                )
+            release()
+            await wait(None)
 
 
 @click.command()
@@ -291,6 +292,8 @@ def up(
         YamlError,
         OSError,
     ) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise click.ClickException(f"{folder} cannot be written: {os.strerror(error.errno)}") from None
         raise click.ClickException(str(error)) from None
     except ApiError as error:
         if not isinstance(error.__cause__, StoreError):

@@ -91,7 +91,7 @@ def _checksum(table: Table, record: Record) -> int:
 
 def _room(free: int) -> str:
     shown = f"{free // 1024} KiB" if free < _MIB else f"{free // _MIB} MiB"
-    return f"{shown} are free on its disk, a new cluster needs {NEEDED // _MIB} MiB"
+    return f"{shown} are free on its disk"
 
 
 def lock(path: Path) -> IO[str]:
@@ -185,6 +185,12 @@ class SqliteStore(MemoryStore):
         except sqlite3.DatabaseError as error:
             self._fail()
             raise StoreError(self._unopened(error)) from error
+        except OSError as error:
+            self._fail()
+            if error.filename is not None:
+                raise
+            # Of a write, which does not say to which file.
+            raise StoreError(f"{self.path} cannot be opened: {error.strerror}{self._scarce()}") from error
         except BaseException:
             self._fail()
             raise
@@ -192,15 +198,18 @@ class SqliteStore(MemoryStore):
     def _unopened(self, error: sqlite3.DatabaseError) -> str:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _NO_DAMAGE:
-            free = self._files.free(self.path.parent)
-            room = f"; {_room(free)}" if free < NEEDED else ""
-            return f"{self.path} cannot be opened: {error}{room}"
+            return f"{self.path} cannot be opened: {error}{self._scarce()}"
         # SQLite quotes a damaged table definition, which has several lines.
         reason = " ".join(str(error).split())
         return (
             f"{self.path} cannot be read: {reason}. It is damaged or not a pykueue store; restore a "
             "backup or choose another data directory"
         )
+
+    def _scarce(self) -> str:
+        """How much is free on the disk, where that is little."""
+        free = self._files.free(self.path.parent)
+        return f"; {_room(free)}" if free < NEEDED else ""
 
     def _load(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -212,7 +221,9 @@ class SqliteStore(MemoryStore):
         if contents.new:
             free = self._files.free(self.path.parent)
             if free < NEEDED:
-                raise StoreError(f"{self.path} cannot be created: {_room(free)}")
+                raise StoreError(
+                    f"{self.path} cannot be created: {_room(free)}, a new cluster needs {NEEDED // _MIB} MiB"
+                )
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
             self._mark_file = MarkFile(self.mark_path, self._files, contents.mark)
         connection = self._connection = self._files.connect(self.path)
