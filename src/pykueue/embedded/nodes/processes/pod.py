@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pykueue.api.objects import Object
 from pykueue.api.quantity import parse
+from pykueue.clock import Jumps
 from pykueue.embedded.nodes.containers import CRASH_EXIT, ENDED, NEW, RUNNING, SIGKILL_EXIT, Container
 from pykueue.embedded.nodes.podstate import DEADLINE, PodState, Stop
 from pykueue.embedded.nodes.processes.environment import (
@@ -76,23 +77,32 @@ class ProcessPod(PodState):
         self._moved_on = asyncio.Event()
         self._reported: set[str] = set()
         self.sandbox = False
+        self._jumps = Jumps(host.clock)
         now = host.clock.time()
         for container in self.containers:
             if container.state == RUNNING:
                 container.end(now, CRASH_EXIT, "Unknown", _LOST)
+
+    def _time(self) -> float:
+        """The wall-clock time; where it has jumped, the times of the pod have moved with it."""
+        if seconds := self._jumps.seconds():
+            self.shift(seconds)
+        return self._host.clock.time()
 
     # -- what is asked of it
 
     def refresh(self, pod: Object) -> None:
         """The pod has changed in the API, or it has been deleted."""
         self.pod = pod
+        now = self._time()
         before = self._stop and self._stop.kill_at
-        self.observe(pod, self._host.clock.time())
+        self.observe(pod, now)
         if self._stop is not None and self._stop.kill_at != before:
             self._stop_changed.set()
 
     def shut_down(self, at: float, last_call: float) -> None:
         """The node shuts down since `at`; everything must have ended by `last_call`."""
+        self._time()
         before = self._stop and self._stop.kill_at
         super().shut_down(at, last_call)
         if self._stop is not None and self._stop.kill_at != before:
@@ -100,12 +110,12 @@ class ProcessPod(PodState):
 
     def reported_status(self, *, trusted: bool) -> Object:
         """The pod's status as it is now; `trusted` as for `status`."""
-        self._now = self._host.clock.time()
+        self._now = self._time()
         return self.status(self.pod, self._node_address, trusted=trusted)
 
     async def run(self) -> None:
         """Live until everything is over. Raises AgentGoneError."""
-        self._now = self._host.clock.time()
+        self._now = self._time()
         self.acknowledged = self.acknowledged or self._now
         life = asyncio.create_task(self._live())
         try:
@@ -149,7 +159,7 @@ class ProcessPod(PodState):
                 finally:
                     stop_changed.cancel()
                 if self._stop is None and any(one.done() for one in waiting):
-                    now = self._host.clock.time()
+                    now = self._time()
                     self._stop = Stop(now, now + self._grace, ending=DEADLINE)
         finally:
             for one in waiting:
@@ -180,7 +190,7 @@ class ProcessPod(PodState):
             for task in sidecars:
                 task.cancel()
             await asyncio.gather(*sidecars, return_exceptions=True)
-        await self._end_sidecars(lambda: self._host.clock.time() + self._grace)
+        await self._end_sidecars(lambda: self._grace)
 
     async def _until_up(self, sidecar: Container) -> None:
         while sidecar.state != RUNNING or not sidecar.passed_startup:
@@ -247,7 +257,7 @@ class ProcessPod(PodState):
                 if container.backs_off:
                     self._tell_back_off(container)
                 self._changed()
-                await self._host.clock.sleep(at - self._host.clock.time())
+                await self._host.clock.sleep(at - self._time())
             await self._start(container)
             await self._exited[container.name].wait()
 
@@ -292,14 +302,14 @@ class ProcessPod(PodState):
             self._host.link.forget(run)
             if isinstance(error, AgentGoneError) or error.stage in ("", PREPARE):
                 raise
-            now = self._host.clock.time()
+            now = self._time()
             container.start(now, inf, 0)
             container.end(now, NOT_EXECUTED, "StartError", str(error))
             self._say(WARNING, "Failed", f"Error: {error}")
             exited.set()
             self._changed()
             return
-        container.start(self._host.clock.time(), inf, 0)
+        container.start(self._time(), inf, 0)
         self._runs[container.name] = run
         metadata = self.pod["metadata"]
         self._host.event(self.pod, NORMAL, "Created", f"Created container: {container.name}")
@@ -349,7 +359,7 @@ class ProcessPod(PodState):
         ):
             note = last_words(log_path(self._host.folder, self.uid, container.name, container.restarts))
         cause = "OOMKilled" if how.out_of_memory else ""
-        container.end(self._host.clock.time(), how.exit_code, cause, note)
+        container.end(self._time(), how.exit_code, cause, note)
         self._exited[container.name].set()
         self._progressed()
 
@@ -377,8 +387,7 @@ class ProcessPod(PodState):
         """End a run that is not well; the restart policy says what follows."""
         self._host.event(self.pod, NORMAL, "Killing", f"Container {container.name} {why}")
         seconds = self._grace if grace is None else grace
-        at = self._host.clock.time() + seconds
-        await self._end(container, lambda: at)
+        await self._end(container, self._countdown(seconds))
 
     def _is_ready(self, container: Container) -> bool:
         health = self._health.get(container.name)
@@ -396,20 +405,31 @@ class ProcessPod(PodState):
         plain = [one for one in self.containers if one not in self._sidecars and one.state == RUNNING]
         for container in plain:
             self._host.event(self.pod, NORMAL, "Killing", f"Stopping container {container.name}")
-        await asyncio.gather(*(self._end(one, lambda: stop.kill_at) for one in plain))
-        await self._end_sidecars(lambda: stop.kill_at)
-        now = self._host.clock.time()
+
+        def left() -> float:
+            now = self._time()  # before the stop is read: it moves with the clock
+            return stop.kill_at - now
+
+        await asyncio.gather(*(self._end(one, left) for one in plain))
+        await self._end_sidecars(left)
+        now = self._time()
         for container in self.containers:
             if container.state == NEW:
                 container.end(now, SIGKILL_EXIT)
 
-    async def _end_sidecars(self, kill_at: Callable[[], float]) -> None:
-        at = kill_at()
-        for container in reversed(self._sidecars):
-            await self._end(container, lambda: min(at, kill_at()))
+    def _countdown(self, seconds: float) -> Callable[[], float]:
+        """How many of these seconds are left, beginning now."""
+        monotonic = self._host.clock.monotonic
+        until = monotonic() + seconds
+        return lambda: until - monotonic()
 
-    async def _end(self, container: Container, kill_at: Callable[[], float]) -> None:
-        """preStop, the stop signal, and SIGKILL when the time has come."""
+    async def _end_sidecars(self, left: Callable[[], float]) -> None:
+        at_first = self._countdown(left())
+        for container in reversed(self._sidecars):
+            await self._end(container, lambda: min(at_first(), left()))
+
+    async def _end(self, container: Container, left: Callable[[], float]) -> None:
+        """preStop, the stop signal, and SIGKILL when no seconds are left."""
         run = self._runs.get(container.name)
         if run is None or container.state != RUNNING:
             return
@@ -417,10 +437,10 @@ class ProcessPod(PodState):
         lifecycle = container.spec.get("lifecycle") or {}
         if lifecycle.get("preStop"):
             hook = self._pre_stop(container, run, lifecycle["preStop"])
-            await self._before(kill_at, hook, exited.wait())
+            await self._before(left, hook, exited.wait())
         number = getattr(signal, lifecycle.get("stopSignal") or "SIGTERM", signal.SIGTERM)
         self._host.link.tell("signal", run=run, number=number)
-        await self._before(kill_at, exited.wait())
+        await self._before(left, exited.wait())
         if not exited.is_set():
             self._host.link.tell("signal", run=run, number=signal.SIGKILL)
             await exited.wait()
@@ -431,20 +451,22 @@ class ProcessPod(PodState):
         except ProbeFailedError as error:
             self._host.event(self.pod, WARNING, "FailedPreStopHook", str(error))
 
-    async def _before(self, kill_at: Callable[[], float], *things: Awaitable[object]) -> None:
-        """Wait for the first of some things, but not longer than until then, which may come nearer."""
+    async def _before(self, left: Callable[[], float], *things: Awaitable[object]) -> None:
+        """Wait for the first of some things while seconds are left; those may become fewer meanwhile."""
         waiting = {asyncio.ensure_future(one) for one in things}
         try:
             while True:
                 moved = asyncio.ensure_future(self._stop_changed.wait())
-                left = max(0.0, kill_at() - self._host.clock.time())
+                timeout = max(0.0, left())
                 try:
-                    await asyncio.wait({*waiting, moved}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait(
+                        {*waiting, moved}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                    )
                 finally:
                     moved.cancel()
                 self._stop_changed.clear()
                 done = any(one.done() for one in waiting)
-                if done or self._host.clock.time() >= kill_at():
+                if done or left() <= 0:
                     return
         finally:
             for one in waiting:
