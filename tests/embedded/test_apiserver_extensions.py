@@ -152,7 +152,7 @@ def test_custom_objects_are_converted_by_the_webhook_of_their_definition(
     assert ask(server, "POST", V1, widget("v1", "late", size=1))["spec"]["size"] == 1
 
 
-def test_a_slow_converter_holds_up_only_those_who_need_it(
+def test_slow_conversion_webhook_delays_only_requests_that_need_it(
     server: RunningServer, authority: Authority
 ) -> None:
     go = threading.Event()

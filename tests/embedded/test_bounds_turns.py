@@ -236,7 +236,9 @@ def test_no_handshake_begins_with_clients_that_have_closed(tmp_path: Path, begun
     listening(tmp_path, story, uvloop.run)
 
 
-def test_an_acceptor_without_room_tries_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepting_is_retried_when_no_file_descriptor_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(accepting, "_RETRY", 0.0)
     refusals = [OSError(24, "Too many open files")] * 2
     accept = socket.socket.accept

@@ -91,7 +91,7 @@ async def may_bypass(api: Api) -> None:
         ("authorizer.requestResource.check('bypass').error() == ''", True),
     ],
 )
-def test_conditions_may_ask_who_may_do_what(expression: str, asked: bool) -> None:
+def test_match_conditions_can_use_the_authorizer(expression: str, asked: bool) -> None:
     async def story(api: Api) -> None:
         await may_bypass(api)
         await api.create(CONFIGURATIONS, configuration(expression))

@@ -108,7 +108,7 @@ def test_a_restart_in_the_middle_changes_nothing() -> None:
     story(tell)
 
 
-def test_a_job_in_a_namespace_that_goes_makes_no_noise() -> None:
+def test_job_in_a_terminating_namespace_emits_no_events() -> None:
     async def tell(cluster: Cluster) -> None:
         await namespace(cluster)
         await config_map(cluster, "m", finalizers=["example.com/hold"])

@@ -246,7 +246,7 @@ def test_pods_that_are_not_ready_go_as_the_policy_says():
     play(story, pools=TWO, parts=ALL)
 
 
-def test_an_eviction_that_comes_to_nothing_is_forgotten_after_two_minutes():
+def test_eviction_without_a_deletion_is_dropped_after_two_minutes():
     async def story(stage):
         await stage.create(web("p"), web("q"))
         await budget(stage, minAvailable=1)

@@ -148,7 +148,7 @@ def test_node_that_reports_again_recovers_and_ends_its_deleted_pods():
     play(story, pools=THREE, parts=ALL)
 
 
-def test_a_node_that_says_it_is_not_ready_goes_on_ending_its_pods():
+def test_not_ready_node_still_terminates_its_pods():
     async def story(stage):
         await stage.create(on("n-0"))
         await stage.until(10)
@@ -225,7 +225,7 @@ def test_pods_say_themselves_how_long_they_stay_on_a_failed_node():
     play(story, pools=THREE, parts=ALL)
 
 
-def test_a_taint_of_the_user_evicts_who_does_not_tolerate_it():
+def test_taint_of_the_user_evicts_pods_that_do_not_tolerate_it():
     async def story(stage):
         toleration = {"key": "fire", "operator": "Equal", "value": "hot", "effect": "NoExecute"}
         await stage.create(

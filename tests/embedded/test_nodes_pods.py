@@ -394,7 +394,7 @@ def undisturbed():
 
 
 @pytest.mark.parametrize("dead", [0.0, 2.5])
-def test_killed_at_any_time_everything_ends_as_if_nothing_had_happened(dead):
+def test_run_killed_at_any_time_ends_like_an_undisturbed_one(dead):
     expected = undisturbed()
     assert len(expected) == 9
     for kill in range(1, 90, 4):

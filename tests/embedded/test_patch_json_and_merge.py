@@ -60,7 +60,7 @@ def test_merge_drops_nulls_inside_new_objects() -> None:
     assert merge_patch({"a": 1}, {"a": {"b": None}}) == {"a": {}}
 
 
-def test_merge_tells_booleans_from_numbers() -> None:
+def test_merge_distinguishes_booleans_from_numbers() -> None:
     assert merge_patch(DOC, {"spec": {"replicas": True}})["spec"]["replicas"] is True
     assert merge_patch({"a": [1]}, {"a": [True]})["a"][0] is True
 

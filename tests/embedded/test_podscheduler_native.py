@@ -9,7 +9,7 @@ from pykueue.embedded.podgroups.definitions import NATIVE_POD_GROUPS, NATIVE_WOR
 from pykueue.kube.errors import ApiError
 
 
-def test_a_native_group_tells_whether_it_is_scheduled():
+def test_native_group_has_a_condition_for_scheduling():
     async def story(stage):
         await serve(stage)
         resource = NATIVE_POD_GROUPS

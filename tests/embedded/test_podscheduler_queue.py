@@ -84,7 +84,7 @@ def test_one_scout_is_sent_for_all_that_wait_for_the_same():
     assert drain(queue, 8) == ["c", "d", "e", "f", "b"]
 
 
-def test_a_wish_that_comes_during_the_back_off_is_not_lost():
+def test_wake_up_during_the_back_off_is_not_lost():
     queue = Queue()
     for name in "ab":
         queue.add(pod(name), 0)

@@ -73,7 +73,7 @@ def test_readiness_follows_the_probe():
     play(story)
 
 
-def test_liveness_restarts_what_is_not_well():
+def test_failing_liveness_probe_restarts_the_container():
     async def story(stage):
         probe = {
             "exec": {"command": ["bash", "-c", "[ -e /v/once ]"]},

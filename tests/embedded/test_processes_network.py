@@ -137,7 +137,7 @@ def test_nothing_leaves_the_machine():
     play(story)
 
 
-def test_a_network_of_the_node_is_shared_by_those_who_ask_for_it():
+def test_pods_with_host_network_share_the_network_of_the_node():
     async def story(stage):
         await stage.create(
             shell("one", "python3 -m http.server 8099", hostNetwork=True),

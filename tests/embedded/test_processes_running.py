@@ -208,7 +208,7 @@ def test_a_pod_that_never_started_can_be_deleted():
     play(story)
 
 
-def test_a_node_that_crashes_takes_its_containers_along_and_tells_when_it_is_back():
+def test_crashed_node_ends_its_containers_and_reports_them_when_it_is_back():
     async def story(stage):
         marker = f"sleep 89{os.getpid()}"
         await stage.create(shell("steady", f"{marker} & {marker}", policy="Always"))

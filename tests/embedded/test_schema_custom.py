@@ -185,7 +185,7 @@ def test_a_null_goes_where_it_is_not_allowed() -> None:
     assert schema.prepare(free)[0]["spec"] == free["spec"]
 
 
-def test_elements_told_apart_by_keys_are_objects(schema: CustomSchema) -> None:
+def test_list_elements_with_keys_are_objects(schema: CustomSchema) -> None:
     prepared, _ = schema.prepare(thing(parts=["p"]))
     assert {(one.reason, one.message) for one in schema.validate(prepared)} == {
         (

@@ -104,7 +104,7 @@ def test_history_does_not_reach_over_a_restart(tmp_path: Path) -> None:
     with_store(tmp_path / "s.db", read)
 
 
-def test_a_write_the_disk_refuses_is_undone_and_its_writer_told(tmp_path: Path) -> None:
+def test_write_that_the_disk_refuses_is_undone_and_returns_an_error(tmp_path: Path) -> None:
     async def story(store: SqliteStore) -> None:
         await store.settled(put(store, "kept", 1))
         connection = store._connection

@@ -442,7 +442,7 @@ def test_a_queue_is_not_kept_alive_by_a_reservation_that_could_not_be_written() 
     story(life)
 
 
-def test_a_queue_forgets_a_reservation_that_came_to_nothing_because_the_job_moved_away() -> None:
+def test_queue_drops_a_failed_reservation_of_a_job_that_moved_to_another_queue() -> None:
     other = """
         apiVersion: kueue.x-k8s.io/v1beta2
         kind: ClusterQueue

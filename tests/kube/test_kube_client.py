@@ -52,7 +52,7 @@ def test_the_request_limit_lets_a_burst_through_and_then_keeps_the_rate_in_order
     run_virtual(main)
 
 
-def test_a_request_given_up_while_it_waits_gives_its_turn_back() -> None:
+def test_request_cancelled_while_waiting_frees_its_slot() -> None:
     async def main(clock: Clock) -> None:
         bucket = TokenBucket(clock, qps=1, burst=1)
         await bucket.acquire()

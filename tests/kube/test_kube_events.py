@@ -39,7 +39,7 @@ def seen(api: FakeApi) -> list[tuple[str, int]]:
     return [(obj["message"], obj["count"]) for obj in api.objects.values()]
 
 
-def test_an_event_tells_who_saw_what_when_about_which_object() -> None:
+def test_event_names_its_source_object_reason_and_time() -> None:
     async def story(clock: Clock, api: FakeApi, recorder: EventRecorder) -> None:
         recorder.event(POD, WARNING, "FailedScheduling", "no room")
         recorder.event(NODE, NORMAL, "Ready", "it is")

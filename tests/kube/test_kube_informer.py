@@ -225,7 +225,7 @@ def test_failing_handler_or_invalid_object_does_not_affect_others(
     assert "cannot read a/bad" in caplog.text
 
 
-def test_one_cache_serves_all_who_ask_and_late_ones_too() -> None:
+def test_one_informer_per_resource_also_after_the_start() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
         api.put(PODS, "p", "a")

@@ -303,7 +303,7 @@ class TestTimeLimit:
 
 
 class TestReclaim:
-    def test_finished_pods_make_room_before_the_job_ends(self) -> None:
+    def test_finished_pods_release_quota_before_the_job_ends(self) -> None:
         async def life(s: Stack) -> None:
             await s.apply(job("a", 3, cpu="3", backoffLimit=0))
             await s.settle()

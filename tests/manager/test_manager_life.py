@@ -113,7 +113,7 @@ def test_a_job_larger_than_the_quota_says_that_it_never_fits() -> None:
     story(life)
 
 
-def test_a_deleted_job_gives_back_its_quota_and_leaves_nothing() -> None:
+def test_deleted_job_releases_its_quota_and_leaves_nothing() -> None:
     async def life(s: Stack) -> None:
         await s.apply(job("a", 6))
         await s.settle()

@@ -275,7 +275,7 @@ def test_a_stateful_set_is_one_workload() -> None:
     tell(story)
 
 
-def test_a_stateful_set_without_room_has_no_running_pod() -> None:
+def test_stateful_set_without_quota_has_no_running_pod() -> None:
     async def story(world: World) -> None:
         await world.create(pod("busy", "6", annotations=runs(60)))
         await world.create(serving("StatefulSet", 3, serviceName="web"))

@@ -134,7 +134,7 @@ def test_a_workload_is_deactivated_and_activated(plane: Plane, jobs: JobControll
     queues.wait_for("active-one", "Finished")
 
 
-def test_a_deleted_job_gives_its_quota_back(plane: Plane, jobs: JobController) -> None:
+def test_deleted_job_releases_its_quota(plane: Plane, jobs: JobController) -> None:
     queues = Queues(plane, "gone")
     queues.submit("gone-one", cpu="2")
     queues.wait_running("gone-one")
@@ -201,7 +201,7 @@ def test_the_pods_of_the_manager_are_admitted(kubectl: Kubectl) -> None:
     assert "violates PodSecurity" in error
 
 
-def test_metrics_are_for_those_who_may_read_them(running: Installation, kubectl: Kubectl) -> None:
+def test_metrics_need_the_right_to_read_them(running: Installation, kubectl: Kubectl) -> None:
     def read(token: str | None) -> tuple[int, str]:
         secret = kubectl.get("secret", "kueue-webhook-server-cert", NAMESPACE)
         assert secret is not None

@@ -398,7 +398,7 @@ def test_h2_a_stopped_queue_keeps_or_drains_and_goes_on_when_resumed() -> None:
     play(story, nodes=EIGHT, objects=queues({GPU: 8}))
 
 
-def test_h1_a_team_uses_its_divisions_quota_first_and_gives_back_what_is_its_neighbours() -> None:
+def test_h1_team_uses_its_divisions_quota_first_and_borrowed_quota_is_reclaimed() -> None:
     async def story(world: Story) -> None:
         first = await submit(world, "a1", 6)
         assert await run_of(world, first) == 6

@@ -47,19 +47,19 @@ def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
 
 
 async def run(kubeconfig: Path | None, configuration: Configuration) -> None:
-    """Manage until told to stop: once to end in order, twice to end at once."""
+    """Run until a signal: the first one shuts down in order, the second one at once."""
     transport = await load(kubeconfig)
     try:
         local = urlsplit(transport.base_url).hostname in LOOPBACK
         servers = (*SERVERS, lambda one: Admission(one.manager, one.client, one.clock, local))
         replica = Replica(transport, configuration, Clock(), random.Random(), servers)
-        told = False
+        stopping = False
 
         def stop() -> None:
-            nonlocal told
-            if told:
+            nonlocal stopping
+            if stopping:
                 os._exit(1)
-            told = True
+            stopping = True
             replica.stop()
 
         loop = asyncio.get_running_loop()

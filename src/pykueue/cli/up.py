@@ -151,7 +151,7 @@ async def run(
     pace: Pace | None,
     gates: tuple[str, ...],
 ) -> None:
-    """Bring the parts up, say how to reach them, and work until told to stop."""
+    """Start the parts, print how to reach them, and run until a signal."""
     kubeconfig = folder / "kubeconfig"
     async with reach(parts, kubeconfig) as remote, contextlib.AsyncExitStack() as stack:
         # A disk that is full ends the start, and the error says so.

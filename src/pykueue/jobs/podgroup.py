@@ -225,7 +225,7 @@ class PodGroup:
         return [pod_set(template_of(samples[name]), counts[name], name) for name in sorted(counts)]
 
     def excess(self, pod_sets: Iterable[Mapping[str, Any]]) -> list[Object]:
-        """Pods beyond what the Workload has room for: those of roles it does not know, and the newest.
+        """Pods beyond the counts of the Workload: those of unknown roles, and the newest.
 
         Pods that have ended stay before those that run, and those before what still waits.
         """

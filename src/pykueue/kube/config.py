@@ -1,4 +1,4 @@
-"""Which cluster to talk to, and as whom: kubeconfig files and the service account of a pod.
+"""The API server to use, and the credentials: kubeconfig files and the service account of a pod.
 
 Reading them is left to kubernetes_asyncio, which knows exec plugins, OIDC refresh and the rest. It is
 imported only here, only when needed, and without its generated client: that takes half a second and 42 MB,

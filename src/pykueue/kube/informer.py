@@ -4,7 +4,7 @@ A cache lists once, then follows the watch. When the watch breaks it goes on whe
 no longer remembers that point (410) it lists again and tells its handlers only what really changed. Events of
 one cache are delivered strictly in the order of their versions, and none is skipped: an object that came
 and went
-while the connection was down is the only thing a handler never hears of.
+while the connection was down is the only event a handler does not get.
 """
 
 from __future__ import annotations

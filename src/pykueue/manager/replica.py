@@ -154,7 +154,7 @@ class Replica:
             await self._elector.run(self.manager.run_leader)
 
     async def _end(self, leading: asyncio.Task[None], others: Sequence[asyncio.Task[None]]) -> None:
-        """Finish what has begun, let another lead, and only then stop answering."""
+        """Finish writes in progress, release the lease, and only then stop the servers."""
         log.info("stopping")
         self.serving.leave()
         if not await self._writes.drain(WRITE_TIME):

@@ -1,4 +1,4 @@
-"""ResourceQuota: what would take a namespace over its quotas is refused; what is let in is counted at once.
+"""ResourceQuota: what would take a namespace over its quotas is refused; what is admitted is counted at once.
 
 It comes last: nothing may refuse an object once it is counted. Usage goes down again when the quota
 controller sees objects go. Source: docs/reference/cluster-workloads.md, 4.8.

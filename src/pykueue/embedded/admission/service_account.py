@@ -18,7 +18,7 @@ ROOT_CA: Final = "kube-root-ca.crt"
 TOKEN_VOLUME: Final = "kube-api-access-"
 
 _MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-#: Seconds a token is good for. An odd number by which a cluster knows the tokens it mounts itself.
+#: Seconds a token is good for. The value by which a cluster recognizes the tokens it mounts itself.
 _TOKEN_LIFE: Final = 3607
 _PROJECTED: Final[Object] = {
     "defaultMode": 420,

@@ -107,7 +107,7 @@ class QuotaController:
             try:
                 await self._client.update(RESOURCE_QUOTAS, changed, subresource="status")
             except ApiError as error:
-                if error.conflict:  # something was let in meanwhile
+                if error.conflict:  # another object was admitted meanwhile
                     return BATCH_DELAY
                 if not error.not_found:
                     raise

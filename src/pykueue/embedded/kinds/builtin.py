@@ -71,7 +71,7 @@ VIEWS = (
 
 
 def builtin_kinds(feature_gates: Collection[str] = ()) -> list[Kind]:
-    """One instance of every stored kind that the modules of this room define, as far as its gate is open."""
+    """One instance of every stored kind defined in this package, as far as its gate is open."""
     gated = [module for gate in feature_gates for module in _GATED.get(gate, ())]
     views = {view.kind for view in VIEWS}
     return [

@@ -60,7 +60,7 @@ def _shortage(shape: Shape, node: NodeInfo) -> Refusal | None:
 
 
 def score(shape: Shape, node: NodeInfo) -> int:
-    """How much room the node would have left, and how evenly used it would be; more is better.
+    """How much capacity the node would have left, and how evenly used it would be; more is better.
 
     The sum of the least-allocated and the balanced-allocation scores, which have the same weight.
     """

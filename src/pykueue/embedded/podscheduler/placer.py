@@ -100,14 +100,14 @@ class Placer:
         self._rng = rng
         self._views: OrderedDict[Shape, _View] = OrderedDict()
         self._start = 0
-        #: Pods that wait for room made for them, per node, and the node of each.
+        #: Pods that wait for their victims to end, per node, and the node of each.
         self._nominated: dict[str, dict[str, PodInfo]] = {}
         self._promised: dict[str, str] = {}
 
     # Nominations
 
     def nominate(self, pod: PodInfo, node: str) -> None:
-        """Keep room on `node` for the pod; less important pods lose theirs there."""
+        """Nominate `node` for the pod; pods of lower priority lose their nomination there."""
         self.forget(pod.uid)
         waiting = self._nominated.setdefault(node, {})
         for uid in [uid for uid, other in waiting.items() if other.priority < pod.priority]:
@@ -227,7 +227,7 @@ class Placer:
         return [one for one in found if one is not None]
 
     def _refusal(self, pod: PodInfo, node: NodeInfo, check: RelationCheck | None) -> Refusal | None:
-        """Why the node cannot take the pod, the room kept for others included."""
+        """Why the pod does not fit the node, with what is kept there for nominated pods."""
         found = refusal(pod.shape, node)
         if found is None and check is not None:
             found = check.refusal(node)
@@ -245,7 +245,7 @@ class Placer:
                 self._cluster.remove_pod(guest.uid)
 
     def _guests(self, pod: PodInfo, node: str) -> list[PodInfo]:
-        """The pods for which room is kept on the node, and which come before this one."""
+        """The pods that are nominated to the node, and which come before this one."""
         waiting = self._nominated.get(node)
         if not waiting:
             return []

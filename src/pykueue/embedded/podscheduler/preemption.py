@@ -1,4 +1,4 @@
-"""Making room: which less important pods must go so that a pod fits.
+"""Preemption: which pods of lower priority must be deleted so that a pod fits.
 
 Rules: docs/reference/cluster-workloads.md, 4.7, "Preemption".
 """
@@ -51,9 +51,9 @@ def plan(
     rng: random.Random,
     guests: Callable[[PodInfo, str], list[PodInfo]],
 ) -> Plan | list[Refusal]:
-    """The cheapest way to make room; `refusals` are the nodes' answers so far, in order of the nodes.
+    """The cheapest preemption; `refusals` are the nodes' answers so far, in order of the nodes.
 
-    `guests` are pods for which room is kept on a node, and which come before this one. Without any way, why
+    `guests` are pods that are nominated to a node, and which come before this one. Without any way, why
     each node cannot be cleared.
     """
     answers = [NOT_HELPFUL if one.final else NO_VICTIMS for one in refusals]

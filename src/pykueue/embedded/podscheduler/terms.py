@@ -113,7 +113,7 @@ def node_choice(spec: Object) -> NodeChoice | None:
 
 
 def preferred_nodes(spec: Object) -> tuple[tuple[int, NodeTerm], ...]:
-    """Weighted wishes about the node."""
+    """Weighted preferences for nodes."""
     node = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     return tuple(
         (one["weight"], _node_term(one.get("preference") or {})) for one in node.get(_PREFERRED) or ()

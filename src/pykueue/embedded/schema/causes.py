@@ -60,7 +60,7 @@ def faults_of(
 
 
 def first_faults(errors: Iterable[jsonschema_rs.ValidationError]) -> list[jsonschema_rs.ValidationError]:
-    """The errors to be told."""
+    """The errors to report."""
     kept: list[jsonschema_rs.ValidationError] = []
     texts: dict[tuple[str | int, ...], int] = {}
     for error in errors:

@@ -1,4 +1,4 @@
-"""What the request pipeline expects of a kind's schema; the schema modules of this room provide it."""
+"""What the request pipeline expects of a kind's schema; the schema modules of this package provide it."""
 
 from __future__ import annotations
 

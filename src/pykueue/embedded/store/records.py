@@ -16,7 +16,7 @@ from pykueue.api.objects import Key, Object
 
 
 def encode(obj: Object) -> bytes:
-    """The object as JSON in exactly the memory it needs: the encoder's own result keeps its spare room."""
+    """The object as JSON in exactly the memory it needs: the encoder's own result keeps unused memory."""
     return memoryview(orjson.dumps(obj)).tobytes()
 
 

@@ -425,7 +425,7 @@ def _local_queue(workload: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _queued_since(workload: Mapping[str, Any]) -> float:
-    """Creation, or the last time it was let into its queue again."""
+    """The creation, or the last time the workload was requeued."""
     if conditions.is_true(workload, conditions.REQUEUED):
         return conditions.since(workload, conditions.REQUEUED)
     text = workload["metadata"].get("creationTimestamp")

@@ -1,4 +1,4 @@
-"""Who may read what is served: whom the API server knows by their token and lets do what they ask for.
+"""Delegated authentication and authorization: TokenReview and SubjectAccessReview of the API server.
 
 The answers are cached for a while, as in every delegating server, so that a scrape every few seconds
 does not cost two requests each time. Source: docs/reference/kueue-api.md 6.

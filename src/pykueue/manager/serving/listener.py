@@ -86,7 +86,7 @@ class Listener:
 
     @web.middleware
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Every refusal is a Status object; what went wrong inside is logged and not told."""
+        """Every refusal is a Status object; internal errors are logged and not returned."""
         timer = self._silent.pop(id(request.protocol), None)
         if timer is not None:
             timer.cancel()

@@ -46,7 +46,7 @@ Answer = Callable[[web.Request, Object], Awaitable[Object | Refused]]
 class Bodies:
     """Bounds what all request bodies take together; first come, first served.
 
-    Room is taken as bytes arrive, not as they are announced: a client that announces much and sends little
+    Bytes are counted as they arrive, not as they are announced: a client that announces much and sends little
     takes no memory from others.
     """
 
@@ -55,7 +55,7 @@ class Bodies:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, size: int) -> None:
-        """Wait for room for so many bytes; they are to be given back."""
+        """Wait until so many bytes are free and take them; `give_back` frees them."""
         if not self._waiting and size <= self._free:
             self._free -= size
             return

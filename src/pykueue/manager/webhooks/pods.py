@@ -25,7 +25,7 @@ _TEMPLATE = ("spec", "template")
 
 
 class PodRules(JobRules):
-    """Pods: every pod of the cluster comes by here, so most must be let through at little cost.
+    """Pods: every pod of the cluster is reviewed, so most must be admitted at little cost.
 
     Only those that wait or waited in a queue are checked; they are labelled when they are created.
     """

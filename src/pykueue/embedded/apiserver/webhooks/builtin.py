@@ -62,7 +62,7 @@ class BuiltinAdmission:
                 check_claim(obj, self._core)
 
     def charge(self, endpoint: Endpoint, obj: Object, dry_run: bool) -> None:
-        """Count the object against the quotas of its namespace. Raises ApiError (403) when there is no room.
+        """Count the object in the quotas of its namespace. ApiError (403) when it exceeds a hard limit.
 
         The caller stores the object in the same step.
         """

@@ -30,7 +30,7 @@ _OWN_ANNOTATIONS = (
     MOST,
     "deprecated.deployment.rollback.to",
 )
-#: Letters of a hash in a name: no vowels, so that no word comes of it, and no digits like letters.
+#: Letters of a hash in a name: no vowels, so that it is never a word, and no digits like letters.
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _HASH_LENGTH = 10
 

@@ -78,7 +78,7 @@ class StatefulSetController:
         try:
             await self._advance(stateful_set, versions)
         except Exception as error:
-            # What was done before it shows in the status all the same.
+            # The status still shows what was done before it.
             failure = error
         wake = await self._report(stateful_set, versions)
         if failure is not None:

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 class _Managed(NamedTuple):
-    """What came of creating and deleting pods."""
+    """The result of creating and deleting pods."""
 
     active: int
     ready: int
@@ -130,7 +130,7 @@ class JobController:
         if old is not None and new is not None:
             before = controller_of(old)
             if before is not None and (owner is None or owner["uid"] != before["uid"]):
-                # Moved to another owner: the one it had must hear of it too.
+                # Moved to another owner: the former owner must be reconciled too.
                 self._wake_owner(pod, before)
         if owner is not None:
             self._wake_owner(pod, owner)

@@ -1,4 +1,4 @@
-"""The controllers of this room, put together."""
+"""The controllers of this package, wired together."""
 
 from __future__ import annotations
 

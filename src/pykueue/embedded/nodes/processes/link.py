@@ -110,7 +110,7 @@ class Link:
             await self._process.wait()
 
     async def call(self, do: str, **arguments: Any) -> Any:
-        """Have something done; what comes of it. Raises AgentError."""
+        """Send a request and return its result. Raises AgentError."""
         if self._control is None or self.gone.is_set():
             raise AgentGoneError("the program that runs containers has ended")
         self._count += 1
@@ -121,7 +121,7 @@ class Link:
         return await future
 
     def tell(self, do: str, **arguments: Any) -> None:
-        """Have something done, whatever comes of it."""
+        """Send a request without waiting for its result."""
         if self._control is not None and not self.gone.is_set():
             self._outgoing.put_nowait(json.dumps({"id": 0, "do": do, **arguments}).encode() + b"\n")
 

@@ -1,7 +1,7 @@
 """The life of one pod whose containers are processes.
 
 One task leads it: folders, network, init containers, containers, restarts. What the processes do by
-themselves arrives as exits. Being told to stop cancels the task, not the processes; those are then asked to
+themselves arrives as exits. Stopping cancels the task, not the processes; those are then asked to
 end, and ended when their grace is over. Source: docs/reference/cluster-workloads.md, 4.1 and 4.5.
 """
 

@@ -34,7 +34,7 @@ TASK_ANNOTATION = "volcano.sh/task-spec"
 DEFAULT_QUEUE = "default"
 
 PENDING, INQUEUE, RUNNING_PHASE, COMPLETED, UNKNOWN = "Pending", "Inqueue", "Running", "Completed", "Unknown"
-#: How far beyond what the nodes have groups may be let into their queues: 6/5 of it.
+#: How far beyond what the nodes have groups may be enqueued: 6/5 of it.
 _OVERCOMMIT = (6, 5)
 
 
@@ -172,7 +172,7 @@ class Volcano:
         )
 
     def _entered(self, gangs: Iterable[Gang]) -> Amounts:
-        """What groups were let in for and have not taken yet."""
+        """Resources for which groups were enqueued and that their pods do not use yet."""
         total: Amounts = {}
         for gang in gangs:
             if gang.key.mode != self.resource.group or gang.object is None or gang.terms is None:
