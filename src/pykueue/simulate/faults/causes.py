@@ -64,9 +64,15 @@ class Causes:
         self._workloads[uid] = workload
 
     def job_stored(self, before: Object | None, after: Object) -> None:
-        """Note with which spec a job starts."""
+        """Note with which spec an admitted job starts.
+
+        One whose start arrives after its admission was taken may be stopped even if it is admitted again
+        meanwhile: the stop is under way then.
+        """
         if not get(after, "spec", "suspend") and (before is None or get(before, "spec", "suspend")):
-            self._started[after["metadata"]["uid"]] = after["spec"]
+            self._started.pop(after["metadata"]["uid"], None)
+            if any(map(is_to_run, self._stored.workloads_of(after))):
+                self._started[after["metadata"]["uid"]] = after["spec"]
 
     def _recently(self, at: float | None) -> bool:
         return at is not None and self._clock.time() < at + MEMORY
