@@ -8,12 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from pykueue.api.jobkinds import JobKind
+from pykueue.api.resources import Resource
 from pykueue.api.yaml import load_documents
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import BUILT_IN
 
 Object = dict[str, Any]
 FOLDER = Path(__file__).parent / "samples"
+
+
+def runtime() -> Object:
+    """The runtime that the sample of a TrainJob refers to."""
+    (found,) = load_documents((FOLDER / "trainingruntime.yaml").read_text())
+    return found
+
+
+def _read(resource: Resource, namespace: str, name: str) -> Object | None:
+    return runtime() if (resource.kind, name) == ("ClusterTrainingRuntime", "torch") else None
+
+
+KINDS = BUILT_IN.bound(_read)
 
 
 @dataclass(frozen=True)
@@ -37,7 +51,7 @@ class Sample:
 
     @property
     def integration(self) -> JobIntegration:
-        return BUILT_IN.jobs[self.framework]
+        return KINDS.jobs[self.framework]
 
     @property
     def kind(self) -> JobKind:
@@ -179,6 +193,25 @@ SAMPLES = {
             stopped={"applicationState": {"state": "SUSPENDED"}},
             succeeded={"applicationState": {"state": "COMPLETED"}},
             failed={"applicationState": {"state": "FAILED", "errorMessage": "exit code 1"}},
+        ),
+        Sample(
+            framework="trainer.kubeflow.org/trainjob",
+            pod_sets=[("model-initializer", 1, "500m"), ("node", 4, "2")],
+            templates=[],
+            running={
+                "conditions": condition("Suspended", status="False"),
+                "jobsStatus": [
+                    {"name": "model-initializer", "active": 0, "ready": 0, "succeeded": 1},
+                    {"name": "node", "active": 1, "ready": 1, "succeeded": 0},
+                ],
+            },
+            stopped={
+                "conditions": condition("Suspended"),
+                "jobsStatus": [{"name": "node", "active": 0, "ready": 0, "succeeded": 0}],
+            },
+            succeeded={"conditions": condition("Complete", message="done")},
+            failed={"conditions": condition("Failed", message="exit code 1")},
+            message="done",
         ),
     )
 }

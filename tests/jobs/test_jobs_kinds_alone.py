@@ -8,10 +8,12 @@ import pytest
 from kind_samples import SAMPLES, with_status
 
 from pykueue.api.jobkinds import value_at, with_value
+from pykueue.jobs.base import MissingReferenceError
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 
 Object = dict[str, Any]
+OWN = "kueue.x-k8s.io/manager"
 
 
 def changed(name: str, **fields: Any) -> Object:
@@ -115,6 +117,94 @@ def test_ray_job_that_was_stopped_by_hand_is_no_success() -> None:
     outcome = SAMPLES["rayjob"].integration.outcome(with_status(SAMPLES["rayjob"].job(), status))
     assert outcome is not None
     assert not outcome.succeeded
+
+
+# TrainJob
+
+PATCH = ("spec", "runtimePatches")
+
+
+def test_train_job_is_filled_into_its_runtime() -> None:
+    sample = SAMPLES["trainjob"]
+    initializer, node = sample.integration.pod_sets(sample.job())
+    assert initializer["template"]["spec"]["containers"][0]["image"] == "registry.example.com/fetch:1"
+    (container,) = node["template"]["spec"]["containers"]
+    assert (container["image"], container["command"]) == (
+        "registry.example.com/tune:2",
+        ["torchrun", "/app/train.py"],
+    )
+    assert node["topologyRequest"] == {
+        "podIndexLabel": "batch.kubernetes.io/job-completion-index",
+        "subGroupIndexLabel": "jobset.sigs.k8s.io/job-index",
+        "subGroupCount": 1,
+    }
+
+
+def test_patches_of_other_managers_count_and_the_own_one_does_not() -> None:
+    def patch(manager: str, key: str) -> Object:
+        pod = {"spec": {"nodeSelector": {key: "x"}, "containers": [{"name": "node", "env": [{"name": key}]}]}}
+        job = {"name": "node", "template": {"spec": {"template": pod}}}
+        return {
+            "manager": manager,
+            "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}},
+        }
+
+    job = changed("trainjob", runtimePatches=[patch("a.example.com/b", "theirs"), patch(OWN, "ours")])
+    node = SAMPLES["trainjob"].integration.pod_sets(job)[1]["template"]["spec"]
+    assert node["nodeSelector"] == {"theirs": "x"}
+    assert node["containers"][0]["env"] == [{"name": "theirs"}]
+
+
+def test_admission_is_written_into_the_own_runtime_patch() -> None:
+    sample = SAMPLES["trainjob"]
+    job = sample.integration.default(sample.integration.suspended(sample.job()))
+    assert value_at(job, PATCH) == [{"manager": OWN}]
+    toleration = {"key": "spot", "operator": "Exists"}
+    infos = [
+        PodSetInfo("model-initializer", 1),
+        PodSetInfo(
+            "node",
+            4,
+            node_selector={"flavor": "f"},
+            tolerations=(toleration,),
+            template=sample.integration.pod_sets(job)[1]["template"],
+        ),
+    ]
+    started = sample.integration.started(job, infos)
+    (entry,) = value_at(started, PATCH)
+    (only,) = entry["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert only["name"] == "node"
+    # A patch replaces the runtime's tolerations, so they are repeated.
+    assert only["template"]["spec"]["template"]["spec"] == {
+        "nodeSelector": {"flavor": "f"},
+        "tolerations": [{"key": "gpu", "operator": "Exists"}, toleration],
+    }
+
+
+def test_own_patch_is_taken_back_when_no_job_is_active() -> None:
+    sample = SAMPLES["trainjob"]
+    job = sample.integration.default(sample.integration.suspended(sample.job()))
+    started = sample.integration.started(job, [PodSetInfo("node", 4, {"a": "b"})])
+    stop = sample.integration.stop(with_status(started, sample.running), None)
+    assert stop is not None
+    suspended = stop.desired
+    assert value_at(suspended, PATCH) == value_at(started, PATCH)
+    assert sample.integration.stop(suspended, None) is None, "Jobs are still active"
+    stop = sample.integration.stop(with_status(suspended, sample.stopped), None)
+    assert stop is not None
+    assert stop.desired["spec"] == job["spec"]
+
+
+def test_pods_of_replicated_jobs_that_succeeded_are_reclaimable() -> None:
+    sample = SAMPLES["trainjob"]
+    job = with_status(sample.job(), sample.running)
+    assert sample.integration.reclaimable(job) == {"model-initializer": 1}
+
+
+def test_missing_runtime() -> None:
+    job = changed("trainjob", runtimeRef={"name": "other"})
+    with pytest.raises(MissingReferenceError, match="ClusterTrainingRuntime other doesn't exist"):
+        SAMPLES["trainjob"].integration.pod_sets(job)
 
 
 # AppWrapper

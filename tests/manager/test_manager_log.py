@@ -28,7 +28,7 @@ metadata: {name: high}
 value: 1000
 """
 IGNORED = """\
-integrations: {frameworks: [batch/job, trainer.kubeflow.org/trainjob]}
+integrations: {frameworks: [batch/job, leaderworkerset.x-k8s.io/leaderworkerset]}
 featureGates: {MultiKueue: true}
 """
 

@@ -13,7 +13,7 @@ from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
 from pykueue.api.selectors import Selector, SelectorError
 from pykueue.api.validation import FieldError
-from pykueue.jobs.base import Reader, WorkloadSource, no_objects
+from pykueue.jobs.base import WorkloadSource
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.jobs.pod import POD, PlainPod, group_name, with_role
 from pykueue.jobs.pod_owners import DEPLOYMENT, replicas
@@ -39,7 +39,7 @@ class GroupOfPods:
     def __init__(self, group: PodGroup) -> None:
         self._group = group
 
-    def pod_sets(self, job: Any, read: Reader = no_objects) -> list[Object]:
+    def pod_sets(self, job: Any) -> list[Object]:
         return self._group.pod_sets()
 
     def priority_class(self, job: Any) -> str:

@@ -23,7 +23,7 @@ from pykueue.api.jobkinds.appwrapper import (
 from pykueue.api.objects import Object, replaced
 from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError, too_many
 
-from .base import Reader, Write, no_objects
+from .base import Write
 from .described import DescribedJob
 from .podsets import PodSetInfo, injected, pod_set
 
@@ -61,7 +61,7 @@ class AppWrapper(DescribedJob):
     def __init__(self) -> None:
         super().__init__(APP_WRAPPER)
 
-    def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
+    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
         name = value_at(job, ("metadata", "name"))
         return [
             pod_set(_without_names(_template(job, found)), found.count, f"{name}-{number}", _ranks(found))

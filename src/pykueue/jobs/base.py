@@ -23,7 +23,7 @@ Reader = Callable[[Resource, str, str], Object | None]
 
 
 def no_objects(resource: Resource, namespace: str, name: str) -> None:
-    """The reader of those who have the job alone."""
+    """The reader where there is nothing but the job."""
 
 
 class MissingReferenceError(LookupError):
@@ -59,17 +59,21 @@ class WorkloadSource(Protocol):
         """The description of the kind."""
         ...
 
-    def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
-        """Its `spec.podSets` as a Workload. Raises MissingReferenceError where `read` finds nothing."""
+    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
+        """Its `spec.podSets` as a Workload. Raises MissingReferenceError."""
         ...
 
     def priority_class(self, job: Mapping[str, Any]) -> str:
-        """The pods' PriorityClass; empty where they name none."""
+        """The pods' PriorityClass; empty where they name none. Raises MissingReferenceError."""
         ...
 
 
 class JobIntegration(WorkloadSource, Protocol):
     """One job kind that is started and stopped by changing its objects."""
+
+    def bound(self, read: Reader) -> JobIntegration:
+        """The integration that reads what its jobs refer to in this way."""
+        ...
 
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
         """Whether it is stopped completely; a stop that was interrupted half-way does not count."""

@@ -20,7 +20,7 @@ from pykueue.api.jobkinds import (
 from pykueue.api.objects import Object, get, replaced, section
 from pykueue.api.validation import FieldError
 
-from .base import Outcome, Reader, Write, no_objects
+from .base import JobIntegration, Outcome, Reader, Write
 from .podsets import PodSetInfo, injected, pod_set, restored
 from .structure import structure_errors
 
@@ -31,7 +31,7 @@ class DescribedPodSets:
     def __init__(self, kind: JobKind) -> None:
         self.kind = kind
 
-    def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
+    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
         return [self._pod_set(job, slot) for slot in pod_set_slots(job, self.kind)]
 
     def _pod_set(self, job: Mapping[str, Any], slot: Slot) -> Object:
@@ -94,6 +94,9 @@ def _ranks(slot: Slot) -> Object:
 
 class DescribedJob(DescribedPodSets):
     """A job that is suspended by one field, and whose pod templates are found by paths."""
+
+    def bound(self, read: Reader) -> JobIntegration:
+        return self
 
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
         return self.suspend_requested(job)

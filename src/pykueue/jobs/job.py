@@ -11,7 +11,7 @@ from pykueue.api.objects import Object, annotations_of, get, replaced, section
 from pykueue.api.resources import JOBS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError, not_supported
 
-from .base import Reader, Write, no_objects
+from .base import Write
 from .described import DescribedJob
 from .podsets import PodSetInfo
 
@@ -77,8 +77,8 @@ class BatchJob(DescribedJob):
         marked = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
         return marked and self.suspend_requested(job)
 
-    def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
-        (result,) = super().pod_sets(job, read)
+    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
+        (result,) = super().pod_sets(job)
         minimum = min_parallelism(job)
         if minimum is not None:
             result["minCount"] = minimum

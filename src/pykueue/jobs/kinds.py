@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pykueue.api.jobkinds import DESCRIBED, JobKind
 
 from .appwrapper import AppWrapper
-from .base import JobIntegration, PodOwner
+from .base import JobIntegration, PodOwner, Reader
 from .described import DescribedJob
 from .job import BatchJob
 from .jobset import JobSet
@@ -15,6 +15,7 @@ from .kubeflow import MpiJob
 from .pod import POD, PlainPod
 from .pod_owners import Deployment, StatefulSet
 from .spark import SparkApplication
+from .trainjob import TrainJob
 
 
 class JobKinds:
@@ -51,6 +52,10 @@ class JobKinds:
             wanted[POD.framework] = None
         return JobKinds([self.jobs[name] for name in wanted if name in self.jobs], owners)
 
+    def bound(self, read: Reader) -> JobKinds:
+        """The same, reading what jobs refer to in this way."""
+        return JobKinds((job.bound(read) for job in self.jobs.values()), self.pod_owners.values())
+
     def for_kind(self, api_version: str, kind: str) -> JobIntegration | None:
         """The integration of a job or an owner reference; None where its kind is not among these."""
         group, slash, _ = api_version.partition("/")
@@ -59,7 +64,7 @@ class JobKinds:
 
 #: Kinds that need more than their description, by framework.
 _CODED: dict[str, JobIntegration] = {
-    job.kind.framework: job for job in (MpiJob(), AppWrapper(), SparkApplication())
+    job.kind.framework: job for job in (MpiJob(), TrainJob(), AppWrapper(), SparkApplication())
 }
 BUILT_IN = JobKinds(
     (

@@ -21,7 +21,7 @@ from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldErr
 from pykueue.api.validation.syntax import subdomain
 from pykueue.engine.flavors.requests import POD_CLASS_FIELDS
 
-from .base import Outcome, Reader, Write, no_objects
+from .base import JobIntegration, Outcome, Reader, Write
 from .podsets import PodSetInfo, injected, pod_set
 
 _GATE = {"name": names.ADMISSION_GATE}
@@ -116,6 +116,9 @@ class PlainPod:
 
     kind = POD
 
+    def bound(self, read: Reader) -> JobIntegration:
+        return self
+
     def is_suspended(self, job: Mapping[str, Any]) -> bool:
         return is_gated(job)
 
@@ -132,7 +135,7 @@ class PlainPod:
     def suspended(self, job: Mapping[str, Any]) -> Object:
         return gated(job)
 
-    def pod_sets(self, job: Mapping[str, Any], read: Reader = no_objects) -> list[Object]:
+    def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
         return [pod_set(template_of(job), 1)]
 
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:

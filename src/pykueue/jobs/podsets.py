@@ -31,6 +31,8 @@ class PodSetInfo:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Object, ...] = ()
     scheduling_gates: tuple[Object, ...] = ()
+    #: The pod set's template in the Workload.
+    template: Mapping[str, Any] = field(default_factory=dict)
 
     def merged(
         self,
@@ -48,6 +50,7 @@ class PodSetInfo:
             _merged("nodeSelector", self.node_selector, node_selector or {}, self.name),
             _extended(self.tolerations, tolerations),
             self.scheduling_gates,
+            self.template,
         )
 
 

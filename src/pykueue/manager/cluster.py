@@ -85,7 +85,7 @@ class Cluster:
 
     def __init__(self, connection: Connection, kinds: JobKinds, configuration: Configuration) -> None:
         self.connection = connection
-        self.kinds = kinds
+        self.kinds = kinds.bound(self._referenced)
         self.configuration = configuration
         informer = connection.informer
         self.workloads = informer(WORKLOADS, pack=packing)
@@ -102,7 +102,11 @@ class Cluster:
         self.runtime_classes = informer(RUNTIME_CLASSES)
         self.jobs: dict[str, Informer] = {
             name: informer(each.kind.resource, label_selector=each.kind.selector, optional=each.kind.custom)
-            for name, each in kinds.jobs.items()
+            for name, each in self.kinds.jobs.items()
+        }
+        #: What jobs of some kinds are read from.
+        self._references: dict[Resource, Informer] = {
+            resource: informer(resource, optional=True) for kind in kinds for resource in kind.references
         }
         #: Pods of Jobs: the proof that a Job still runs whose status says otherwise.
         self.job_pods = informer(
@@ -130,6 +134,11 @@ class Cluster:
         for jobs in self.jobs.values():
             jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS_LABEL, "")])
             jobs.add_index("uid", lambda job: [job["metadata"].get("uid", "")])
+
+    def _referenced(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """An object that a job refers to; None where it does not exist."""
+        found: Object | None = self._references[resource].get(namespace, name)
+        return found
 
     async def synced(self) -> None:
         """Wait until everything has been read once."""

@@ -98,6 +98,7 @@ class Manager:
         self._all_kinds = kinds
         self.kinds = kinds.enabled(configuration.integrations.frameworks, configuration.feature_gates)
         self.cluster = Cluster(self.connection, self.kinds, configuration)
+        self.kinds = self.cluster.kinds
         writer = self.connection.writer
         options = engine_options(configuration)
         # No controller replaces the pods of an old slice by those of a new one yet.

@@ -38,9 +38,10 @@ from .description import (
 from .kubeflow import KUBEFLOW_KINDS
 from .ray import RAY_KINDS
 from .spark import SPARK_APPLICATION
+from .trainjob import TRAIN_JOB
 
 #: Every kind of another project, in the order of docs/reference/kueue-integrations.md 9.1.
-DESCRIBED: tuple[JobKind, ...] = (*KUBEFLOW_KINDS, *RAY_KINDS, APP_WRAPPER, SPARK_APPLICATION)
+DESCRIBED: tuple[JobKind, ...] = (*KUBEFLOW_KINDS, TRAIN_JOB, *RAY_KINDS, APP_WRAPPER, SPARK_APPLICATION)
 
 __all__ = [
     "ALL",

@@ -18,7 +18,7 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of, replaced, without_finalizer
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
-from pykueue.jobs.base import JobIntegration, Outcome
+from pykueue.jobs.base import JobIntegration, MissingReferenceError, Outcome
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -126,7 +126,7 @@ class JobController:
         """Bring one job and its Workload a step on."""
         try:
             await self._reconcile(key)
-        except (MissingFlavorError, MissingPriorityClassError) as error:
+        except (MissingFlavorError, MissingPriorityClassError, MissingReferenceError) as error:
             log.info("%s: %s/%s: %s", self.controller.name, *key, error)
             return RETRY
         return None
@@ -318,6 +318,9 @@ class JobController:
             priority, reference = self._cluster.priority_of(job, self.integration)
         except MissingPriorityClassError as error:
             self._recorder.event(job, WARNING, "WorkloadPriorityClassNotFound", str(error))
+            raise
+        except MissingReferenceError as error:
+            self._recorder.event(job, WARNING, "ErrWorkloadCompose", str(error))
             raise
         workload = self._built(job, priority, reference)
         sets = len(workload["spec"]["podSets"])

@@ -41,7 +41,8 @@ def pod_set_infos(
         name = str(pod_set.get("name"))
         assignment = assignments.get(name, {})
         count = assignment.get("count", pod_set.get("count", 1))
-        info = PodSetInfo(name, int(count), {names.POD_SET_LABEL: name, **labels})
+        own = {names.POD_SET_LABEL: name, **labels}
+        info = PodSetInfo(name, int(count), own, template=section(pod_set, "template"))
         for flavor_name in dict.fromkeys((assignment.get("flavors") or {}).values()):
             found = flavor(flavor_name)
             if found is None:
