@@ -27,6 +27,7 @@ from .queue_status import miscounted
 from .quiet import misplaced
 from .quota import Books, usage
 from .settled import unfinished
+from .staleness import Staleness
 from .stored import Stored, shows_quota
 from .trace import Trace
 from .writers import writer
@@ -57,10 +58,12 @@ class Invariants(Stored):
         self.remembers: Callable[[Object], bool] = lambda workload: True
         self._excused_until = 0.0
         self._stopped: dict[str, float] = {}
+        #: Edits by hand of Workloads and jobs.
+        self.staleness = Staleness()
         #: When Workloads and jobs were last edited by hand, by uid.
         self._edited: dict[str, float] = {}
-        #: The same of their Workloads, by the uid of jobs.
-        self._workload_edited: dict[str, float] = {}
+        #: The uid of the Workload that was edited last, by the uid of its job.
+        self._edited_workloads: dict[str, str] = {}
         #: Workloads of running jobs that lost their quota by hand, as they were before.
         self._owed: dict[str, Object] = {}
         #: The same, when their job has stopped: a restoration may be under way.
@@ -123,7 +126,7 @@ class Invariants(Stored):
 
     def stood_still(self, seconds: float) -> None:
         """Everything paused: what was under way before arrives so much later."""
-        for times in (self._edited, self._workload_edited, self._stopped):
+        for times in (self._edited, self._stopped):
             for uid in times:
                 times[uid] += seconds
         self._excused_until += seconds
@@ -143,12 +146,25 @@ class Invariants(Stored):
             if shows_quota(before) and conditions.is_admitted(before) and not has and self.remembers(before):
                 self._owed[uid] = before
         self._edited[uid] = self._clock.time()
-        if resource is WORKLOADS and (owner := conditions.owner(obj)) is not None:
-            self._workload_edited[str(owner["uid"])] = self._clock.time()
+        self.staleness.note(resource, obj, after is None)
+        job = self.job_of(before or obj) if resource is WORKLOADS else None
+        if job is not None:
+            self._edited_workloads[job["metadata"]["uid"]] = uid
+
+    def observe(self) -> None:
+        """The manager is about to send a request: what of the edits does it know?"""
+        self.staleness.observe(self._clock.time())
+
+    def _may_be_stale(self, obj: Mapping[str, Any]) -> bool:
+        """Whether the write under way may rest on what the object was before an edit."""
+        return self.staleness.excuses(obj["metadata"]["uid"], self._clock.time())
 
     def _just_edited(self, obj: Mapping[str, Any]) -> bool:
-        """Whether writes may still rest on what it was before an edit."""
-        edited = self._edited.get(obj["metadata"]["uid"])
+        return self._was_just_edited(obj["metadata"]["uid"])
+
+    def _was_just_edited(self, uid: str) -> bool:
+        """Whether the manager's reaction to an edit may still be under way."""
+        edited = self._edited.get(uid)
         return edited is not None and self._clock.time() < edited + OVERHANG
 
     def _holders(self) -> Iterable[Object]:
@@ -227,7 +243,7 @@ class Invariants(Stored):
             same = owner is not None and mine is not None and owner.get("uid") == mine.get("uid")
             if (
                 same
-                and not self._just_edited(workload)
+                and not self._may_be_stale(workload)
                 and conditions.key(other) != conditions.key(workload)
                 and _holds(other)
             ):
@@ -249,14 +265,14 @@ class Invariants(Stored):
         """Whether it got the admission back that was taken by hand, perhaps just after its job stopped."""
         taken = self._settled.get(workload["metadata"]["uid"])
         same = taken is not None and get(taken, "status", "admission") == get(workload, "status", "admission")
-        return same and self._just_edited(workload)
+        return same and self._may_be_stale(workload)
 
     def _quota_returned(self, workload: Object) -> None:
         """Quota goes back only when nothing runs on it any more."""
         job = self.job_of(workload)
         if job is None or job["metadata"].get("deletionTimestamp") or ended(job):
             return
-        if self._just_edited(job):
+        if self._may_be_stale(job):
             return
         if not get(job, "spec", "suspend"):
             self._violate(workload, f"gave its quota back while the job {_name(job)} is not suspended")
@@ -302,8 +318,9 @@ class Invariants(Stored):
 
     def _started(self, job: Object) -> None:
         """A job starts only admitted, with no more than was admitted."""
-        if self._clock.time() < self._workload_edited.get(job["metadata"]["uid"], 0.0) + OVERHANG:
-            return  # the start may have been under way
+        edited = self._edited_workloads.get(job["metadata"]["uid"], "")
+        if self.staleness.excuses(edited, self._clock.time()):
+            return  # the start was under way
         admitted = [
             workload
             for workload in self.workloads_of(job)
@@ -344,7 +361,8 @@ class Invariants(Stored):
         if before is not None or after is None:
             return
         for job in self.owners(after):
-            if self._just_stopped(job) or self._just_edited(job):
+            workload = self._edited_workloads.get(job["metadata"]["uid"], "")
+            if self._just_stopped(job) or self._just_edited(job) or self._was_just_edited(workload):
                 continue
             mine = [
                 w for w in self._holders() if (conditions.owner(w) or {}).get("uid") == job["metadata"]["uid"]

@@ -219,6 +219,8 @@ class Run:
         self.manager = Manager(self.transport, self._configuration, self._manager_clock, self._fork())
         self.invariants.knows_quotas = self._knows_quotas
         self.invariants.remembers = self._remembers
+        self.invariants.staleness.knows = self._knows
+        self.transport.on_call = self.invariants.observe
         for hook in self.manager.webhooks():
             self.server.admission.register(
                 Webhook(
@@ -255,6 +257,21 @@ class Run:
     def _remembers(self, workload: Object) -> bool:
         known = self.manager.cluster.workload(conditions.key(workload))
         return known is not None and conditions.has_quota(known) and not self._manager_task.done()
+
+    def _knows(self, resource: Resource, obj: Object, gone: bool) -> bool:
+        """Whether the manager's cache has this version of an object or a newer one, or knows it as gone."""
+        cluster, metadata = self.manager.cluster, obj["metadata"]
+        known = next(
+            (
+                informer.get(metadata.get("namespace") or "", metadata["name"])
+                for informer in (cluster.workloads, *cluster.jobs.values())
+                if informer.resource == resource
+            ),
+            None,
+        )
+        if known is None or known["metadata"]["uid"] != metadata["uid"]:
+            return True
+        return not gone and int(known["metadata"]["resourceVersion"]) >= int(metadata["resourceVersion"])
 
     def _knows_quotas(self) -> bool:
         cluster = self.manager.cluster

@@ -71,6 +71,10 @@ class FaultyTransport:
         self.faults: Counter[str] = Counter()
         #: Requests so far, those that failed among them, watches not.
         self.calls = 0
+        #: Called before each request.
+        self.on_call: Callable[[], None] = lambda: None
+        #: Requests, which clients send again, and when each was sent first.
+        self._sent: dict[int, tuple[Request, float]] = {}
         self._inner = inner
         self._clock = clock
         self._rng = rng
@@ -82,6 +86,8 @@ class FaultyTransport:
     async def call(self, request: Request) -> Any:
         """The answer, or one of the faults."""
         self.calls += 1
+        self._sent.setdefault(id(request), (request, self._clock.time()))
+        self.on_call()
         if self._dead:
             await _forever()
         write = request.method != "GET"
@@ -127,7 +133,7 @@ class FaultyTransport:
         raise self._broken()
 
     async def _call(self, request: Request) -> Any:
-        with writing_as("manager"):
+        with writing_as("manager", self._sent[id(request)][1]):
             return await self._inner.call(request)
 
     def _draw(self, write: bool) -> str:

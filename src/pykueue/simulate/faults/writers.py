@@ -11,6 +11,7 @@ from typing import Any, Literal
 Writer = Literal["manager", "editor", "other"]
 
 _WRITER: ContextVar[Writer] = ContextVar("WRITER", default="other")
+_SENT: ContextVar[float | None] = ContextVar("SENT", default=None)
 
 
 def writer() -> Writer:
@@ -18,14 +19,20 @@ def writer() -> Writer:
     return _WRITER.get()
 
 
+def sent_at(now: float) -> float:
+    """When the request under way was sent first, in seconds since 1970; `now` where that is not known."""
+    return _SENT.get() or now
+
+
 @contextmanager
-def writing_as(name: Writer) -> Iterator[None]:
-    """Make writes as this writer."""
-    token = _WRITER.set(name)
+def writing_as(name: Writer, sent: float | None = None) -> Iterator[None]:
+    """Make writes as this writer, by a request that was sent first at that time."""
+    tokens = (_WRITER.set(name), _SENT.set(sent))
     try:
         yield
     finally:
-        _WRITER.reset(token)
+        _WRITER.reset(tokens[0])
+        _SENT.reset(tokens[1])
 
 
 def independent_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
