@@ -161,6 +161,7 @@ class JumpingClock(Clock):
         self._can_jump = True
 
     def time(self) -> float:
+        """Seconds since 1970 on the wall clock that jumps."""
         return super().time() + self.offset
 
 
@@ -197,6 +198,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def time(self) -> float:
+        """Virtual seconds since the loop was created."""
         return self._virtual_time
 
     def advance(self, seconds: float) -> None:

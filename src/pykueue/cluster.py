@@ -52,7 +52,8 @@ TransportFor = Callable[[str], Transport]
 class Component(Protocol):
     """Anything that works until it is cancelled."""
 
-    async def run(self) -> None: ...
+    async def run(self) -> None:
+        """Work until cancelled."""
 
 
 class Cluster:

@@ -57,6 +57,8 @@ class JobStatus(Model):
 
 
 class Job(Model):
+    """A batch/v1 Job: the fields that admission reads."""
+
     metadata: ObjectMeta
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()

@@ -29,12 +29,16 @@ class StatusCondition(Model):
 
 
 class ResourceRequirements(Model):
+    """What a container requests, and at most may use, by resource."""
+
     limits: ResourceList = {}
     requests: ResourceList = {}
     claims: list[dict[str, Any]] = []
 
 
 class Container(Model):
+    """A container: the fields that queueing and scheduling read."""
+
     name: str = ""
     image: str = ""
     resources: ResourceRequirements = ResourceRequirements()
@@ -86,6 +90,8 @@ class Taint(Model):
 
 
 class NodeSelectorRequirement(Model):
+    """A requirement on labels or fields of nodes."""
+
     key: str
     operator: str
     values: list[str] = []
@@ -137,6 +143,8 @@ class PodAffinity(Model):
 
 
 class Affinity(Model):
+    """Rules about the nodes a pod may run on, and about the pods beside it."""
+
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
@@ -154,6 +162,8 @@ class SchedulingGate(Model):
 
 
 class PodSpec(Model):
+    """The spec of a pod: the fields that queueing and scheduling read."""
+
     containers: list[Container] = []
     init_containers: list[Container] = []
     #: Pod-level requests and limits.
@@ -181,6 +191,8 @@ class PodSpec(Model):
 
 
 class PodTemplateSpec(Model):
+    """What a controller makes pods from."""
+
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
 
@@ -209,6 +221,8 @@ class PodStatus(Model):
 
 
 class Pod(Model):
+    """A v1 Pod."""
+
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -234,6 +248,8 @@ class NodeStatus(Model):
 
 
 class Node(Model):
+    """A v1 Node."""
+
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -245,11 +261,15 @@ class NamespaceStatus(Model):
 
 
 class Namespace(Model):
+    """A v1 Namespace."""
+
     metadata: ObjectMeta
     status: NamespaceStatus = NamespaceStatus()
 
 
 class ServicePort(Model):
+    """A port of a Service."""
+
     port: int
     name: str = ""
     protocol: str = "TCP"
@@ -264,11 +284,15 @@ class ServiceSpec(Model):
 
 
 class Service(Model):
+    """A v1 Service."""
+
     metadata: ObjectMeta
     spec: ServiceSpec = ServiceSpec()
 
 
 class ConfigMap(Model):
+    """A v1 ConfigMap."""
+
     metadata: ObjectMeta
     data: dict[str, str] = {}
     binary_data: dict[str, str] = {}
@@ -276,6 +300,8 @@ class ConfigMap(Model):
 
 
 class Secret(Model):
+    """A v1 Secret; values of `data` are base64."""
+
     metadata: ObjectMeta
     #: Values are base64.
     data: dict[str, str] = {}
@@ -283,6 +309,8 @@ class Secret(Model):
 
 
 class ObjectReference(Model):
+    """A reference to an object, or to a field of it, in an Event."""
+
     kind: str = ""
     namespace: str = ""
     name: str = ""
@@ -293,6 +321,8 @@ class ObjectReference(Model):
 
 
 class Event(Model):
+    """A v1 Event."""
+
     metadata: ObjectMeta
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
@@ -317,10 +347,14 @@ class LimitRangeItem(Model):
 
 
 class LimitRangeSpec(Model):
+    """The limits of a namespace."""
+
     limits: list[LimitRangeItem] = []
 
 
 class LimitRange(Model):
+    """A v1 LimitRange: defaults and limits of what pods and containers of a namespace request."""
+
     metadata: ObjectMeta
     spec: LimitRangeSpec = LimitRangeSpec()
 
@@ -337,12 +371,16 @@ class ResourceQuotaStatus(Model):
 
 
 class ResourceQuota(Model):
+    """A v1 ResourceQuota: hard limits of a namespace."""
+
     metadata: ObjectMeta
     spec: ResourceQuotaSpec = ResourceQuotaSpec()
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
 class Overhead(Model):
+    """What the runtime needs for a pod beside its containers."""
+
     pod_fixed: ResourceList = {}
 
 
@@ -352,6 +390,8 @@ class RuntimeClassScheduling(Model):
 
 
 class RuntimeClass(Model):
+    """A node.k8s.io/v1 RuntimeClass."""
+
     metadata: ObjectMeta
     handler: str = ""
     overhead: Overhead | None = None
@@ -359,6 +399,8 @@ class RuntimeClass(Model):
 
 
 class PriorityClass(Model):
+    """A scheduling.k8s.io/v1 PriorityClass."""
+
     metadata: ObjectMeta
     value: int = 0
     global_default: bool = False

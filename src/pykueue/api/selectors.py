@@ -34,6 +34,7 @@ class Requirement(NamedTuple):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels meets the requirement (LabelSelectorRequirement)."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -76,6 +77,7 @@ class Selector:
         self.requirements = tuple(requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with these labels meets all requirements; no requirement matches every object."""
         for requirement in self.requirements:  # noqa: SIM110 (mostly there is none: much faster)
             if not requirement.matches(labels):
                 return False

@@ -40,6 +40,7 @@ class ApiError(Exception):
 
     @property
     def not_found(self) -> bool:
+        """Whether the answer was 404: the object or the resource does not exist."""
         return self.code == 404
 
     @property
@@ -49,6 +50,7 @@ class ApiError(Exception):
 
     @property
     def already_exists(self) -> bool:
+        """Whether a create failed because an object of that name exists."""
         return self.reason == "AlreadyExists"
 
     @property

@@ -11,7 +11,8 @@ from pykueue.clock import Clock
 class Limiter(Protocol):
     """Something a request waits for before it is sent."""
 
-    async def acquire(self) -> None: ...
+    async def acquire(self) -> None:
+        """Wait until a request may be sent."""
 
 
 class TokenBucket:

@@ -152,6 +152,7 @@ class Cluster:
     # Workloads
 
     def workload(self, key: Key) -> Object | None:
+        """The Workload of a key as last seen, or None."""
         return self.workloads.get(*key)
 
     def workloads_of(self, job: Mapping[str, Any]) -> list[Object]:

@@ -64,30 +64,37 @@ class InstallNames:
 
     @property
     def deployment(self) -> str:
+        """The manager's Deployment."""
         return f"{self.base}-controller-manager"
 
     @property
     def service_account(self) -> str:
+        """The manager's ServiceAccount."""
         return f"{self.base}-controller-manager"
 
     @property
     def config_map(self) -> str:
+        """The ConfigMap with the configuration file."""
         return f"{self.base}-manager-config"
 
     @property
     def metrics_service(self) -> str:
+        """The Service of the metrics endpoint."""
         return f"{self.base}-controller-manager-metrics-service"
 
     @property
     def visibility_service(self) -> str:
+        """The Service of the visibility API."""
         return f"{self.base}-visibility-server"
 
     @property
     def mutating_configuration(self) -> str:
+        """The MutatingWebhookConfiguration."""
         return f"{self.base}-mutating-webhook-configuration"
 
     @property
     def validating_configuration(self) -> str:
+        """The ValidatingWebhookConfiguration."""
         return f"{self.base}-validating-webhook-configuration"
 
     @property

@@ -37,7 +37,8 @@ LEAVING_TIME = 1.0
 class Component(Protocol):
     """Anything that works until it is cancelled."""
 
-    async def run(self) -> None: ...
+    async def run(self) -> None:
+        """Work until cancelled."""
 
 
 class CacheSyncError(Exception):

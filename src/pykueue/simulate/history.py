@@ -69,6 +69,7 @@ class History:
             informer.on_event(handler)
 
     async def run(self) -> None:
+        """Follow the objects until cancelled."""
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
                 group.create_task(informer.run())

@@ -36,9 +36,11 @@ class Reads:
     size: bool = False
 
     def child(self, name: str) -> Reads:
+        """What is read of the field `name`; added if nothing was yet."""
         return self.fields.setdefault(name, Reads())
 
     def each(self) -> Reads:
+        """What is read of every element of a list or map; added if nothing was yet."""
         if self.element is None:
             self.element = Reads()
         return self.element

@@ -62,7 +62,8 @@ CLUSTER_PACE = Pace(20.0, 30, (0.005, 0.020))
 class Component(Protocol):
     """Something that works until cancelled."""
 
-    async def run(self) -> None: ...
+    async def run(self) -> None:
+        """Work until cancelled."""
 
 
 class Controllers:

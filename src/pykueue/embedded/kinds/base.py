@@ -119,14 +119,17 @@ class Kind:
 
     @cached_property
     def api_version(self) -> str:
+        """`group/version`, or the version alone for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def list_kind(self) -> str:
+        """The kind of lists of such objects."""
         return f"{self.kind}List"
 
     @property
     def singular_name(self) -> str:
+        """The singular name as kubectl accepts it."""
         return self.singular or self.kind.lower()
 
     @cached_property

@@ -20,6 +20,7 @@ class Span(NamedTuple):
     high: float
 
     def draw(self, rng: random.Random) -> float:
+        """A duration between both bounds, in seconds; no random number is drawn where they are equal."""
         return self.low if self.low == self.high else rng.uniform(self.low, self.high)
 
 

@@ -159,6 +159,7 @@ class Gang:
         return {task: count for task, count in missing.items() if count > 0}
 
     def task_of(self, uid: str) -> str:
+        """The task that a member, given by UID, belongs to. KeyError for other pods."""
         return self.members[uid].task
 
     @property
@@ -220,6 +221,7 @@ class Gangs:
         return len(self._gangs)
 
     def get(self, key: GroupKey) -> Gang | None:
+        """The gang of a key, or None."""
         return self._gangs.get(key)
 
     def all(self) -> Iterable[Gang]:

@@ -103,6 +103,7 @@ class PodGroups:
         return None
 
     def mode(self, gang: Gang) -> GangMode:
+        """The gang mode of the group."""
         return self.modes[gang.key.mode]
 
     def touch(self, gang: Gang) -> None:

@@ -66,6 +66,7 @@ class Shape:
         self.ports: frozenset[Port] = host_ports(spec)
 
     def tolerates(self, taint: Taint) -> bool:
+        """Whether one of its tolerations tolerates the taint."""
         return any(one.tolerates(taint) for one in self.tolerations)
 
 

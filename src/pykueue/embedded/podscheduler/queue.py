@@ -20,10 +20,12 @@ class Item(Protocol):
     """A pod, or a group of pods that is placed as a whole."""
 
     @property
-    def uid(self) -> str: ...
+    def uid(self) -> str:
+        """Identifies the pod or the group."""
 
     @property
-    def priority(self) -> int: ...
+    def priority(self) -> int:
+        """Higher ones are scheduled first."""
 
     @property
     def begun(self) -> bool:

@@ -47,6 +47,7 @@ class Toleration(NamedTuple):
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:
+        """Whether it tolerates the taint; an empty key or effect matches all."""
         if (self.effect and self.effect != taint.effect) or (self.key and self.key != taint.key):
             return False
         return self.operator == "Exists" or self.value == taint.value
@@ -74,6 +75,7 @@ class NodeTerm(NamedTuple):
     names: Selector
 
     def matches(self, labels: Labels, name: str) -> bool:
+        """Whether a node with these labels and this name meets the term. An empty term matches no node."""
         if not self.labels.requirements and not self.names.requirements:
             return False
         return self.labels.matches(labels) and self.names.matches({"metadata.name": name})
@@ -94,6 +96,7 @@ class NodeChoice(NamedTuple):
     terms: tuple[NodeTerm, ...] | None
 
     def matches(self, labels: Labels, name: str) -> bool:
+        """Whether a node of this name with these labels meets the node selector and the required affinity."""
         for key, value in self.labels:
             if labels.get(key) != value:
                 return False

@@ -99,5 +99,6 @@ class GoPattern:
         self._matches = compile_regex(value).matches
 
     def validate(self, instance: Any) -> None:
+        """Check a value as jsonschema-rs asks. Raises ValueError when a string does not match."""
         if isinstance(instance, str) and not self._matches(instance):
             raise ValueError(self._pattern)

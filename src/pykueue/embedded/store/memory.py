@@ -240,6 +240,7 @@ class MemoryStore:
         return table
 
     def tables(self) -> Iterable[Table]:
+        """All tables, in the order of their creation."""
         return self._tables.values()
 
     def forget(self, revision: int) -> None:

@@ -28,6 +28,7 @@ class Shelf:
         self._decoded: deque[Record] = deque()
 
     def add(self, record: Record) -> None:
+        """Note that the record holds a dict; the oldest one drops its own when there are too many."""
         self._decoded.append(record)
         if len(self._decoded) > self._size:
             self._decoded.popleft().shrink()
@@ -94,6 +95,7 @@ class Event(NamedTuple):
 
     @property
     def revision(self) -> int:
+        """The revision of the write."""
         return self.record.revision
 
 

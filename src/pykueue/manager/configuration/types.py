@@ -19,6 +19,8 @@ Port = Annotated[int, Bounds(0, 65535)]
 
 @dataclass(frozen=True)
 class Webhook:
+    """`webhook`: where the webhook server listens, and its certificate files."""
+
     port: Port = 9443
     host: str = ""
     cert_dir: str = "/tmp/k8s-webhook-server/serving-certs"
@@ -26,6 +28,8 @@ class Webhook:
 
 @dataclass(frozen=True)
 class LeaderElection:
+    """`leaderElection`: the Lease by which one replica leads."""
+
     leader_elect: bool = True
     lease_duration: Seconds = 15.0
     renew_deadline: Seconds = 10.0
@@ -37,6 +41,8 @@ class LeaderElection:
 
 @dataclass(frozen=True)
 class CustomLabel:
+    """`metrics.customLabels[]`: a metric label whose value is read from an object's label or annotation."""
+
     name: str
     source_label_key: str = ""
     source_annotation_key: str = ""
@@ -46,12 +52,16 @@ class CustomLabel:
 
 @dataclass(frozen=True)
 class LocalQueueMetrics:
+    """`metrics.localQueueMetrics`: whether and which LocalQueues have metrics."""
+
     enable: bool = False
     local_queue_selector: Annotated[dict[str, Any] | None, Raw("a label selector")] = None
 
 
 @dataclass(frozen=True)
 class Metrics:
+    """`metrics`: the metrics endpoint and which optional series and labels it has."""
+
     bind_address: str = ":8443"
     enable_cluster_queue_resources: bool = False
     custom_labels: tuple[CustomLabel, ...] = ()
@@ -60,6 +70,8 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Health:
+    """`health`: the endpoint of readiness and liveness probes."""
+
     health_probe_bind_address: str = ":8081"
     readiness_endpoint_name: str = "readyz"
     liveness_endpoint_name: str = "healthz"
@@ -67,12 +79,16 @@ class Health:
 
 @dataclass(frozen=True)
 class Controller:
+    """`controller`: concurrency by kind, and how long caches may take to fill."""
+
     group_kind_concurrency: dict[str, Annotated[int, Bounds(1, None)]] = field(default_factory=dict)
     cache_sync_timeout: Annotated[float, Duration(above=0.0)] = 120.0
 
 
 @dataclass(frozen=True)
 class Tls:
+    """`tls`: what the manager's servers accept."""
+
     min_version: Literal["", "VersionTLS12", "VersionTLS13"] = ""
     cipher_suites: tuple[str, ...] = ()
     curve_preferences: tuple[int, ...] = ()
@@ -80,6 +96,8 @@ class Tls:
 
 @dataclass(frozen=True)
 class InternalCertManagement:
+    """`internalCertManagement`: whether the manager issues its own certificates, and where it keeps them."""
+
     enable: bool = True
     webhook_service_name: str = "kueue-webhook-service"
     webhook_secret_name: str = "kueue-webhook-server-cert"
@@ -87,6 +105,8 @@ class InternalCertManagement:
 
 @dataclass(frozen=True)
 class RequeuingStrategy:
+    """`waitForPodsReady.requeuingStrategy`: the back-off of workloads that did not become ready in time."""
+
     timestamp: Literal["Eviction", "Creation"] = "Eviction"
     #: None: retried forever.
     backoff_limit_count: Annotated[int | None, Bounds(0, None)] = None
@@ -96,6 +116,8 @@ class RequeuingStrategy:
 
 @dataclass(frozen=True)
 class WaitForPodsReady:
+    """`waitForPodsReady`: how long the pods of admitted workloads may take to become ready."""
+
     #: Seconds from Admitted to PodsReady. 0 in the file means the default.
     timeout: NotNegative = 1800.0
     #: Seconds a workload may be without a ready pod it had; 0: no limit; None in the file: as `timeout`.
@@ -106,6 +128,8 @@ class WaitForPodsReady:
 
 @dataclass(frozen=True)
 class ClientConnection:
+    """`clientConnection`: limits of requests to the API server."""
+
     #: Requests per second; None: not limited by the client; negative: not limited.
     qps: float | None = None
     burst: int | None = None
@@ -113,6 +137,8 @@ class ClientConnection:
 
 @dataclass(frozen=True)
 class Integrations:
+    """`integrations`: which kinds of jobs are managed."""
+
     #: Empty until settled: what is switched on where the file names none depends on the cluster.
     frameworks: tuple[str, ...] = ()
     external_frameworks: tuple[str, ...] = ()
@@ -137,12 +163,16 @@ class AccessProvider:
 
 @dataclass(frozen=True)
 class ClusterProfile:
+    """`multiKueue.clusterProfile`: how credentials of worker clusters are obtained."""
+
     access_providers: tuple[AccessProvider, ...] = ()
     credentials_providers: tuple[AccessProvider, ...] = ()
 
 
 @dataclass(frozen=True)
 class MultiKueue:
+    """`multiKueue`: dispatching to worker clusters."""
+
     gc_interval: NotNegative = 60.0
     origin: str = "multikueue"
     worker_lost_timeout: NotNegative = 900.0
@@ -154,11 +184,15 @@ class MultiKueue:
 
 @dataclass(frozen=True)
 class FairSharing:
+    """`fairSharing`: in which order preemption strategies are tried."""
+
     preemption_strategies: tuple[Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ...]
 
 
 @dataclass(frozen=True)
 class AdmissionFairSharing:
+    """`admissionFairSharing`: how past usage decays and what it weighs."""
+
     usage_half_life_time: NotNegative = 0.0
     usage_sampling_interval: Annotated[float, Duration(above=0.0)] = 300.0
     resource_weights: dict[str, Annotated[float, Bounds(0, None)]] = field(default_factory=dict)
@@ -166,6 +200,8 @@ class AdmissionFairSharing:
 
 @dataclass(frozen=True)
 class Transformation:
+    """`resources.transformations[]`: a resource that is counted as others."""
+
     input: str
     strategy: Literal["Retain", "Replace"] = "Retain"
     multiply_by: str = ""
@@ -206,6 +242,8 @@ class DeviceClassMapping:
 
 @dataclass(frozen=True)
 class Resources:
+    """`resources`: which requested resources count against quota, and as what."""
+
     exclude_resource_prefixes: tuple[str, ...] = ()
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
     transformations: tuple[Transformation, ...] = ()
@@ -226,6 +264,8 @@ class ObjectRetentionPolicies:
 
 @dataclass(frozen=True)
 class VisibilityServer:
+    """`visibilityServer`: where the visibility API listens."""
+
     bind_address: str = ""
     bind_port: Port = 8082
 

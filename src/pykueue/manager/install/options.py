@@ -62,6 +62,7 @@ class Options:
 
     @property
     def names(self) -> InstallNames:
+        """The names of the installed objects."""
         return InstallNames.of(self.configuration)
 
 

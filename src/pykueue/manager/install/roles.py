@@ -34,6 +34,7 @@ class Rule(NamedTuple):
     names: tuple[str, ...] = ()
 
     def object(self) -> Object:
+        """The rule as a Role or ClusterRole holds it."""
         rule: Object = {
             "apiGroups": [self.group],
             "resources": list(self.resources),

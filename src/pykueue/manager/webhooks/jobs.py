@@ -28,13 +28,16 @@ MAX_OWNERS = 10
 class Lookups(Protocol):
     """What the rules ask of the cluster."""
 
-    def manages_namespace(self, namespace: str) -> bool: ...
+    def manages_namespace(self, namespace: str) -> bool:
+        """Whether jobs of the namespace are managed (managedJobsNamespaceSelector)."""
 
     def takes_namespace(self, namespace: str) -> bool: ...
 
-    def stateful_set(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...
+    def stateful_set(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """A StatefulSet, or None."""
 
-    def has_default_queue(self, namespace: str) -> bool: ...
+    def has_default_queue(self, namespace: str) -> bool:
+        """Whether jobs of the namespace that name no queue go to the LocalQueue `default`."""
 
     def has_default_priority_class(self) -> bool: ...
 

@@ -93,10 +93,12 @@ def is_active(workload: Workload) -> bool:
 
 
 def has_quota(workload: Workload) -> bool:
+    """Whether quota is reserved for it: QuotaReserved is True."""
     return is_true(workload, QUOTA_RESERVED)
 
 
 def is_admitted(workload: Workload) -> bool:
+    """Whether Admitted is True."""
     return is_true(workload, ADMITTED)
 
 
@@ -106,10 +108,12 @@ def may_run(workload: Workload) -> bool:
 
 
 def is_finished(workload: Workload) -> bool:
+    """Whether Finished is True."""
     return is_true(workload, FINISHED)
 
 
 def is_evicted(workload: Workload) -> bool:
+    """Whether Evicted is True."""
     return is_true(workload, EVICTED)
 
 

@@ -112,6 +112,7 @@ class Managers:
         return iter(self._entries.values())
 
     def find(self, identity: tuple[str, str, str, str]) -> Entry | None:
+        """The entry of that identity (`Entry.identity`), or None."""
         return self._entries.get(identity)
 
     def others(self, identity: tuple[str, str, str, str]) -> list[Entry]:

@@ -31,7 +31,8 @@ class HasNode(Protocol):
     """A schema that patches can walk along."""
 
     @property
-    def node(self) -> Node: ...
+    def node(self) -> Node:
+        """The schema of the kind's objects."""
 
 
 def strategic_patch(doc: Object, patch: Any, schema: HasNode) -> Object:

@@ -124,6 +124,7 @@ class Call:
 
     @property
     def endpoint(self) -> Endpoint:
+        """The kind and version the path names."""
         return self.target.endpoint
 
     def flag(self, name: str) -> bool:

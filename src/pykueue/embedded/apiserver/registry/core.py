@@ -98,7 +98,9 @@ class HookContext:
         self.dry_run = dry_run
 
     def lookup(self, group: str, plural: str, namespace: str, name: str) -> Object | None:
+        """An object in its stored form, or None (`kinds.base.Context`)."""
         return self._core.find(group, plural, namespace, name)
 
     def objects(self, group: str, plural: str, namespace: str = "") -> Iterable[Object]:
+        """All objects of a resource, of one namespace if given (`kinds.base.Context`)."""
         return self._core.all(group, plural, namespace)

@@ -169,6 +169,7 @@ class Registry:
         return iter(list(self._by_path.values()))
 
     def find(self, group: str, version: str, plural: str) -> Endpoint | None:
+        """The endpoint that serves a resource in a version, or None."""
         return self._by_path.get((group, version, plural))
 
     def by_kind(self, group: str, version: str, kind: str) -> Endpoint | None:

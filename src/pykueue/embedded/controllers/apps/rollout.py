@@ -62,6 +62,7 @@ def size(replica_set: Object) -> int:
 
 
 def total(replica_sets: Iterable[Object]) -> int:
+    """The sum of `spec.replicas` of ReplicaSets."""
     return sum(size(one) for one in replica_sets)
 
 

@@ -34,6 +34,7 @@ def is_tracked(pod: Object) -> bool:
 
 
 def uid_of(pod: Object) -> str:
+    """The UID of a pod."""
     return str(pod["metadata"]["uid"])
 
 

@@ -103,14 +103,17 @@ class JobState:
 
     @cached_property
     def active(self) -> list[Object]:
+        """Pods that have not terminated and are not being deleted."""
         return [pod for pod in self.pods if not is_terminal(pod) and not self.is_going(pod)]
 
     @cached_property
     def terminating(self) -> list[Object]:
+        """Pods that are being deleted and have not terminated."""
         return [pod for pod in self.pods if not is_terminal(pod) and self.is_going(pod)]
 
     @cached_property
     def ready(self) -> list[Object]:
+        """Active pods whose condition Ready is True."""
         return [pod for pod in self.active if is_ready(pod)]
 
     def has_failed(self, pod: Object) -> bool:
@@ -177,6 +180,7 @@ class JobState:
 
     @cached_property
     def succeeded(self) -> int:
+        """`status.succeeded` as it will be once all pods seen are counted."""
         if self.indexed:
             return len(self.succeeded_indexes)
         return (
@@ -185,6 +189,7 @@ class JobState:
 
     @cached_property
     def failed(self) -> int:
+        """`status.failed` as it will be once all pods seen are counted."""
         counted = sum(self.verdict(pod).counts for pod in self.new_failed)
         return int(self.status.get("failed") or 0) + len(self.uncounted_failed) + counted
 

@@ -20,7 +20,8 @@ from pykueue.kube.informer import InformerFactory
 class Component(Protocol):
     """Something that works until cancelled."""
 
-    async def run(self) -> None: ...
+    async def run(self) -> None:
+        """Work until cancelled."""
 
 
 def node_controllers(

@@ -58,6 +58,7 @@ class LogFile:
             self._append(f"{format_micro_time(at)} {stream} P ".encode() + rest + b"\n")
 
     def close(self) -> None:
+        """Close the file; nothing can be written afterwards."""
         os.close(self._fd)
 
     def _append(self, data: bytes) -> None:

@@ -212,6 +212,7 @@ class ProcessNodes:
 
     @property
     def clock(self) -> Clock:
+        """The clock of the nodes and their pods."""
         return self._clock
 
     def pods_of(self, node: str) -> list[Object]:

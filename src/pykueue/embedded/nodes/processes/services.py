@@ -119,6 +119,7 @@ class NameServer(asyncio.DatagramProtocol):
         await asyncio.get_running_loop().create_datagram_endpoint(lambda: self, sock=made)
 
     def stop(self) -> None:
+        """Stop answering and close the socket."""
         if self._transport is not None:
             self._transport.close()
 
