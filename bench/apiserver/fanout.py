@@ -43,7 +43,9 @@ class _Program:
 
     def __init__(self) -> None:
         self._server = Server()
-        self._front = HttpFront(self._server, Authenticator(self._server.core, bytes(32), {_TOKEN: ADMIN}))
+        self._front = HttpFront(
+            self._server.pipeline, Authenticator(self._server.core, bytes(32), {_TOKEN: ADMIN})
+        )
 
     async def open(self, folder: Path) -> tuple[int, int, str]:
         """Ports with and without TLS, and the authority's certificate."""

@@ -247,7 +247,7 @@ class World:
         await self._cluster.start()
         authenticator = Authenticator(self.server.core, b"k" * 32, TOKENS)
         self.server.pipeline.use_authenticator(authenticator)
-        self._front = HttpFront(self.server, authenticator)
+        self._front = HttpFront(self.server.pipeline, authenticator)
         for name in NAMESPACES[1:]:
             await self.create("/api/v1/namespaces", {"metadata": {"name": name}})
         await self.create(
