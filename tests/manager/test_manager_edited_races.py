@@ -44,16 +44,19 @@ def on_stored(s: Stack, resource: str, see: Callable[[Object], None]) -> None:
     s.server.core.on_stored(resource, stored)
 
 
-def holders(s: Stack) -> list[set[str]]:
+def _has_quota(workload: Object) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    states = {c["type"]: c["status"] for c in conditions}
+    return states.get("QuotaReserved") == "True" and states.get("Finished") != "True"
+
+
+async def holders(s: Stack) -> list[set[str]]:
     """Which Workloads have quota, after each write of a Workload from now on."""
     found: list[set[str]] = []
-    now: set[str] = set()
+    now = {w["metadata"]["name"] for w in await s.workloads() if _has_quota(w)}
 
     def see(workload: Object) -> None:
-        conditions = (workload.get("status") or {}).get("conditions") or ()
-        states = {c["type"]: c["status"] for c in conditions}
-        has = states.get("QuotaReserved") == "True" and states.get("Finished") != "True"
-        (now.add if has else now.discard)(workload["metadata"]["name"])
+        (now.add if _has_quota(workload) else now.discard)(workload["metadata"]["name"])
         found.append(set(now))
 
     on_stored(s, "kueue.x-k8s.io/workloads", see)
@@ -96,7 +99,7 @@ def test_quota_is_kept_while_a_status_is_written_back_and_its_job_stops_meanwhil
         await s.settle()
         await s.patch(WORKLOADS, name, {"spec": {"active": False}})
         await s.settle()
-        seen = holders(s)
+        seen = await holders(s)
         delay(s, "PATCH", f"workloads/{name}/status", 5)
         await s.patch(WORKLOADS, name, {"status": None}, "status")
         await s.settle(1)
@@ -118,7 +121,7 @@ def test_admitted_job_marked_as_finished_before_it_starts_queues_again() -> None
         await s.apply(job("a", 6))
         await s.apply(job("b", 6))
         await s.settle()
-        seen = holders(s)
+        seen = await holders(s)
         name = (await s.workload("a"))["metadata"]["name"]
         assert (await s.conditions("a"))["Admitted"] == ("True", "Admitted")
         await s.patch(JOBS, "a", {"metadata": {"annotations": {"x": "y"}}})  # its start fails
@@ -220,7 +223,7 @@ def test_job_marked_as_finished_before_a_restart_keeps_its_quota() -> None:
         await s.stop_manager()
         s.server.admission.unregister("vworkload.kb.io")  # it cannot answer
         await forge(s, name, "Finished")
-        seen = holders(s)
+        seen = await holders(s)
         await s.start_manager()
         await s.settle(60)
         assert seen
@@ -228,5 +231,26 @@ def test_job_marked_as_finished_before_a_restart_keeps_its_quota() -> None:
         assert "Finished" not in await s.conditions("a")
         assert not await s.suspended("a")
         assert await s.suspended("b")
+
+    story(life)
+
+
+def test_quota_returns_after_the_job_has_stopped_when_owner_references_vanish_during_an_eviction() -> None:
+    async def life(s: Stack) -> None:
+        name = await running(s)
+        await s.apply(job("b", 6))
+        await s.settle()
+        seen = await holders(s)
+        delay(s, "PATCH", f"workloads/{name}/status", 2)
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle(1)
+        await s.patch(WORKLOADS, name, {"metadata": {"ownerReferences": None}})
+        await s.settle(60)
+        assert await s.suspended("a")
+        assert all(name in names for names in seen)
+        await s.stop_pods("a")
+        await s.settle(60)
+        assert (await s.conditions("a"))["QuotaReserved"] == ("False", "Deactivated")
+        assert not await s.suspended("b")
 
     story(life)

@@ -265,6 +265,7 @@ class WorkloadController:
             waiting=self._waiting,
             jitter=jitter,
             scheduler_reason=self._scheduler_reason(workload),
+            has_unreferenced_job=self._has_unreferenced_job(workload),
         )
 
     async def _follow_priority(self, workload: Object) -> Object:
@@ -290,6 +291,12 @@ class WorkloadController:
 
     def _has_job(self, workload: Mapping[str, Any]) -> bool:
         return any(True for _ in self._cluster.jobs_of(workload))
+
+    def _has_unreferenced_job(self, workload: Mapping[str, Any]) -> bool:
+        """Whether its owner references were removed while its job, or pods of that, are there."""
+        if get(workload, "metadata", "ownerReferences"):
+            return False
+        return self._has_job(workload) or bool(self._cluster.left_pods(workload))
 
     def _awaits_pods(self, workload: Mapping[str, Any]) -> bool:
         """Whether the Workload has no owner any more, its job is gone, and pods of that go on.

@@ -70,6 +70,8 @@ class Context:
     jitter: float = 0.0
     #: The reason of the scheduler for the Workload being pending; empty where it has none.
     scheduler_reason: str = ""
+    #: Whether it has a job although its owner references do not say so.
+    has_unreferenced_job: bool = False
 
 
 @dataclass
@@ -148,8 +150,8 @@ def _consistent(step: Step, context: Context) -> None:
 
 
 def _evicted(step: Step, context: Context) -> None:
-    """Release a Workload without an owner at once; others are released by the job controller."""
-    if not get(step.workload, "metadata", "ownerReferences"):
+    """Release a Workload without a job at once; others are released by the job controller."""
+    if not get(step.workload, "metadata", "ownerReferences") and not context.has_unreferenced_job:
         step.workload = transitions.released(step.workload, context.waiting is not None, context.now)
 
 
