@@ -18,6 +18,7 @@ from pykueue.cli.schedule import schedule
 from pykueue.engine import Admit, Decision, Preempt, Requeue
 from pykueue.engine.explain.render import message
 from pykueue.kube.errors import ApiError
+from pykueue.manager.scheduler.loop import Scheduler
 from pykueue.web.visibility.embedded import serve
 
 _KINDS = (
@@ -134,7 +135,8 @@ async def dumped_before_a_cycle(
     s: Stack, happening: Callable[[], Awaitable[None]]
 ) -> tuple[Object, list[tuple[str, ...]]]:
     """The dump after something happened that the manager has not decided on yet, and its next decisions."""
-    scheduler, engine = s.manager.scheduler, s.manager.engine
+    scheduler, engine = s.manager.running["scheduler"], s.manager.engine
+    assert isinstance(scheduler, Scheduler)
     cycle = scheduler._cycle
 
     async def wait(tasks: Any) -> None:

@@ -13,7 +13,8 @@ from pykueue.jobs.described import DescribedJob
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.jobs.podsets import PodSetInfo
 from pykueue.jobs.remote import remote_copy, with_remote_status
-from pykueue.manager.install.roles import kind_rules
+from pykueue.manager.configuration import Configuration
+from pykueue.manager.install.roles import component_rules
 
 Object = dict[str, Any]
 
@@ -63,7 +64,7 @@ def test_described_kind_is_queued_started_evicted_and_finished() -> None:
 
 
 def test_rights_follow_from_the_description() -> None:
-    mine = [rule for rule in kind_rules(KINDS) if rule.group == EXPERIMENTS.group]
+    mine = [rule for rule in component_rules(Configuration(), KINDS) if rule.group == EXPERIMENTS.group]
     assert [(rule.resources, rule.verbs) for rule in mine] == [
         (("experiments",), ("get", "list", "watch", "patch", "delete")),
         (("experiments/finalizers",), ("update",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from pykueue.api.jobkinds import DESCRIBED, JobKind
+from pykueue.api.resources import Resource
 
 from .appwrapper import AppWrapper
 from .base import JobIntegration, PodOwner, Reader
@@ -35,6 +36,13 @@ class JobKinds:
     def frameworks(self) -> tuple[str, ...]:
         """Their names in `integrations.frameworks`."""
         return tuple(kind.framework for kind in self)
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """What their jobs are, and the other objects that the jobs are read from."""
+        kinds = [each.kind for each in self.jobs.values()]
+        found = [*(kind.resource for kind in kinds), *(other for kind in kinds for other in kind.references)]
+        return tuple(dict.fromkeys(found))
 
     def with_job(self, job: JobIntegration) -> JobKinds:
         """These and one more."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from bisect import insort
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import aclosing
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -108,7 +110,7 @@ class Informer:
         self._optional = optional
         self._entries: dict[Key, _Entry] = {}
         self._indexes: dict[str, _Index] = {}
-        self._handlers: list[Handler] = []
+        self._handlers: list[tuple[int, Handler]] = []
         self._version: str | None = None
         #: Objects noted as gone, until the watch or a list says so too.
         self._gone: set[str] = set()
@@ -142,9 +144,12 @@ class Informer:
         """The objects that have `key` in that index, in the order in which they got it."""
         return [self._entries[found].object for found in self._indexes[name].keys.get(key, ())]
 
-    def on_event(self, handler: Handler) -> None:
-        """Tell `handler` of every change, beginning with an ADDED for everything that is cached already."""
-        self._handlers.append(handler)
+    def on_event(self, handler: Handler, order: int = 0) -> None:
+        """Call `handler` for every change, beginning with an ADDED for everything that is cached already.
+
+        Handlers are called in ascending `order`; those of the same order as they were added.
+        """
+        insort(self._handlers, (order, handler), key=itemgetter(0))
         for entry in list(self._entries.values()):
             try:
                 handler(ADDED, None, entry.object)
@@ -351,7 +356,7 @@ class Informer:
         self._notify(DELETED, before if last is None else last.object, None)
 
     def _notify(self, type_: str, old: Any, new: Any) -> None:
-        for handler in self._handlers:
+        for _, handler in self._handlers:
             try:
                 handler(type_, old, new)
             except Exception:

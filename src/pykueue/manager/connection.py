@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 from pykueue.api.resources import Resource
@@ -12,6 +13,17 @@ from pykueue.kube.limiter import TokenBucket
 from pykueue.kube.transport import Transport
 
 from .writes import Writer
+
+
+class Order(IntEnum):
+    """When a handler of a watch cache is called, before or after the others of the same cache."""
+
+    #: Metrics and logs: a change is counted before what follows from it.
+    OBSERVE = -2
+    #: The scheduler: what controllers then read of the engine takes the change into account.
+    DECIDE = -1
+    #: Controllers, which put keys into their queues: any order among them will do.
+    RECONCILE = 0
 
 
 class Connection:
@@ -29,6 +41,11 @@ class Connection:
         if found not in self._informers:
             self._informers.append(found)
         return found
+
+    @property
+    def resources(self) -> frozenset[Resource]:
+        """What it has watch caches of."""
+        return frozenset(informer.resource for informer in self._informers)
 
     async def run(self) -> None:
         """Keep the caches up to date until cancelled."""

@@ -9,36 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pykueue.api import unsupported
 from pykueue.clock import Clock
 from pykueue.engine import Engine
-from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
-from pykueue.jobs.pod import POD
 from pykueue.kube.client import Client
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.limiter import TokenBucket
 from pykueue.kube.transport import Transport
 
+from .builtin_components import components as builtin
 from .cluster import Cluster
+from .component import Component, Context, Runnable
 from .configuration import Configuration
 from .configuration.gates import GROUPS
 from .connection import Connection
-from .jobs.controller import JobController
 from .metrics import Metrics
-from .pods.controller import PodController, PodGroupController
-from .pods.statefulsets import StatefulSetController
-from .queues.controller import QueueController
 from .scheduler.decision_log import DecisionLog
 from .scheduler.engine_options import engine_options
-from .scheduler.loop import Scheduler
-from .scheduler.pending_reasons import Explainer
 from .webhooks import Registration, webhooks
-from .workloads import conditions
-from .workloads.controller import WorkloadController
 from .workloads.reservations import Reservations
 
 #: Events written per second in the long run, and at once: people read them, a busy cluster drops the rest.
@@ -46,14 +38,6 @@ EVENT_RATE = 50.0
 EVENT_BURST = 500
 
 log = logging.getLogger(__name__)
-
-#: Workers per controller where the configuration's groupKindConcurrency says nothing.
-WORKERS = 8
-
-
-def controllers(integration: JobIntegration) -> tuple[type[JobController], ...]:
-    """The controllers of the jobs of a kind."""
-    return (PodController, PodGroupController) if integration.kind is POD else (JobController,)
 
 
 def without_effect(configuration: Configuration, kinds: JobKinds = BUILT_IN) -> Iterator[str]:
@@ -77,7 +61,11 @@ def without_effect(configuration: Configuration, kinds: JobKinds = BUILT_IN) -> 
 
 
 class Manager:
-    """All controllers and the scheduler against one API server."""
+    """All components against one API server.
+
+    `components` are what it is made of; None: those that the configuration and `kinds` lead to. `running` has
+    what each of them built, by name.
+    """
 
     def __init__(
         self,
@@ -86,81 +74,77 @@ class Manager:
         clock: Clock,
         rng: random.Random,
         kinds: JobKinds = BUILT_IN,
+        components: Iterable[Component] | None = None,
     ) -> None:
         self.configuration = configuration
         self._clock = clock
+        self._rng = rng
         limits = configuration.client_connection
         limiter = None
         if limits.qps is not None and limits.qps > 0:
             limiter = TokenBucket(clock, limits.qps, limits.burst or max(1, int(limits.qps)))
         self.connection = Connection(transport, clock, limiter)
-        events = Client(transport, TokenBucket(clock, EVENT_RATE, EVENT_BURST), clock=clock)
+        self._events = Client(transport, TokenBucket(clock, EVENT_RATE, EVENT_BURST), clock=clock)
         self._all_kinds = kinds
         self.kinds = kinds.enabled(configuration.integrations.frameworks, configuration.feature_gates)
         self.cluster = Cluster(self.connection, self.kinds, configuration)
         self.kinds = self.cluster.kinds
-        writer = self.connection.writer
         options = engine_options(configuration)
         # No controller replaces the pods of an old slice by those of a new one yet.
         options = replace(options, unsupported=options.unsupported | {unsupported.ELASTIC_JOBS})
         self.engine = Engine(options)
-
-        def recorder(component: str) -> EventRecorder:
-            found = EventRecorder(events, clock, component, random.Random(rng.getrandbits(64)))
-            self._recorders.append(found)
-            return found
-
-        self._recorders: list[EventRecorder] = []
         self.metrics = Metrics(self.cluster, self.engine, clock)
         DecisionLog(self.cluster.workloads, acts=lambda: self.metrics.role != "follower")
-        admission, workloads = recorder("kueue-admission"), recorder("kueue-workload-controller")
-        # The scheduler's handlers come first: controllers then act on what the engine knows already.
-        reservations = Reservations(self.cluster)
-        self.scheduler = Scheduler(
-            self.engine, self.cluster, writer, admission, clock, self.metrics, reservations
-        )
-        self.explainer = Explainer(self.engine, self.cluster, writer, admission, clock)
-        self.queues = QueueController(self.cluster, writer, clock, self.engine)
-        self.scheduler.on_undone(self.queues.decision_undone)
-        reservations.on_agreement(
-            lambda workload: self.queues.decision_undone(conditions.cluster_queue(workload), workload)
-        )
-        self.workloads = WorkloadController(
-            self.engine,
+        self._context = Context(
+            self.connection,
             self.cluster,
-            writer,
-            reservations,
-            workloads,
+            self.engine,
+            Reservations(self.cluster),
+            self.metrics,
             clock,
-            random.Random(rng.getrandbits(64)),
-            self._workers("Workload.kueue.x-k8s.io"),
+            self._recorder,
+            self._fork,
         )
-        self.jobs = [
-            controller(
-                integration,
-                self.cluster,
-                writer,
-                reservations,
-                recorder(f"{integration.kind.framework}-kueue-controller"),
-                clock,
-                self._workers(f"{integration.kind.resource.kind}.{integration.kind.resource.group}"),
-            )
-            for integration in self.kinds.jobs.values()
-            for controller in controllers(integration)
-        ]
-        self.stateful_sets: StatefulSetController | None = None
-        if self.cluster.stateful_sets is not None:
-            self.stateful_sets = StatefulSetController(
-                self.cluster.stateful_sets,
-                self.cluster,
-                writer,
-                recorder("statefulset-kueue-controller"),
-                clock,
-                self._workers("StatefulSet.apps"),
-            )
+        self._recorders: dict[str, EventRecorder] = {}
+        self._components: dict[str, Component] = {}
+        self.running: dict[str, Runnable] = {}
+        self._every_replica = _Tasks()
+        self._leader = _Tasks()
+        for component in builtin(configuration, self.kinds) if components is None else components:
+            self.add(component)
 
-    def _workers(self, group_kind: str) -> int:
-        return self.configuration.controller.group_kind_concurrency.get(group_kind, WORKERS)
+    def _fork(self) -> random.Random:
+        return random.Random(self._rng.getrandbits(64))
+
+    def _recorder(self, source: str) -> EventRecorder:
+        found = self._recorders.get(source)
+        if found is None:
+            found = self._recorders[source] = EventRecorder(self._events, self._clock, source, self._fork())
+            self._leader.add(found)
+        return found
+
+    @property
+    def components(self) -> Sequence[Component]:
+        """What it is made of."""
+        return list(self._components.values())
+
+    def add(self, component: Component) -> None:
+        """Build a component and, where the manager runs already, start it.
+
+        Raises ValueError when there is one of the same name, or when it adds a watch cache that it does not
+        declare: the role of the manager would not cover it.
+        """
+        if component.name in self._components:
+            raise ValueError(f"component {component.name}: there is another one of this name")
+        before = self.connection.resources
+        built = component.build(replace(self._context, workers=component.workers))
+        undeclared = self.connection.resources - before - set(component.watches)
+        if undeclared:
+            names = ", ".join(sorted(resource.plural for resource in undeclared))
+            raise ValueError(f"component {component.name}: watches {names}, which it does not declare")
+        self._components[component.name] = component
+        self.running[component.name] = built
+        (self._leader if component.needs_leader else self._every_replica).add(built)
 
     def webhooks(self) -> list[Registration]:
         """Its admission rules, answering from its caches."""
@@ -185,19 +169,32 @@ class Manager:
         """Know the cluster, as every replica does: admission rules and metrics answer from the caches."""
         for text in without_effect(self.configuration, self._all_kinds):
             log.warning("configuration: %s", text)
-        await self.connection.run()
+        await self._every_replica.run()
 
     async def run_leader(self) -> None:
         """Decide and write, as one replica at a time does."""
         self.metrics.role = "leader" if self.configuration.leader_election.leader_elect else "standalone"
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.scheduler.run())
-            tasks.create_task(self.explainer.run())
-            tasks.create_task(self.queues.run())
-            tasks.create_task(self.workloads.run())
-            for controller in self.jobs:
-                tasks.create_task(controller.run())
-            if self.stateful_sets is not None:
-                tasks.create_task(self.stateful_sets.run())
-            for recorder in self._recorders:
-                tasks.create_task(recorder.run())
+        await self._leader.run()
+
+
+class _Tasks:
+    """What runs together, also what is added while the others run."""
+
+    def __init__(self) -> None:
+        self._runnables: list[Runnable] = []
+        self._group: asyncio.TaskGroup | None = None
+
+    def add(self, runnable: Runnable) -> None:
+        self._runnables.append(runnable)
+        if self._group is not None:
+            self._group.create_task(runnable.run())
+
+    async def run(self) -> None:
+        """Work until cancelled, or until one of them fails."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for runnable in self._runnables:
+                    group.create_task(runnable.run())
+        finally:
+            self._group = None

@@ -1,7 +1,7 @@
 """Who may do what: the manager's own rights, and roles for those who administer and use queues.
 
-The manager's rights are a table of what its controllers really ask; the tests on a real API server run it
-with nothing else. Roles for people: docs/reference/kueue-api.md 10.3.
+The manager's rights are those that its components declare; tests run it with nothing else. Roles for people:
+docs/reference/kueue-api.md 10.3.
 """
 
 from __future__ import annotations
@@ -10,107 +10,42 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pykueue.api.crds import crds
-from pykueue.api.jobkinds import JobKind
 from pykueue.api.objects import Object
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
+from pykueue.manager.builtin_components import components
+from pykueue.manager.component import rules
+from pykueue.manager.configuration import Configuration
 from pykueue.manager.install_names import METRICS_PATH, VISIBILITY_GROUP
+from pykueue.manager.rights import READ, Rule
 
 from .base import labelled
 from .options import Options
 
-READ = ("get", "list", "watch")
 EDIT = ("create", "delete", "get", "list", "patch", "update", "watch")
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
-class Rule(NamedTuple):
-    """One rule of a role."""
-
-    group: str
-    resources: tuple[str, ...]
-    verbs: tuple[str, ...]
-    #: Empty: whatever they are called.
-    names: tuple[str, ...] = ()
-
-    def object(self) -> Object:
-        """The rule as a Role or ClusterRole holds it."""
-        rule: Object = {
-            "apiGroups": [self.group],
-            "resources": list(self.resources),
-            "verbs": list(self.verbs),
-        }
-        if self.names:
-            rule["resourceNames"] = list(self.names)
-        return rule
-
-
-# The manager
-
-#: Read into its caches, and written by none of its controllers.
-_READ_ONLY = (
-    Rule("", ("limitranges", "namespaces", "pods"), READ),
-    Rule("node.k8s.io", ("runtimeclasses",), READ),
-    Rule("scheduling.k8s.io", ("priorityclasses",), READ),
-    Rule(KUEUE_GROUP, ("cohorts", "localqueues", "workloadpriorityclasses"), READ),
-)
-
-#: The group's kinds it keeps: finalizers on what is in use, and every status.
-_KEPT = (
-    Rule(
-        KUEUE_GROUP, ("admissionchecks", "clusterqueues", "resourceflavors", "topologies"), (*READ, "patch")
-    ),
-    Rule(KUEUE_GROUP, ("workloads",), (*READ, "create", "delete", "patch")),
-    Rule(
-        KUEUE_GROUP,
-        tuple(
-            f"{kind}/status"
-            for kind in ("admissionchecks", "clusterqueues", "cohorts", "localqueues", "workloads")
-        ),
-        ("patch",),
-    ),
-    Rule("", ("events",), ("create", "patch")),
-)
-
-
-def _job_rules(kind: JobKind) -> Iterable[Rule]:
-    """To see jobs of a kind, start and stop them, and delete what was deactivated for good."""
-    group, plural = kind.resource.group, kind.resource.plural
-    yield Rule(group, (plural,), (*READ, "patch", "delete"))
-    if kind.writes_status:
-        yield Rule(group, (f"{plural}/status",), ("patch",))
-    yield _owner_rule(kind)
-    for other in kind.references:
-        yield Rule(other.group, (other.plural,), READ)
-
-
-def _owner_rule(kind: JobKind) -> Rule:
-    """Workloads name their jobs as owners that wait for their deletion.
-
-    This right is needed where the admission plug-in OwnerReferencesPermissionEnforcement is on.
-    """
-    return Rule(kind.resource.group, (f"{kind.resource.plural}/finalizers",), ("update",))
-
-
-def kind_rules(kinds: JobKinds) -> list[Rule]:
-    """What the manager needs for these job kinds."""
-    rules = [rule for job in kinds.jobs.values() for rule in _job_rules(job.kind)]
-    for owner in kinds.pod_owners.values():
-        if owner.makes_workloads:
-            resource = owner.kind.resource
-            rules += [Rule(resource.group, (resource.plural,), READ), _owner_rule(owner.kind)]
-    return rules
-
-
 def manager_rules(options: Options) -> list[Rule]:
-    """All that the manager may do anywhere in the cluster."""
-    frameworks = options.configuration.integrations.frameworks
-    gates = options.configuration.feature_gates
-    rules = [*_READ_ONLY, *_KEPT]
-    rules += kind_rules(BUILT_IN.enabled((name for name in BUILT_IN.frameworks if name in frameworks), gates))
-    if options.configuration.internal_cert_management.enable:
-        rules += _certificate_rules(options)
-    return rules
+    """All that the manager may do anywhere in the cluster: what its components need, and its certificates."""
+    configuration = options.configuration
+    kinds = BUILT_IN.enabled(configuration.integrations.frameworks, configuration.feature_gates)
+    found = component_rules(configuration, kinds)
+    if configuration.internal_cert_management.enable:
+        found += _certificate_rules(options)
+    return found
+
+
+def component_rules(configuration: Configuration, kinds: JobKinds) -> list[Rule]:
+    """What the components need: rules that do not depend on the job kinds, then those of each kind.
+
+    So that enabling a kind adds rules and changes none.
+    """
+    common = rules(components(configuration, JobKinds([])))
+    found = dict.fromkeys(common)
+    for framework in kinds.frameworks:
+        found |= dict.fromkeys(rules(components(configuration, kinds.enabled([framework])), common))
+    return list(found)
 
 
 def _certificate_rules(options: Options) -> list[Rule]:

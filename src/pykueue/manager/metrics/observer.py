@@ -21,6 +21,7 @@ from pykueue.engine.decisions import Admit, Decision, Requeue
 from pykueue.jobs.pod import group_name
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
+from pykueue.manager.connection import Order
 from pykueue.manager.workloads import conditions
 
 from .labels import CustomLabels, Source, cohorts_above
@@ -251,7 +252,7 @@ class Observer:
             else:
                 self.changed(old, new)
 
-        workloads.on_event(on_event)
+        workloads.on_event(on_event, Order.OBSERVE)
 
     def observe_pods(self, pods: Informer) -> None:
         """Count how long the gates of this cache's pods outlast their admission."""
@@ -262,7 +263,7 @@ class Observer:
             for gate in _gates(old) - _gates(new):
                 self._was_ungated(new, gate)
 
-        pods.on_event(on_event)
+        pods.on_event(on_event, Order.OBSERVE)
 
     def _was_ungated(self, pod: Mapping[str, Any], gate: str) -> None:
         group = group_name(pod)

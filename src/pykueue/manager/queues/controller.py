@@ -20,7 +20,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.informer import MODIFIED, Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads import conditions
-from pykueue.manager.writes import Writer
+from pykueue.manager.workloads.reservations import Reservations
 
 from .activity import Activity, cluster_queue_activity, cohort_activity, local_queue_activity
 from .spec import check_names, flavor_names, topology_name
@@ -40,16 +40,18 @@ class Item(NamedTuple):
 class QueueController:
     """Reconciles ClusterQueues, LocalQueues, Cohorts, ResourceFlavors, AdmissionChecks and Topologies."""
 
-    def __init__(self, cluster: Cluster, writer: Writer, clock: Clock, engine: Engine) -> None:
+    def __init__(
+        self, cluster: Cluster, clock: Clock, engine: Engine, reservations: Reservations, workers: int = 4
+    ) -> None:
         self._cluster = cluster
-        self._writer = writer
+        self._writer = cluster.connection.writer
         self._clock = clock
         self._engine = engine
         self._fair = cluster.configuration.fair_sharing is not None
         self._usage_sharing = cluster.configuration.admission_fair_sharing
         self._written: dict[Item, float] = {}
         self.controller: Controller[Item] = Controller(
-            "queue controller", self.reconcile, clock=clock, workers=4, wait_for=[cluster.synced]
+            "queue controller", self.reconcile, clock=clock, workers=workers, wait_for=[cluster.synced]
         )
         cluster.workloads.on_event(self._workload_changed)
         cluster.cluster_queues.on_event(self._cluster_queue_changed)
@@ -58,6 +60,10 @@ class QueueController:
         cluster.checks.on_event(self._check_changed)
         cluster.topologies.on_event(self._topology_changed)
         cluster.cohorts.on_event(self._cohort_changed)
+        reservations.on_undone(self._decision_undone)
+        reservations.on_agreement(
+            lambda workload: self._decision_undone(conditions.cluster_queue(workload), workload)
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -93,7 +99,7 @@ class QueueController:
                 self._add("ClusterQueue", "", name)
                 self._add_cohorts_above(self._cluster.cluster_queues.get("", name))
 
-    def decision_undone(self, name: str, workload: Object | None) -> None:
+    def _decision_undone(self, name: str, workload: Object | None) -> None:
         """A Workload that counted in the ClusterQueue by a decision of the scheduler counts no more.
 
         It counts in its own queues now, which may be others.

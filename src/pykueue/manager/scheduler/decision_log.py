@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pykueue.kube.informer import Informer
+from pykueue.manager.connection import Order
 from pykueue.manager.workloads import conditions
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class DecisionLog:
             for text in decisions({} if old is None else old, new):
                 log.debug("Workload %s: %s", "/".join(conditions.key(new)), " ".join(text.split()))
 
-        workloads.on_event(changed)
+        workloads.on_event(changed, Order.OBSERVE)
 
 
 def decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import MODIFIED, Informer
 from pykueue.manager.cluster import Cluster
+from pykueue.manager.connection import Order
 from pykueue.manager.metrics import Metrics
 from pykueue.manager.queues.spec import checks_for
 from pykueue.manager.workloads import conditions, transitions
@@ -69,7 +70,6 @@ class Scheduler:
         self._requeues: dict[str, Requeue] = {}
         self._requeues_wake = asyncio.Event()
         self._timer: Recheck | None = None
-        self._undone_handlers: list[Callable[[str, Object | None], None]] = []
         #: Workloads with reclaimable pods that came before their job may have.
         self._claims: set[Key] = set()
         #: When the engine wants a cycle although nothing happens, in seconds since 1970.
@@ -86,11 +86,11 @@ class Scheduler:
             cluster.runtime_classes,
         ):
             self._feed(informer)
-        cluster.workloads.on_event(self._workload_changed)
+        cluster.workloads.on_event(self._workload_changed, Order.DECIDE)
         reservations.on_restored(self._review_kept)
         for jobs in cluster.jobs.values():
-            jobs.on_event(self._job_changed)
-        cluster.job_pods.on_event(self._job_changed)
+            jobs.on_event(self._job_changed, Order.DECIDE)
+        cluster.job_pods.on_event(self._job_changed, Order.DECIDE)
 
     # Events in
 
@@ -104,7 +104,7 @@ class Scheduler:
                 self._apply(kind, new)
             self._wake.set()
 
-        informer.on_event(on_event)
+        informer.on_event(on_event, Order.DECIDE)
 
     def _apply_deleted(self, kind: str, key: Key) -> None:
         self.engine.apply(Removed(kind, *key))
@@ -232,8 +232,7 @@ class Scheduler:
             if newest is not None and not _is_leaving(newest):
                 self._apply("Workload", newest)
             # Its queue by now may be another one than that which it was counted in.
-            for handler in self._undone_handlers:
-                handler(decision.cluster_queue, newest)
+            self._reservations.undone(decision.cluster_queue, newest)
 
         written = await self._written(key, step, undo)
         if written is not None:
@@ -349,13 +348,6 @@ class Scheduler:
     def _undone(self, undo: Callable[[], None]) -> None:
         undo()
         self._wake.set()
-
-    def on_undone(self, handler: Callable[[str, Object | None], None]) -> None:
-        """Call `handler` when an admission failed, which no event reports.
-
-        With the ClusterQueue of the admission, and the Workload as it is now, if it still exists.
-        """
-        self._undone_handlers.append(handler)
 
     # Why workloads wait
 

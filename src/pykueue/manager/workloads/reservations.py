@@ -30,6 +30,7 @@ class Reservations:
         self._releasing: set[Key] = set()
         self._handlers: list[Callable[[Object], None]] = []
         self._restored_handlers: list[Callable[[Key], None]] = []
+        self._undone_handlers: list[Callable[[str, Object | None], None]] = []
 
     def on_agreement(self, handler: Callable[[Object], None]) -> None:
         """Call `handler` with each kept Workload once its status and job agree again: no event says so."""
@@ -62,6 +63,18 @@ class Reservations:
             yield
         finally:
             self._releasing.discard(key)
+
+    def on_undone(self, handler: Callable[[str, Object | None], None]) -> None:
+        """Call `handler` when an admission failed, which no event reports.
+
+        With the ClusterQueue of the admission, and the Workload as it is now, if it still exists.
+        """
+        self._undone_handlers.append(handler)
+
+    def undone(self, cluster_queue: str, workload: Object | None) -> None:
+        """The scheduler took back an admission that could not be written."""
+        for handler in self._undone_handlers:
+            handler(cluster_queue, workload)
 
     def __bool__(self) -> bool:
         return bool(self._kept)

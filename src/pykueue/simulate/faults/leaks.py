@@ -8,18 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pykueue.kube.controller import Controller
 from pykueue.kube.workqueue import WorkQueue
 from pykueue.manager.manager import Manager
+from pykueue.manager.scheduler.loop import Scheduler
 from pykueue.manager.workloads import conditions
 
 
 def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     """Expectations, queued work, failures and books that outlived their cause."""
-    for controller in (manager.queues.controller, manager.workloads.controller, *_controllers(manager)):
+    for controller in _controllers(manager):
         yield from _queue_leaks(controller.name, controller.queue)
-    if manager.scheduler._requeues:
-        yield f"reasons that were never written: {sorted(manager.scheduler._requeues)}"
-    writer = manager.scheduler._writer
+    scheduler = manager.running["scheduler"]
+    assert isinstance(scheduler, Scheduler)
+    if scheduler._requeues:
+        yield f"reasons that were never written: {sorted(scheduler._requeues)}"
+    writer = manager.connection.writer
     if writer._locks:
         yield f"turns that were never given back: {sorted(map(str, writer._locks))}"
     living = {"/".join(conditions.key(w)) for w in workloads if not conditions.is_finished(w)}
@@ -34,12 +38,14 @@ def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[
 
 def is_retrying(manager: Manager) -> bool:
     """Whether a controller waits to try again what has failed."""
-    controllers = (manager.queues.controller, manager.workloads.controller, *_controllers(manager))
-    return any(controller.queue._failures for controller in controllers)
+    return any(controller.queue._failures for controller in _controllers(manager))
 
 
-def _controllers(manager: Manager) -> Iterable[Any]:
-    return [jobs.controller for jobs in manager.jobs]
+def _controllers(manager: Manager) -> Iterable[Controller[Any]]:
+    for running in manager.running.values():
+        controller = getattr(running, "controller", None)
+        if isinstance(controller, Controller):
+            yield controller
 
 
 def _queue_leaks(name: str, queue: WorkQueue[Any]) -> Iterable[str]:

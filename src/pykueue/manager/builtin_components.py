@@ -1,0 +1,83 @@
+"""The components of a manager: one list, from which its role and its documentation follow too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykueue.api.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LIMIT_RANGES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_FLAVORS,
+    RUNTIME_CLASSES,
+    TOPOLOGIES,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+)
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.pod import POD
+from pykueue.jobs.pod_owners import STATEFUL_SET
+
+from .component import Component
+from .configuration import Configuration
+from .jobs.component import jobs
+from .pods.component import pods, stateful_sets
+from .queues.component import queues
+from .scheduler.component import explainer, scheduler
+from .workloads.component import workloads
+
+#: Workers of a controller where the configuration's groupKindConcurrency says nothing.
+WORKERS = 8
+
+
+def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Component]:
+    """All components; `kinds` are those job kinds that the configuration enables."""
+
+    def workers(group_kind: str) -> int:
+        return configuration.controller.group_kind_concurrency.get(group_kind, WORKERS)
+
+    yield caches(kinds)
+    yield scheduler(kinds)
+    yield explainer()
+    yield queues()
+    yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
+    for integration in kinds.jobs.values():
+        group, kind = integration.kind.resource.group_kind
+        of_kind = workers(f"{kind}.{group}")
+        if integration.kind is POD:
+            yield from pods(integration, kinds, of_kind)
+        else:
+            yield jobs(integration, kinds, of_kind)
+    if STATEFUL_SET.framework in kinds.pod_owners:
+        yield stateful_sets(workers("StatefulSet.apps"))
+
+
+def caches(kinds: JobKinds) -> Component:
+    """What `Cluster` watches, for all others."""
+    return Component(
+        "caches",
+        "Keeps the watch caches that all components, admission rules and metrics read.",
+        lambda context: context.connection,
+        watches=(
+            WORKLOADS,
+            LOCAL_QUEUES,
+            CLUSTER_QUEUES,
+            COHORTS,
+            RESOURCE_FLAVORS,
+            ADMISSION_CHECKS,
+            TOPOLOGIES,
+            WORKLOAD_PRIORITY_CLASSES,
+            PRIORITY_CLASSES,
+            NAMESPACES,
+            LIMIT_RANGES,
+            RUNTIME_CLASSES,
+            PODS,
+            *kinds.resources,
+        ),
+        needs_leader=False,
+    )

@@ -1,0 +1,68 @@
+"""The controllers of pods, pod groups and StatefulSets as components."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykueue.api.resources import (
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    STATEFUL_SETS,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+)
+from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.pod_owners import STATEFUL_SET
+from pykueue.manager.component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
+from pykueue.manager.jobs.component import jobs, owner_rule
+from pykueue.manager.rights import allow
+
+from .controller import PodController, PodGroupController
+from .statefulsets import StatefulSetController
+
+
+def pods(integration: JobIntegration, kinds: JobKinds, workers: int) -> Iterator[Component]:
+    """Two controllers of one kind: pods on their own, and groups of pods."""
+    purpose = "Makes the Workload of each pod that is in no group; removes its gate, or deletes it."
+    yield jobs(integration, kinds, workers, PodController, "pod", purpose)
+    purpose = "The same for pod groups, which have one Workload for all of their pods."
+    yield jobs(integration, kinds, workers, PodGroupController, "pod-group", purpose)
+
+
+def stateful_sets(workers: int) -> Component:
+    return Component(
+        STATEFUL_SET.framework,
+        "Makes the Workload of each StatefulSet, and its pods a group.",
+        _stateful_sets,
+        watches=(
+            STATEFUL_SETS,
+            PODS,
+            WORKLOADS,
+            WORKLOAD_PRIORITY_CLASSES,
+            PRIORITY_CLASSES,
+            NAMESPACES,
+        ),
+        writes=(
+            allow(PODS, "patch"),
+            owner_rule(STATEFUL_SET),
+            allow(WORKLOADS, "create", "patch"),
+            WRITE_WORKLOAD_STATUS,
+            RECORD_EVENTS,
+        ),
+        workers=workers,
+    )
+
+
+def _stateful_sets(context: Context) -> StatefulSetController:
+    sets = context.cluster.stateful_sets
+    assert sets is not None, "the kind is enabled"
+    return StatefulSetController(
+        sets,
+        context.cluster,
+        context.connection.writer,
+        context.recorder("statefulset-kueue-controller"),
+        context.clock,
+        context.workers,
+    )

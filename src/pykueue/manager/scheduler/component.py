@@ -1,0 +1,71 @@
+"""The scheduler and the explainer as components."""
+
+from __future__ import annotations
+
+from pykueue.api.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LIMIT_RANGES,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    PODS,
+    RESOURCE_FLAVORS,
+    RUNTIME_CLASSES,
+    TOPOLOGIES,
+    WORKLOADS,
+)
+from pykueue.jobs.kinds import JobKinds
+from pykueue.manager.component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
+
+from .loop import CONCURRENCY, Scheduler
+from .pending_reasons import Explainer
+
+#: Events of both are those of one source.
+_SOURCE = "kueue-admission"
+
+
+def scheduler(kinds: JobKinds) -> Component:
+    return Component(
+        "scheduler",
+        "Feeds the engine with every change, and writes its decisions: admissions, preemptions, reasons.",
+        _scheduler,
+        watches=(
+            WORKLOADS,
+            LOCAL_QUEUES,
+            CLUSTER_QUEUES,
+            COHORTS,
+            RESOURCE_FLAVORS,
+            ADMISSION_CHECKS,
+            TOPOLOGIES,
+            NAMESPACES,
+            LIMIT_RANGES,
+            RUNTIME_CLASSES,
+            PODS,
+            *kinds.resources,
+        ),
+        writes=(WRITE_WORKLOAD_STATUS, RECORD_EVENTS),
+        workers=CONCURRENCY,
+    )
+
+
+def explainer() -> Component:
+    return Component(
+        "explainer",
+        "Writes why a Workload is pending that the scheduler had no reason to evaluate.",
+        lambda c: Explainer(c.engine, c.cluster, c.connection.writer, c.recorder(_SOURCE), c.clock),
+        watches=(WORKLOADS,),
+        writes=(WRITE_WORKLOAD_STATUS, RECORD_EVENTS),
+    )
+
+
+def _scheduler(context: Context) -> Scheduler:
+    return Scheduler(
+        context.engine,
+        context.cluster,
+        context.connection.writer,
+        context.recorder(_SOURCE),
+        context.clock,
+        context.metrics,
+        context.reservations,
+    )

@@ -1,0 +1,48 @@
+"""Keep the table of the manager's components in docs/develop/components.md as they declare themselves.
+
+Usage: python tools/component_table.py --check | --write
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from pykueue.api.crds.generated_files import write_or_check_files
+from pykueue.jobs.kinds import BUILT_IN
+from pykueue.manager.builtin_components import components
+from pykueue.manager.component import Component
+from pykueue.manager.configuration import Configuration
+from pykueue.manager.rights import merged
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "develop" / "components.md"
+BEGIN, END = "<!-- components -->\n", "<!-- end -->\n"
+
+#: A job kind of each sort. The other kinds add one component each, like that of Job.
+FRAMEWORKS = ("batch/job", "pod", "statefulset")
+
+
+def table(found: Iterable[Component]) -> str:
+    """One row for each component."""
+    rows = ["| component | purpose | watches | writes | workers |", "|---|---|---|---|---|"]
+    for component in found:
+        watches = ", ".join(sorted({resource.plural for resource in component.watches}))
+        writes = "; ".join(
+            f"{', '.join(rule.verbs)} {', '.join(rule.resources)}" for rule in merged(component.writes)
+        )
+        workers = f"{component.workers}" if component.needs_leader else f"{component.workers}, every replica"
+        rows.append(f"| `{component.name}` | {component.purpose} | {watches} | {writes} | {workers} |")
+    return "\n".join(rows) + "\n"
+
+
+def page() -> str:
+    """The page with its table as it should be."""
+    rows = table(components(Configuration(), BUILT_IN.enabled(FRAMEWORKS)))
+    pattern = f"(?<={re.escape(BEGIN)}).*(?={re.escape(END)})"
+    return re.sub(pattern, lambda _: f"\n{rows}\n", PAGE.read_text(), flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    sys.exit(write_or_check_files("tools.component_table", {PAGE: page().encode()}))
