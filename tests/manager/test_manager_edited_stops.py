@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manager_stack import QUEUES, Stack, job, story
 from test_manager_edited import running
-from test_manager_edited_races import delay
+from test_manager_edited_races import STOPPING, delay
 
 from pykueue.api.resources import WORKLOADS
 
@@ -61,3 +61,24 @@ def test_job_runs_on_when_its_status_is_cleared_while_its_readiness_is_written()
         assert (await s.conditions("a"))["PodsReady"] == ("True", "Started")
 
     story(life, "waitForPodsReady: {timeout: 10m}")
+
+
+def test_job_that_ends_during_its_stop_with_fewer_pods_than_its_minimum_loses_the_annotation() -> None:
+    async def life(s: Stack) -> None:
+        await running(s, "other", 9)
+        await s.apply(job("a", 2, annotations={"kueue.x-k8s.io/job-min-parallelism": "1"}))
+        await s.settle()
+        await s.run_job("a")
+        await s.settle()
+        assert (await s.job("a"))["spec"]["parallelism"] == 1
+        name = (await s.workload("a"))["metadata"]["name"]
+        await s.patch(WORKLOADS, name, {"metadata": {"finalizers": None}})
+        await s.delete(WORKLOADS, name)
+        await s.settle()
+        assert await s.suspended("a")
+        assert STOPPING in (await s.job("a"))["metadata"]["annotations"]
+        await s.finish_job("a")
+        await s.settle(60)
+        assert STOPPING not in (await s.job("a"))["metadata"]["annotations"]
+
+    story(life)

@@ -150,7 +150,7 @@ class BatchJob(DescribedJob):
         return {}
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
-        yield from _partial_admission_errors(job)
+        yield from _partial_admission_errors(job, self.outcome(job) is not None)
         if old is None or self.suspend_requested(job) or self.suspend_requested(old):
             return
         if min_parallelism(old) is not None and _parallelism(job) != _parallelism(old):
@@ -164,12 +164,14 @@ _MINIMUM_PATH = f"metadata.annotations[{names.MIN_PARALLELISM_ANNOTATION}]"
 _SYNC_PATH = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION}]"
 
 
-def _partial_admission_errors(job: Mapping[str, Any]) -> Iterable[FieldError]:
+def _partial_admission_errors(job: Mapping[str, Any], ended: bool) -> Iterable[FieldError]:
     text = annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION)
     if text is not None:
         # From its start until it has stopped, a job has the parallelism that it was admitted with, which is
-        # even less than the minimum where some of its pods have ended before.
-        waits = get(job, "spec", "suspend") and annotations_of(job).get(names.STOPPING_ANNOTATION) != "true"
+        # even less than the minimum where some of its pods have ended before. One that ended meanwhile keeps
+        # it.
+        stopping = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
+        waits = get(job, "spec", "suspend") and not stopping and not ended
         most = pod_count(job, _PODS) - 1
         if not text.isdecimal() or int(text) < 1 or (waits and int(text) > most):
             detail = f"must be a whole number from 1 to {most}"
