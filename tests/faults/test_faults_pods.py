@@ -25,3 +25,9 @@ def test_pods_and_groups_survive_whatever_fails(first: int) -> None:
 
 def test_a_run_of_pods_is_determined_by_its_seed() -> None:
     assert play_pods(3).digest == play_pods(3).digest
+
+
+def test_pods_and_groups_survive_whatever_is_edited() -> None:
+    for seed in range(FIRST, FIRST + max(1, RUNS // 10)):
+        report = play_pods(seed, edits=True)
+        assert not report.violations, report.text(SHOWN)

@@ -45,7 +45,7 @@ def main(
     for number in range(seed, seed + runs):
         if seconds is not None and time.perf_counter() - started > seconds:
             break
-        report = play_pods(number) if plain_pods else play(number, pods, edits)
+        report = play_pods(number, edits) if plain_pods else play(number, pods, edits)
         ended, writes, deaths = ended + 1, writes + report.writes, deaths + report.deaths
         faults += report.faults
         digests.update(report.digest.encode())

@@ -48,7 +48,7 @@ class EditingUsers(Users):
         self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
     ) -> None:
         super().__init__(client, clock, rng, scenario, trace)
-        edits = (
+        self._workload_edits = (
             self._clear_status,
             self._clear_status,
             self._forge_condition,
@@ -57,19 +57,21 @@ class EditingUsers(Users):
             self._clear_admission,
             self._forge_requeue_state,
             self._clear_checks,
-            self._annotate_job,
-            self._annotate_job,
-            self._suspend_by_hand,
-            self._clear_job_status,
             self._remove_finalizers,
             self._remove_workload,
             self._forge_queue_status,
             self._forge_queue_status,
             self._forge_reclaimable,
             self._remove_owner,
+        )
+        job_edits = (
+            self._annotate_job,
+            self._annotate_job,
+            self._suspend_by_hand,
+            self._clear_job_status,
             self._end_job,
         )
-        self._acts = (*self._acts, *edits)
+        self._acts = (*self._acts, *self._workload_edits, *job_edits)
 
     async def _edit(
         self, resource: Resource, obj: Object, patch: dict[str, Any], subresource: str | None = None

@@ -175,9 +175,13 @@ class Invariants(Stored):
     def _settle_debts(self) -> None:
         """A job that has stopped is owed nothing any more."""
         for uid, owed in list(self._owed.items()):
-            job = self.job_of(owed)
-            if job is None or ended(job) or _has_stopped(job):
+            if not self._still_runs(owed):
                 self._settled[uid] = self._owed.pop(uid)
+
+    def _still_runs(self, workload: Object) -> bool:
+        """Whether the job of a Workload runs, whatever its status says."""
+        job = self.job_of(workload)
+        return job is not None and not ended(job) and not _has_stopped(job)
 
     # Queues
 
