@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from apiserver_harness import CONFIG_MAPS, config_map
 from front_harness import Stage, listening
 
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.crd import structural
 from pykueue.embedded.apiserver.handlers import writes
 from pykueue.embedded.apiserver.http import connection, encoding
 from pykueue.embedded.cel import rules
+from pykueue.embedded.kinds import crdvalidation
 from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -126,6 +129,75 @@ def test_expressions_are_compiled_once_and_a_few_in_each_turn(
         assert answer.code == (201 if valid else 422)
         assert len(compiled) == len(set(compiled)) == count
         assert max(in_turn) <= writes._COMPILED_TOGETHER
+
+    listening(tmp_path, story)
+
+
+class Turns:
+    """Counts how often something is done in each turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.counts = [0]
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        self.counts.append(0)
+        self._handle = self._loop.call_soon(self._next)
+
+    def counted(self, done: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*arguments: Any, **named: Any) -> Any:
+            self.counts[-1] += 1
+            return done(*arguments, **named)
+
+        return count
+
+    def stop(self) -> list[int]:
+        """The counts of turns in which anything was done."""
+        self._handle.cancel()
+        return [one for one in self.counts if one]
+
+
+def test_rules_of_a_definition_are_checked_a_few_in_each_turn_and_not_again_with_another_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        turns = Turns()
+        monkeypatch.setattr(crdvalidation, "check_rules", turns.counted(crdvalidation.check_rules))
+        count = 10 * crdvalidation._RULED_TOGETHER
+        body = definition([f"self != 'checked-{number}'" for number in range(count)])
+        assert (await peer.ask("POST", DEFINITIONS, body)).code == 201
+        path, change = f"{DEFINITIONS}/rules.example.org", {"metadata": {"annotations": {"a": "b"}}}
+        assert (await peer.ask("PATCH", path, change, f"Content-Type: {MERGE_PATCH}")).code == 200
+        counts = turns.stop()
+        assert sum(counts) == count
+        assert max(counts) <= crdvalidation._RULED_TOGETHER
+
+    listening(tmp_path, story)
+
+
+@pytest.mark.parametrize("form", [None, APPLY_PATCH])
+def test_first_object_of_a_kind_compiles_its_schema_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str | None
+) -> None:
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        count = 10 * structural._COMPILED_TOGETHER
+        kind = f"first-{'create' if form is None else 'apply'}"
+        body = definition([f"self != '{kind}-{number}'" for number in range(count)])
+        assert (await peer.ask("POST", DEFINITIONS, body)).code == 201
+        turns = Turns()
+        for name in ("structural_node", "custom_root", "compile_validator", "compile_defaults"):
+            monkeypatch.setattr(structural, name, turns.counted(getattr(structural, name)))
+        obj = {"apiVersion": "example.org/v1", "kind": "Rule", "metadata": {"name": "a"}, "spec": {"p0": "x"}}
+        path = "/apis/example.org/v1/namespaces/default/rules"
+        if form is None:
+            answer = await peer.ask("POST", path, obj)
+        else:
+            answer = await peer.ask("PATCH", f"{path}/a?fieldManager=m", obj, f"Content-Type: {form}")
+        assert answer.code == 201
+        assert turns.stop() == [1, 1, 1, 1]
 
     listening(tmp_path, story)
 

@@ -172,6 +172,9 @@ class Program:
         return True
 
 
+#: Values of a schema that are gone through in one step.
+_PLACES_TOGETHER = 10_000
+
 #: Programs in use, and why expressions do not compile, by expression, `optional_old` and variables.
 _known: Final[WeakValueDictionary[tuple[str, bool, tuple[str, ...]], Program | RuleError]] = (
     WeakValueDictionary()
@@ -202,10 +205,16 @@ def program_of(text: str, optional_old: bool = False, variables: tuple[str, ...]
 
 
 def compile_ahead(schema: Any) -> Iterator[Program | RuleError | None]:
-    """Compile the rules of an OpenAPI schema, one in each step, for `check_rules` and `compile_rules`."""
-    places = [schema]
+    """Compile the rules of an OpenAPI schema, one in each step, for `check_rules` and `compile_rules`.
+
+    None after many places without one.
+    """
+    places, seen = [schema], 0
     while places:
         place = places.pop()
+        seen += 1
+        if seen % _PLACES_TOGETHER == 0:
+            yield None
         if isinstance(place, list):
             places.extend(place)
         elif isinstance(place, dict):
@@ -216,7 +225,6 @@ def compile_ahead(schema: Any) -> Iterator[Program | RuleError | None]:
                     for name in ("rule", "messageExpression"):
                         if isinstance(rule.get(name), str):
                             yield compiled(rule[name], rule.get("optionalOldSelf") is True)
-            yield None
 
 
 def _as_told(text: str) -> str:

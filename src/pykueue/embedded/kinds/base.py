@@ -176,6 +176,7 @@ class Kind:
         """Compiles the expressions in an object of this kind, in steps between which others are served.
 
         What it yields is kept until the object is validated and stored, so that neither compiles them again.
+        None stands for a step as long as many of the others.
         """
         return iter(())
 

@@ -13,7 +13,7 @@ from pykueue.api.meta import new_condition
 from pykueue.api.objects import Object, true_condition
 from pykueue.embedded.cel.rules import compile_ahead
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind
-from pykueue.embedded.kinds.crdvalidation import check_custom_schema, check_printer_columns
+from pykueue.embedded.kinds.crdvalidation import check_ahead, check_custom_schema, check_printer_columns
 from pykueue.embedded.objects.errors import Cause, immutable, invalid, not_supported, required
 
 #: Holds a definition until all its objects are gone.
@@ -104,7 +104,13 @@ class CustomResourceDefinition(Kind):
         return new if changed == status else {**new, "status": changed}
 
     def compile_ahead(self, obj: Object) -> Iterator[object]:
-        return compile_ahead((obj.get("spec") or {}).get("versions"))
+        versions = (obj.get("spec") or {}).get("versions")
+        yield from compile_ahead(versions)
+        if isinstance(versions, list) and all(isinstance(one, dict) for one in versions):
+            for number, version in enumerate(versions):
+                schema = version.get("schema")
+                if isinstance(schema, dict) and isinstance(schema.get("openAPIV3Schema"), dict):
+                    yield from check_ahead(schema["openAPIV3Schema"], f"{_version_path(number)}{_SCHEMA}")
 
     def validate(self, obj: Object) -> list[Cause]:
         spec = obj["spec"]
@@ -150,7 +156,7 @@ class CustomResourceDefinition(Kind):
                 )
             )
         for number, version in enumerate(versions):
-            causes.extend(_version_causes(version, f"spec.versions[{number}]"))
+            causes.extend(_version_causes(version, _version_path(number)))
         return causes
 
     def validate_update(self, new: Object, old: Object) -> list[Cause]:
@@ -195,6 +201,14 @@ def _conversion(given: Object | None) -> Object:
     return {**conversion, "webhook": {**webhook, "clientConfig": client}}
 
 
+#: Where the schema of a version is.
+_SCHEMA = ".schema.openAPIV3Schema"
+
+
+def _version_path(number: int) -> str:
+    return f"spec.versions[{number}]"
+
+
 def _version_causes(version: Object, path: str) -> list[Cause]:
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", str(version.get("name") or "")):
         return [
@@ -210,7 +224,7 @@ def _version_causes(version: Object, path: str) -> list[Cause]:
     if schema is None:
         return [required(f"{path}.schema.openAPIV3Schema", "schemas are required")]
     return [
-        *check_custom_schema(schema, f"{path}.schema.openAPIV3Schema"),
+        *check_custom_schema(schema, f"{path}{_SCHEMA}"),
         *check_printer_columns(version.get("additionalPrinterColumns"), f"{path}.additionalPrinterColumns"),
     ]
 

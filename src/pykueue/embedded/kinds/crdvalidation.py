@@ -6,9 +6,12 @@ is limited as on a cluster (`cel/cost.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from pykueue.api.regex import RegexError, compile_regex
 from pykueue.embedded.cel.rules import Costs, check_rules
@@ -21,6 +24,8 @@ from pykueue.embedded.schema.formats import pattern_is_native
 from pykueue.embedded.schema.node import ABSENT, Node, node_of, structural_node
 from pykueue.embedded.schema.walk import apply_defaults, clean, compile_defaults
 
+#: Places with rules that are checked in one step.
+_RULED_TOGETHER = 32
 _COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _LIST_TYPES = ("atomic", "map", "set")
@@ -42,12 +47,40 @@ _FLAGS = (
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 
 
+#: What was found last, by path and schema: the same schema is checked ahead and again with its definition,
+#: and at each change of something else in it.
+_found: OrderedDict[tuple[str, bytes], list[Cause]] = OrderedDict()
+_FOUND_LIMIT = 16
+
+
 def check_custom_schema(openapi: Any, path: str) -> list[Cause]:
     """Why the schema is refused. `path` is where it stands in the CustomResourceDefinition."""
+    for _ in check_ahead(openapi, path):
+        pass
+    return list(_found[_key(openapi, path)])
+
+
+def check_ahead(openapi: Any, path: str) -> Iterator[None]:
+    """Do the work of `check_custom_schema` in steps, so that others can be served in between."""
     check_depth(openapi)
-    causes: list[Cause] = []
+    key = _key(openapi, path)
+    if key not in _found:
+        causes: list[Cause] = []
+        yield from _check_in_steps(openapi, path, causes)
+        _found[key] = causes
+        if len(_found) > _FOUND_LIMIT:
+            _found.popitem(last=False)
+    _found.move_to_end(key)
+
+
+def _key(openapi: Any, path: str) -> tuple[str, bytes]:
+    return path, orjson.dumps(openapi)
+
+
+def _check_in_steps(openapi: Any, path: str, causes: list[Cause]) -> Iterator[None]:
     if not isinstance(openapi, dict):
-        return [invalid(path, openapi, "must be an object")]
+        causes.append(invalid(path, openapi, "must be an object"))
+        return
     if openapi.get("type") != "object":
         causes.append(
             required(f"{path}.type", "must not be empty at the root")
@@ -56,15 +89,22 @@ def check_custom_schema(openapi: Any, path: str) -> list[Cause]:
         )
     if openapi.get("nullable"):
         causes.append(forbidden(f"{path}.nullable", "must be false at the root"))
+    yield
     _check(openapi, path, True, causes)
     _check_metadata(openapi, path, causes)
-    if not causes:
-        _check_defaults(openapi, path, causes)
-        costs = Costs()
-        node = structural_node(openapi, definition_node(OBJECT_META))
-        _check_rules(openapi, node, path, _Around(), costs, causes)
-        causes.extend(costs.causes(path))
-    return causes
+    if causes:
+        return
+    yield
+    _check_defaults(openapi, path, causes)
+    yield
+    costs = Costs()
+    node = structural_node(openapi, definition_node(OBJECT_META))
+    yield
+    for number, (rules, below, where, around) in enumerate(_ruled(openapi, node, path, _Around())):
+        causes.extend(check_rules(rules, below, where, around.times, around.uncorrelated, costs))
+        if number % _RULED_TOGETHER == 0:
+            yield
+    causes.extend(costs.causes(path))
 
 
 def _check(schema: Any, path: str, root: bool, causes: list[Cause]) -> None:
@@ -305,16 +345,18 @@ class _Around:
     uncorrelated: str = ""
 
 
-def _check_rules(
-    schema: Mapping[str, Any], node: Node, path: str, around: _Around, costs: Costs, causes: list[Cause]
-) -> None:
-    """Rules must compile, read only what the schema has, and not cost too much."""
+def _ruled(
+    schema: Mapping[str, Any], node: Node, path: str, around: _Around
+) -> Iterator[tuple[Any, Node, str, _Around]]:
+    """The places that have rules: the rules, the node, where the rules stand, and what surrounds the place.
+
+    Rules must compile, read only what the schema has, and not cost too much.
+    """
     rules = schema.get("x-kubernetes-validations")
     if rules:
-        where = f"{path}.x-kubernetes-validations"
-        causes.extend(check_rules(rules, node, where, around.times, around.uncorrelated, costs))
+        yield rules, node, f"{path}.x-kubernetes-validations", around
     for name, inner in (schema.get("properties") or {}).items():
-        _check_rules(inner, node.properties[name], f"{path}.properties[{name}]", around, costs, causes)
+        yield from _ruled(inner, node.properties[name], f"{path}.properties[{name}]", around)
     for key, below in (("items", node.items), ("additionalProperties", node.values)):
         if isinstance(schema.get(key), dict) and below is not None:
             limited = around.times is not None and node.limit is not None
@@ -322,7 +364,7 @@ def _check_rules(
             uncorrelated = around.uncorrelated
             if key == "items" and node.list_type != "map":
                 uncorrelated = uncorrelated or path
-            _check_rules(schema[key], below, f"{path}.{key}", _Around(times, uncorrelated), costs, causes)
+            yield from _ruled(schema[key], below, f"{path}.{key}", _Around(times, uncorrelated))
 
 
 def check_printer_columns(declared: Any, path: str) -> list[Cause]:

@@ -10,7 +10,7 @@ Source: docs/reference/kubernetes-api-machinery.md, section 22.5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
@@ -229,6 +229,9 @@ class BuiltinSchema:
         self._validator: jsonschema_rs.Draft4Validator = compile_validator(json_schema(name))
         #: What was found valid last, so that preparing and validating it looks at it once.
         self._valid: Object | None = None
+
+    def compile_ahead(self) -> Iterator[None]:
+        return iter(())
 
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
         """Without unknown fields and nulls, quantities canonical; and the unknown fields' paths."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from pykueue.api.objects import Object
@@ -20,6 +21,10 @@ class ObjectSchema(Protocol):
     @property
     def node(self) -> Node:
         """What patches and managed fields walk along: list types, merge keys."""
+        ...
+
+    def compile_ahead(self) -> Iterator[None]:
+        """Compile in steps what the other methods would compile at once; no steps when that is done."""
         ...
 
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:

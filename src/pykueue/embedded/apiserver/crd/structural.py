@@ -10,22 +10,25 @@ Source: docs/reference/kubernetes-api-machinery.md, sections 15 and 22.5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import orjson
+from jsonschema_rs import Draft4Validator
 
 from pykueue.api.objects import Object
-from pykueue.embedded.cel.rules import Rules, compile_rules
+from pykueue.embedded.cel.rules import Rules, compile_ahead, compile_rules
 from pykueue.embedded.objects.errors import Cause
 from pykueue.embedded.schema.builtin import OBJECT_META, definition_node, metadata_definitions
 from pykueue.embedded.schema.causes import faults_of, first_faults, to_causes
 from pykueue.embedded.schema.compile import compile_validator, custom_root
-from pykueue.embedded.schema.node import structural_node
+from pykueue.embedded.schema.node import Node, structural_node
 from pykueue.embedded.schema.published import published_custom
 from pykueue.embedded.schema.ratcheting import unchanged
 from pykueue.embedded.schema.walk import (
+    Defaults,
+    Unique,
     apply_defaults,
     check_unique,
     clean,
@@ -57,18 +60,56 @@ _ENDING: Final = frozenset(
 )
 
 
+#: Expressions that are compiled in one step.
+_COMPILED_TOGETHER = 32
+
+
 class CustomSchema:
-    """The shape of one version of a custom kind, compiled."""
+    """The shape of one version of a custom kind; its parts are compiled when they are first needed."""
 
     def __init__(self, group: str, version: str, kind: str, namespaced: bool, openapi: Object) -> None:
         self.group, self.version, self.kind, self.namespaced = group, version, kind, namespaced
         self._published = openapi
-        self.node = structural_node(openapi, definition_node(OBJECT_META))
-        self._validator = compile_validator(custom_root(openapi, metadata_definitions()))
-        self._defaults = compile_defaults(self.node)
-        self._unique = compile_unique(self.node)
-        self._rules: Rules | None = None
-        self._has_rules: bool | None = None
+        self._compiled = False
+
+    @cached_property
+    def node(self) -> Node:
+        return structural_node(self._published, definition_node(OBJECT_META))
+
+    @cached_property
+    def _root(self) -> Object:
+        return custom_root(self._published, metadata_definitions())
+
+    @cached_property
+    def _validator(self) -> Draft4Validator:
+        return compile_validator(self._root)
+
+    @cached_property
+    def _defaults(self) -> Defaults | None:
+        return compile_defaults(self.node)
+
+    @cached_property
+    def _unique(self) -> Unique | None:
+        return compile_unique(self.node)
+
+    @cached_property
+    def _rules(self) -> Rules | None:
+        return compile_rules(self.node)
+
+    def compile_ahead(self) -> Iterator[None]:
+        if self._compiled:
+            return
+        for part in ("node", "_root", "_validator", "_defaults", "_unique"):
+            getattr(self, part)
+            yield
+        self.__dict__.pop("_root", None)  # nothing else needs it
+        programs = []  # kept until the rules refer to them
+        for program in compile_ahead(self._published):
+            programs.append(program)
+            if program is None or len(programs) % _COMPILED_TOGETHER == 0:
+                yield
+        _ = self._rules
+        self._compiled = True
 
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
         """Pruned and defaulted, and the paths of the fields pruned."""
@@ -99,18 +140,11 @@ class CustomSchema:
                     causes.extend(to_causes(error))
         if self._unique is not None:
             check_unique(obj, old, self._unique, None, causes)
-        rules = self._compiled_rules()
+        rules = self._rules
         if rules is not None:
             skipped = any(cause.reason in _ENDING for cause in causes)
             causes.extend([_RULES_SKIPPED] if skipped else rules.check(obj, old))
         return causes
-
-    def _compiled_rules(self) -> Rules | None:
-        """The validation rules, compiled when the first object is validated."""
-        if self._has_rules is None:
-            self._rules = compile_rules(self.node)
-            self._has_rules = self._rules is not None
-        return self._rules
 
     def openapi(self) -> Object:
         """The schema as OpenAPI v3 publishes it."""

@@ -79,9 +79,16 @@ async def _compiled(kind: Kind, obj: Object) -> AsyncIterator[None]:
     kept = []
     for one in kind.compile_ahead(obj):
         kept.append(one)
-        if len(kept) % _COMPILED_TOGETHER == 0:
+        if one is None or len(kept) % _COMPILED_TOGETHER == 0:
             await asyncio.sleep(0)
     yield
+
+
+async def _schema_compiled(endpoint: Endpoint) -> None:
+    """Compile the schema of a custom kind; others are served while that is done."""
+    for one in {id(one): one for one in (endpoint, endpoint.storage)}.values():
+        for _ in one.schema.compile_ahead():
+            await asyncio.sleep(0)
 
 
 class Writes:
@@ -105,6 +112,8 @@ class Writes:
             raise method_not_allowed()
         if endpoint.ending:
             raise method_not_allowed("create not allowed while custom resource definition is terminating")
+        if endpoint.custom:
+            await _schema_compiled(endpoint)
         obj = await decode(endpoint, call.body, options, call)
         return await self._create(call, options, obj)
 
@@ -256,6 +265,8 @@ class Writes:
         if not call.target.name:
             raise bad_request("name must be provided")
         body = call.body
+        if call.endpoint.custom:
+            await _schema_compiled(call.endpoint)
 
         async def create() -> Answer:
             self._rights.confirm_create(call)
@@ -270,6 +281,8 @@ class Writes:
         """PATCH on an object or its status, in any of the four forms."""
         options = write_options(call, "PatchOptions")
         endpoint, body = call.endpoint, call.body
+        if endpoint.custom:
+            await _schema_compiled(endpoint)
         match call.content_type:
             case "application/merge-patch+json":
                 return await self.modify(call, options, lambda old: merge_patch(old, body))
