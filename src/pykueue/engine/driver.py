@@ -120,7 +120,7 @@ class Driver:
         found: list[Change] = []
         for decision in decisions:
             if isinstance(decision, Admit):
-                found += self._admit(decision)
+                self._admit(decision, found)
         for decision in decisions:
             if isinstance(decision, Preempt):
                 old = self.workloads[decision.key]
@@ -131,14 +131,14 @@ class Driver:
                 self._put(new)
         return found
 
-    def _admit(self, decision: Admit) -> Iterator[Change]:
+    def _admit(self, decision: Admit, found: list[Change]) -> None:
         workload = self.workloads[decision.key]
         self._put(lifecycle.reserved(workload, decision.admission, decision.admitted, self.now))
         if decision.replaces:
             old = self.workloads[decision.replaces]
             new = lifecycle.finished(old, "WorkloadSliceReplaced", self.now)
             self._put(new)
-            yield from _changes(old, new)
+            found += _changes(old, new)
 
     def until_stable(self, cycles_max: int = CYCLES_MAX) -> Iterator[list[Decision]]:
         """Cycles, carried out and a second apart, until none is in line or `IDLE_CYCLES` decided nothing.

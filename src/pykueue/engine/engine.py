@@ -136,11 +136,9 @@ class Engine(Queries):
             tree = queue.tree
             if tree not in seen:
                 seen.add(tree)
-                if any(
-                    member.pending.workloads and member.is_active and member.pending.has_active()
-                    for member in tree.queues
-                ):
-                    return True
+                for member in tree.queues:
+                    if member.pending.workloads and not member.inactive and member.pending.has_active():
+                        return True
             state.undo_log.drop(state.ready, queue)
         return False
 

@@ -184,23 +184,22 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
         return
     admission = obj.status.admission
     old = info.obj
-    counts = effective_counts(obj, state.options)
-    same_pods = old.spec is obj.spec and old.status.reclaimable_pods == obj.status.reclaimable_pods
-    old_counts = counts if same_pods else effective_counts(old, state.options)
+    same_spec = old.spec is obj.spec
+    same_pods = same_spec and old.status.reclaimable_pods == obj.status.reclaimable_pods
+    shrunk = not same_pods and effective_counts(old, state.options) != effective_counts(obj, state.options)
     priority = effective_priority(obj, state.options)
     reserved = facts.reserved
     assert admission is not None
     assert reserved is not None
     reserved_at = parse_time(reserved.last_transition_time) if reserved.last_transition_time else 0.0
-    shrunk = counts != old_counts
     freed = shrunk or priority != info.priority
     if (
         not freed
-        and admission == info.admission
+        and (admission is info.admission or admission == info.admission)
         and info.admitted == facts.admitted
         and info.reserved_at == reserved_at
         and info.local is not None
-        and info.local.key == f"{info.namespace}/{obj.spec.queue_name}"
+        and (same_spec or info.local.key == f"{info.namespace}/{obj.spec.queue_name}")
     ):
         info.obj = obj
         _mark(state, info, facts)
@@ -212,7 +211,7 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
     _read(state, info, obj, facts)
     info.reserved_at = reserved_at
     if shrunk or admission != info.admission:
-        state.set_reservation(info, admission, counts)
+        state.set_reservation(info, admission, effective_counts(obj, state.options))
     info.assumed = False
     info.admitted = facts.admitted
     info.ready = facts.ready

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from msgspec import Struct
+
 from pykueue.api import kueue
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands
@@ -46,26 +48,16 @@ from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.workload import NO_SCAN, WorkloadInfo
 
 
-class Evaluation:
+class Evaluation(Struct):
     """What became of one workload."""
 
-    __slots__ = ("assignment", "demands", "report", "shortages", "targets")
-
-    def __init__(
-        self,
-        assignment: Assignment,
-        targets: Targets,
-        report: Search | None,
-        demands: Demands = (),
-        shortages: tuple[str, ...] = (),
-    ) -> None:
-        self.assignment = assignment
-        self.targets = targets
-        self.report = report
-        #: What is demanded of shared capacities with these flavors.
-        self.demands = demands
-        #: Why shared capacities are not enough, one sentence each.
-        self.shortages = shortages
+    assignment: Assignment
+    targets: Targets
+    report: Search | None
+    demands: Demands = ()
+    """What is demanded of shared capacities with these flavors."""
+    shortages: tuple[str, ...] = ()
+    """Why shared capacities are not enough, one sentence each."""
 
 
 class Evaluator:
@@ -138,7 +130,7 @@ class Evaluator:
     def search(self, request: PreemptionRequest) -> tuple[Targets, Search]:
         """The workloads to preempt for a request, and how the search went."""
         names = request.queue.flavor_resource_names
-        report = Search(needed=tuple(names[flavor_resource] for flavor_resource in sorted(request.needed)))
+        report = Search(needed=tuple([names[flavor_resource] for flavor_resource in sorted(request.needed)]))
         queue = request.queue
         if queue.within == "Never" and (queue.reclaim == "Never" or queue.parent is None):
             return [], report
@@ -268,8 +260,10 @@ class _Attempt:
         level, _ = quota.borrowing_level(flavor_usage, amount)
         for info, _ in targets:
             restore(info)
-        own = any(info.queue is self.queue for info, _ in targets)
-        return (PREEMPT if own else RECLAIM), level
+        for info, _ in targets:
+            if info.queue is self.queue:
+                return PREEMPT, level
+        return RECLAIM, level
 
     def _targets(self, assignment: Assignment, demands: Demands = ()) -> tuple[Targets, Search]:
         """The workloads to preempt for all that the assignment lacks (8.2)."""

@@ -213,15 +213,16 @@ class TreeCycle:
         problem = ""
         reason: PendingReason = "Misconfigured"
         requeue: RequeueReason = "Generic"
+        labels, selector = state.namespaces.get(info.namespace), queue.selector
         if checks and any(check.state in ("Retry", "Rejected") for check in checks):
             reason, problem = "PendingEvaluation", "an admission check is not passed"
         elif queue.tree.cyclic:
             reason = "Suspended"
             cycle = cycle_message(state.forest.cycle_above(queue))
             problem = f"ClusterQueue {queue.name} is inactive: {cycle}"
-        elif info.namespace not in state.namespaces:
+        elif labels is None:
             problem = f"namespace {info.namespace} does not exist"
-        elif not state.admits_namespace(queue, info.namespace):
+        elif selector is None or not selector.matches(labels):
             requeue = "NamespaceMismatch"
             problem = f"ClusterQueue {queue.name} does not take workloads of namespace {info.namespace}"
         else:
@@ -236,8 +237,9 @@ class TreeCycle:
         if held is not None:
             self._hold(info, queue, held)
             return None
-        self._expire_scan(info, queue)
-        replaced = state.replaced_by(info)
+        if info.scan:
+            self._expire_scan(info, queue)
+        replaced = state.replaced_by(info) if info.replaces else None
         found = self.evaluator.evaluate(info, queue, replaced=replaced, context=self._context)
         return Entry(info, queue, found, replaced, is_preemptor)
 
@@ -257,7 +259,7 @@ class TreeCycle:
 
     def _expire_scan(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
         """Forgets which flavors were tried once that may have changed (6.8)."""
-        if not info.scan or queue.generation == info.scan_generation:
+        if queue.generation == info.scan_generation:
             return
         if not self._rules.keep_scan or self.state.cycle - info.scan_cycle > 1:
             self._set_scan(info, NO_SCAN)
@@ -267,7 +269,7 @@ class TreeCycle:
     def _process(self, entry: Entry) -> None:
         """Decides about one entry (5.5)."""
         found = entry.found
-        if self._targeted and any(target in self._targeted for target, _ in found.targets):
+        if self._targeted and found.targets and any(target in self._targeted for target, _ in found.targets):
             if not self._rules.recompute:
                 self._save_scan(entry, found)
                 self._skip(entry, "TargetsTaken")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from pykueue.engine.capacity import AssignedPodSet
 from pykueue.engine.explain.explanation import Attempt, Blocker, Mode
 from pykueue.engine.flavors.plan import GroupPlan, Option, Plan, Step, group_requests
@@ -57,20 +59,17 @@ class Terms(NamedTuple):
 NO_TERMS: Final = Terms()
 
 
-class Choice:
+class Choice(Struct):
     """A flavor given to one resource of one pod-set group."""
 
-    __slots__ = ("amount", "flavor", "flavor_usage", "index", "level", "mode")
-
-    def __init__(self, flavor: str, flavor_usage: FlavorUsage, amount: int, mode: int, level: int) -> None:
-        self.flavor = flavor
-        self.flavor_usage = flavor_usage
-        #: For all pods of the group.
-        self.amount = amount
-        self.mode = mode
-        self.level = level
-        #: Index of the last flavor looked at; -1 where that was the last one.
-        self.index = -1
+    flavor: str
+    flavor_usage: FlavorUsage
+    amount: int
+    """For all pods of the group."""
+    mode: int
+    level: int
+    index: int = -1
+    """Of the last flavor looked at; -1 where that was the last one."""
 
 
 class Assignment:
@@ -229,10 +228,7 @@ class Chooser:
             if mode == NO_FIT:
                 mildest = min(mildest, failure)
                 continue
-            if best is None or self._better(mode, level, best_mode, best_level):
-                better = True
-            else:
-                better = False
+            better = best is None or self._better(mode, level, best_mode, best_level)
             if self.fungible:
                 stop = not (
                     mode == NO_CANDIDATES
@@ -295,7 +291,7 @@ class Chooser:
                 attempt.maximum = flavor_usage.potential
                 return NO_FIT, 0, choices, EXCEEDS
             level, in_larger_tree = quota.borrowing_level(flavor_usage, value)
-            if value <= 0 or quota.fits(((flavor_usage, value),)):
+            if value <= 0 or value <= quota.available(flavor_usage):
                 mode = FIT
             else:
                 attempt.blocker, attempt.detail, attempt.levels = quota.explain(flavor_usage, value)
@@ -310,7 +306,7 @@ class Chooser:
                 # Component-wise: the worst mode alone decides whether the flavor fits (defect D4 of the
                 # reference).
                 worst_mode, worst_level = min(worst_mode, mode), max(worst_level, level)
-            elif self._better(worst_mode, worst_level, mode, level):
+            elif (mode != FIT or level) and self._better(worst_mode, worst_level, mode, level):
                 worst_mode, worst_level = mode, level
         return worst_mode, worst_level, choices, 0
 

@@ -340,12 +340,11 @@ class _Field:
 
     def any(self, levels: list[tuple[Cohort, Node]]) -> bool:
         """Whether there is any candidate at these levels."""
-        return any(
-            True
-            for cohort, below in levels
-            for evicted in (False, True)
-            for _ in self._level(cohort, below, evicted)
-        )
+        for cohort, below in levels:
+            for evicted in (False, True):
+                for _ in self._level(cohort, below, evicted):
+                    return True
+        return False
 
     def protected(self, queue: ClusterQueue, cohort: Cohort) -> bool:
         """Whether the queue, or a cohort between it and the common one, is back within its quota."""
@@ -379,9 +378,10 @@ def _by_usage(usage_of: UsageOf) -> Callable[[_Foreign], Any]:
 
 
 def _covers(requests: dict[FlavorUsage, int]) -> bool:
-    return all(
-        flavor_usage.subtree >= flavor_usage.usage + amount for flavor_usage, amount in requests.items()
-    )
+    for flavor_usage, amount in requests.items():
+        if flavor_usage.subtree < flavor_usage.usage + amount:
+            return False
+    return True
 
 
 def _above(requests: dict[FlavorUsage, int]) -> dict[FlavorUsage, int]:
@@ -397,10 +397,11 @@ def search(request: PreemptionRequest, report: Search) -> Targets:
     """The workloads to preempt, or nothing if that does not help. The tree is left as it was."""
     queue = request.queue
     field = _Field(request)
-    over_nominal = any(
-        flavor_usage.usage >= flavor_usage.subtree
-        for flavor_usage in (queue.flavor_usages[flavor_resource] for flavor_resource in request.needed)
-    )
+    over_nominal = False
+    for flavor_resource in request.needed:
+        flavor_usage = queue.flavor_usages[flavor_resource]
+        if flavor_usage.usage >= flavor_usage.subtree:
+            over_nominal = True
     attempts: tuple[bool, ...] = (True, False)
     if not queue.borrow_within:
         if over_nominal:

@@ -38,13 +38,16 @@ class UsageCounts:
         """Counts a workload that holds quota (sign 1), or no longer counts it (-1)."""
         self.reserving += sign
         reserved = self.reserved
-        for flavor_resource, amount in usage:
-            reserved[flavor_resource] = reserved.get(flavor_resource, 0) + sign * amount
-        if admitted:
-            self.admitted += sign
-            used = self.used
+        if not admitted:
             for flavor_resource, amount in usage:
-                used[flavor_resource] = used.get(flavor_resource, 0) + sign * amount
+                reserved[flavor_resource] = reserved.get(flavor_resource, 0) + sign * amount
+            return
+        self.admitted += sign
+        used = self.used
+        for flavor_resource, amount in usage:
+            amount *= sign
+            reserved[flavor_resource] = reserved.get(flavor_resource, 0) + amount
+            used[flavor_resource] = used.get(flavor_resource, 0) + amount
 
 
 class Candidate(NamedTuple):

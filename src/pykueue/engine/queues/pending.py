@@ -247,7 +247,10 @@ class Pending:
 
     def has_active(self) -> bool:
         """Whether any workload is active."""
-        return any(self._first(heap) is not None for heap in self._heaps.values())
+        for heap in self._heaps.values():  # noqa: SIM110 (asked of every queue, several times a cycle)
+            if self._first(heap) is not None:
+                return True
+        return False
 
     def buckets(self) -> Iterator[Bucket]:
         """All buckets."""
