@@ -530,6 +530,14 @@ def test_a_closed_preemption_gate_is_the_reason_until_it_is_opened() -> None:
         },
     }
 
+    async def blocked(s: Stack) -> tuple[str, str]:
+        (found,) = [
+            one
+            for one in (await s.get(WORKLOADS, "high"))["status"]["conditions"]
+            if one["type"] == "BlockedOnPreemptionGates"
+        ]
+        return found["status"], found["reason"]
+
     async def life(s: Stack) -> None:
         await s.patch(CLUSTER_QUEUES, "cq", PREEMPTION)
         await s.apply(job("low", 6))
@@ -544,6 +552,7 @@ def test_a_closed_preemption_gate_is_the_reason_until_it_is_opened() -> None:
         ]
         assert reserved["reason"] == "AdmissionGated"
         assert "preemption gate is closed" in reserved["message"]
+        assert await blocked(s) == ("True", "PreemptionGated")
         opened = {
             "name": "example.com/gate",
             "position": "Open",
@@ -554,5 +563,8 @@ def test_a_closed_preemption_gate_is_the_reason_until_it_is_opened() -> None:
         )
         await s.settle()
         assert (await s.conditions("low"))["Evicted"] == ("True", "Preempted")
+        await s.stop_pods("low")
+        await s.settle()
+        assert await blocked(s) == ("False", "QuotaReserved")
 
     story(life, "featureGates: {ConcurrentAdmission: true}")

@@ -23,7 +23,7 @@ from pykueue.api.meta import find_condition
 from pykueue.engine import lifecycle
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.decision_log import DecisionLog
-from pykueue.engine.decisions import Admit, Decision, Preempt
+from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
 from pykueue.engine.engine import Engine
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.options import Options
@@ -121,6 +121,8 @@ class Driver:
         for decision in decisions:
             if isinstance(decision, Admit):
                 self._admit(decision, found)
+            elif isinstance(decision, Requeue) and decision.blocked_on_gates:
+                self._put(lifecycle.blocked_on_gates(self.workloads[decision.key], self.now))
         for decision in decisions:
             if isinstance(decision, Preempt):
                 old = self.workloads[decision.key]

@@ -16,6 +16,7 @@ from pykueue.api import kueue
 from pykueue.api.admission_checks import required_without
 from pykueue.api.kueue.names import (
     ADMITTED,
+    BLOCKED_ON_GATES,
     DEACTIVATION_TARGET,
     EVICTED,
     FINISHED,
@@ -35,7 +36,6 @@ from pykueue.api.meta import (
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 
-BLOCKED_ON_GATES = "BlockedOnPreemptionGates"
 #: Evictions after which a workload may compete again at once.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
 #: Conditions that a reservation ends.
@@ -189,6 +189,11 @@ def _without_quota(
     if conditions is None and workload.status.admission is None and not fields:
         return workload
     return _with(workload, conditions=conditions or before, admission=None, **fields)
+
+
+def blocked_on_gates(workload: kueue.Workload, now: float) -> kueue.Workload:
+    """It needs preemption, which a closed preemption gate keeps it from (5.5, step 6)."""
+    return with_condition(workload, BLOCKED_ON_GATES, True, "PreemptionGated", now)
 
 
 def finished(workload: kueue.Workload, reason: str, now: float) -> kueue.Workload:

@@ -76,6 +76,7 @@ DEFAULT_POD_SET: Final = "main"
 # Condition types of a Workload
 QUOTA_RESERVED: Final = "QuotaReserved"
 ADMITTED: Final = "Admitted"
+BLOCKED_ON_GATES: Final = "BlockedOnPreemptionGates"
 PODS_READY: Final = "PodsReady"
 EVICTED: Final = "Evicted"
 PREEMPTED: Final = "Preempted"

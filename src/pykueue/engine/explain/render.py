@@ -18,6 +18,10 @@ PREEMPTION_CAUSES: Final[dict[PreemptionReason, str]] = {
 }
 
 
+#: Why a workload with a closed preemption gate waits.
+GATE_CLOSED_MESSAGE: Final = "Workload requires preemption, but its preemption gate is closed"
+
+
 def amount(resource: str, units: int) -> str:
     """An amount in quota units as people write it."""
     return "unlimited" if is_unlimited(units) else str(to_quantity(resource, units))
@@ -49,7 +53,7 @@ def reason_text(explanation: Explanation) -> str:
         case "NoLongerFits":
             text = "Workload no longer fits after processing another workload"
         case "PreemptionGated":
-            text = "Workload requires preemption, but its preemption gate is closed"
+            text = GATE_CLOSED_MESSAGE
         case "PodsNotReady":
             text = "Waiting for all admitted workloads to be in PodsReady condition"
         case _:

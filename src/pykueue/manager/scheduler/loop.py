@@ -373,7 +373,9 @@ class Scheduler:
             if not _may_reserve(workload):
                 return None
             why = PendingReason(decision.reason, text)
-            return transitions.pending(workload, why, self._clock.time(), requests)
+            now = self._clock.time()
+            result = transitions.pending(workload, why, now, requests)
+            return transitions.blocked_on_gates(result, now) if decision.blocked_on_gates else result
 
         if before is None or step(before) in (None, before):
             return

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pykueue.api.kueue.names import ADMISSION_GATED_BY_ANNOTATION
 from pykueue.api.kueue.names import ADMITTED as ADMITTED
+from pykueue.api.kueue.names import BLOCKED_ON_GATES as BLOCKED_ON_GATES
 from pykueue.api.kueue.names import DEACTIVATION_TARGET as DEACTIVATION_TARGET
 from pykueue.api.kueue.names import EVICTED as EVICTED
 from pykueue.api.kueue.names import FINISHED as FINISHED
@@ -21,13 +22,11 @@ from pykueue.api.pending_reasons import MISCONFIGURED as MISCONFIGURED
 from pykueue.api.pending_reasons import ON_HOLD as ON_HOLD
 from pykueue.api.pending_reasons import PENDING_EVALUATION as PENDING_EVALUATION
 
-#: A condition type beside those of `api.kueue.names`.
-BLOCKED_ON_GATES: Final = "BlockedOnPreemptionGates"
-
 # Reasons, where programs test them.
 WAIT_FOR_START: Final = "WaitForStart"
 WAIT_FOR_RECOVERY: Final = "WaitForRecovery"
 PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
+PREEMPTION_GATED: Final = "PreemptionGated"
 DUE_TO: Final = "DueTo"
 CLUSTER_QUEUE_STOPPED: Final = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED: Final = "LocalQueueStopped"

@@ -22,6 +22,7 @@ from pykueue.api.pending_reasons import (
     on_hold,
 )
 from pykueue.engine import WorkloadView
+from pykueue.engine.explain.render import GATE_CLOSED_MESSAGE
 
 from . import conditions
 from .conditions import (
@@ -33,6 +34,7 @@ from .conditions import (
     FINISHED,
     PODS_READY,
     PREEMPTED,
+    PREEMPTION_GATED,
     QUOTA_RESERVED,
     REQUEUED,
     WAIT_FOR_RECOVERY,
@@ -154,6 +156,11 @@ def pending(
         result = replaced(result, ("status", "resourceRequests"), requests)
     result = with_condition(result, QUOTA_RESERVED, "False", why.reason, why.message, now)
     return admitted_as_derived(result, now)
+
+
+def blocked_on_gates(workload: Workload, now: float) -> Object:
+    """It needs preemption, which a closed preemption gate keeps it from."""
+    return with_condition(workload, BLOCKED_ON_GATES, "True", PREEMPTION_GATED, GATE_CLOSED_MESSAGE, now)
 
 
 def held(workload: Workload, why: str, now: float, resumed: str = OFF_HOLD_MESSAGE) -> Object | None:
