@@ -19,6 +19,8 @@ from clients_harness import Kubectl
 
 from pykueue.clock import VIRTUAL_EPOCH
 from pykueue.embedded.apiserver.auth.certificates import Authority
+from pykueue.embedded.apiserver.discovery import aggregation
+from pykueue.embedded.apiserver.http import front
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import JSON, MERGE_PATCH, Request
 from pykueue.testing import RunningServer, running_server
@@ -279,6 +281,33 @@ def test_an_aggregated_server_answers_for_its_group(
         assert 'User "guest" cannot list resource "clouds" in API group "weather.example.com"' in refused
     kubectl("delete", "apiservice", "v1.weather.example.com")
     assert "weather" not in kubectl("api-versions")
+
+
+def test_time_and_size_of_an_aggregated_servers_response_are_limited(
+    server: RunningServer, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "REQUEST_TIME", 0.2)
+    monkeypatch.setattr(aggregation, "RESPONSE_LIMIT", 10_000)
+    end = threading.Event()
+
+    def weather(_: str, path: str, __: Any, ___: bytes) -> tuple[int, Any]:
+        if path.endswith("/slow"):
+            end.wait(20)
+        if path.endswith("/large"):
+            return 200, b"x" * 20_000
+        group = {"groupVersion": "weather.example.com/v1", "resources": RESOURCES}
+        return 200, {"kind": "APIResourceList", "apiVersion": "v1", **group}
+
+    assert server.cluster.server is not None
+    kubectl = Kubectl(server, tmp_path / "home", None)
+    clouds = "/apis/weather.example.com/v1/namespaces/default/clouds"
+    with program(authority, weather) as port:
+        server.cluster.server.services.known["default/weather"] = ("127.0.0.1", port)
+        kubectl.put(registration())
+        kubectl("wait", "--for=condition=Available", "apiservice/v1.weather.example.com", "--timeout=20s")
+        assert "did not answer within" in kubectl.refused("get", "--raw", f"{clouds}/slow")
+        end.set()
+        assert "larger than 10000 bytes" in kubectl.refused("get", "--raw", f"{clouds}/large")
 
 
 def test_openapi_documents_of_aggregated_servers_are_among_ours(

@@ -36,8 +36,12 @@ GROUP, PLURAL = "apiregistration.k8s.io", "apiservices"
 
 #: Seconds between two looks at a server that answers, and at one that does not.
 _PERIOD, _RETRY = 30.0, 5.0
-#: Seconds a discovery request and an ordinary one may take.
-_PROBE_TIME, _REQUEST_TIME = 5.0, 60.0
+#: Seconds a discovery request may take, and connecting for any other one.
+_PROBE_TIME = 5.0
+#: Seconds a forwarded request may take, as on a cluster; a watch may take longer.
+REQUEST_TIME = 60.0
+#: Bytes of a response that is not a stream.
+RESPONSE_LIMIT = 32 << 20
 
 #: Seconds OpenAPI v2 documents are kept.
 _OPENAPI_AGE = 60.0
@@ -255,7 +259,7 @@ class Aggregation:
             asyncio.timeout(_PROBE_TIME),
             self._request("GET", path, service, DESCRIBER, {"Accept": accept}) as response,
         ):
-            body = await response.read()
+            body = await read_response(response)
         if response.status != 200:
             raise ValueError(f"it answered {response.status}")
         return body
@@ -405,6 +409,16 @@ class Aggregation:
 
 #: Whom discovery and OpenAPI are asked for.
 DESCRIBER = User("system:kube-aggregator", ("system:masters",))
+
+
+async def read_response(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body. ValueError when it is larger than `RESPONSE_LIMIT`."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > RESPONSE_LIMIT:
+            raise ValueError(f"the response is larger than {RESPONSE_LIMIT} bytes")
+    return bytes(body)
 
 
 def unavailable(detail: str = "") -> ApiError:

@@ -20,7 +20,13 @@ import orjson
 from pykueue.embedded.apiserver.auth.authentication import Authenticator, unauthorized
 from pykueue.embedded.apiserver.auth.impersonation import ANONYMOUS, Wanted, impersonated
 from pykueue.embedded.apiserver.auth.rbac import forbidden
-from pykueue.embedded.apiserver.discovery.aggregation import DESCRIBER, access_of, unavailable
+from pykueue.embedded.apiserver.discovery.aggregation import (
+    DESCRIBER,
+    REQUEST_TIME,
+    access_of,
+    read_response,
+    unavailable,
+)
 from pykueue.embedded.apiserver.discovery.openapi import v2_document, v2_json_document
 from pykueue.embedded.apiserver.handlers.decoding import report_unknown
 from pykueue.embedded.apiserver.handlers.reads import Listing
@@ -335,18 +341,21 @@ class HttpFront:
         target = quote(path, safe=_PATH) + "".join(request.target.partition("?")[1:])
         passed = self._pipeline.aggregation.request(request.method, target, service, user, kept, request.body)
         try:
-            async with passed as response:
+            async with asyncio.timeout(None if streams else REQUEST_TIME), passed as response:
                 media = response.headers.get("Content-Type", "application/json")
                 fields = _CACHE + f"Content-Type: {media}\r\n".encode()
                 if not streams or response.status != 200:
-                    connection.answer(response.status, fields, await response.read())
+                    connection.answer(response.status, fields, await read_response(response))
                     return
                 connection.begin(fields)
                 async for piece in response.content.iter_any():
                     connection.send(piece)
                     await connection.drain()
                 connection.end()
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except TimeoutError as error:
+            text = f"the aggregated server did not answer within {REQUEST_TIME:.0f} s"
+            raise ApiError(504, "Timeout", text) from error
+        except (aiohttp.ClientError, ValueError) as error:
             why = connection_fault(error) if isinstance(error, aiohttp.ClientConnectorError) else error
             raise unavailable(str(why)) from error
 
