@@ -22,7 +22,7 @@ from bench.end_to_end.wire import Wire
 from bench.engine import objects, shapes
 from bench.engine.harness import Arrival, Shape
 
-from pykueue.api import encode
+from pykueue.api import conditions, encode
 from pykueue.api.objects import get, merge_patch
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
@@ -38,7 +38,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.config import load as connect
 from pykueue.kube.informer import Informer
 from pykueue.kube.transport import MERGE_PATCH, Request
-from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads import transitions
 
 SHAPES = {"baseline": shapes.baseline, "large": shapes.large}
 KINDS = {each.kind: each for each in (CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS)}

@@ -13,6 +13,7 @@ import pytest
 from manager_replica import configured
 from manager_stack import QUEUES, Stack, job
 
+from pykueue.api import conditions
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LEASES
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
@@ -22,7 +23,6 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.leases import LeadershipLost
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.replica import CacheSyncError, Replica
-from pykueue.manager.workloads import conditions
 
 Object = dict[str, Any]
 

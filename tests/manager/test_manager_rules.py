@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from pykueue.api import conditions
 from pykueue.api.meta import format_time, parse_time
 from pykueue.manager.configuration import RequeuingStrategy, WaitForPodsReady
-from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.rules import Context, Queue, Step, backoff, next_step
 
 Object = dict[str, Any]

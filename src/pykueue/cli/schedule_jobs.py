@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pykueue.api.conditions import is_finished
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.kueue import names
 from pykueue.api.meta import LabelSelector
@@ -20,7 +21,6 @@ from pykueue.jobs.pod_owners import DEPLOYMENT, replicas
 from pykueue.jobs.podgroup import GroupError, PodGroup
 from pykueue.jobs.workload import build, queue_name
 from pykueue.manager.webhooks.jobs import common_errors
-from pykueue.manager.workloads.conditions import is_finished
 
 _BY_KIND: dict[tuple[str, str], WorkloadSource] = {
     (each.kind.resource.api_version, each.kind.resource.kind): each

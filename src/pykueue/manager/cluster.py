@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
 from pykueue.api.kueue.names import (
     DEFAULT_LOCAL_QUEUE,
@@ -19,6 +20,7 @@ from pykueue.api.kueue.names import (
 from pykueue.api.meta import LabelSelector, Selector
 from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, labels_of
 from pykueue.api.pods import is_terminal
+from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -45,8 +47,6 @@ from pykueue.kube.informer import Informer, Packing
 
 from .configuration import Configuration
 from .connection import Connection
-from .queues.spec import check_names, flavor_names, topology_name
-from .workloads import conditions
 
 #: The label that the API server gives to every namespace.
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.jobkinds import is_exempt
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of, replaced, without_finalizer
@@ -25,7 +26,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import ADDED, DELETED, MODIFIED
 from pykueue.manager.cluster import Cluster, MissingPriorityClassError
-from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, get, labels_of, replaced
 from pykueue.api.times import format_time
@@ -17,7 +18,6 @@ from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.podsets import PodSetInfo
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.manager.cluster import Cluster
-from pykueue.manager.workloads import conditions
 from pykueue.manager.writes import Writer
 
 from . import pod_set_info

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.objects import get
 from pykueue.engine import Engine
 from pykueue.manager.cluster import Cluster
-from pykueue.manager.workloads import conditions
 
 from .labels import CustomLabels
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
+from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.meta import parse_time
 from pykueue.api.objects import get
@@ -22,7 +23,6 @@ from pykueue.jobs.pod import group_name
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.connection import Order
-from pykueue.manager.workloads import conditions
 
 from .labels import CustomLabels, Source, cohorts_above
 

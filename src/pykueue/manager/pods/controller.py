@@ -12,6 +12,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, replaced, without_finalizer
 from pykueue.api.pods import is_terminal
@@ -24,7 +25,7 @@ from pykueue.kube.events import NORMAL, WARNING
 from pykueue.kube.informer import DELETED
 from pykueue.manager.cluster import MissingPriorityClassError, group_keys, is_group_workload
 from pykueue.manager.jobs.controller import NEVER_STARTED, JobController, eviction_text
-from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads import transitions
 
 #: Seconds by which a look at a group is put off after a change of a pod, so that many changes cost one.
 BATCH_DELAY = 0.2

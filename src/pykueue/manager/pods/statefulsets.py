@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, replaced
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
@@ -21,7 +22,7 @@ from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster, MissingPriorityClassError
 from pykueue.manager.jobs.controller import RETRY
-from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads import transitions
 from pykueue.manager.writes import Writer
 
 _OWNER_INDEX = "stateful set"

@@ -10,20 +10,20 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pykueue.api import conditions
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import ConditionStatus, format_time, set_condition
 from pykueue.api.objects import Object, get, replaced
+from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.api.unsupported import unsupported_check
 from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import MODIFIED, Informer
 from pykueue.manager.cluster import Cluster
-from pykueue.manager.workloads import conditions
 from pykueue.manager.workloads.reservations import Reservations
 
 from .activity import Activity, cluster_queue_activity, cohort_activity, local_queue_activity
-from .spec import check_names, flavor_names, topology_name
 
 #: Seconds between two status writes of one queue.
 INTERVAL = 1.0

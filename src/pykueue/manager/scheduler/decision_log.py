@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.kube.informer import Informer
 from pykueue.manager.connection import Order
-from pykueue.manager.workloads import conditions
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from pykueue.api import DecodeError, decode, encode
+from pykueue.api import DecodeError, conditions, decode, encode
 from pykueue.api.kueue.names import JOB_UID_LABEL
 from pykueue.api.objects import Key, Object, get, labels_of
 from pykueue.api.pending_reasons import PendingReason
+from pykueue.api.queue_specs import checks_for
 from pykueue.clock import Clock, Recheck
 from pykueue.engine import Engine
 from pykueue.engine.decisions import Admit, Preempt, Requeue
@@ -27,8 +28,7 @@ from pykueue.kube.informer import MODIFIED, Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.connection import Order
 from pykueue.manager.metrics import Metrics
-from pykueue.manager.queues.spec import checks_for
-from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
 

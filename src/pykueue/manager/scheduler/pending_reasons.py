@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.objects import Key, Object
 from pykueue.api.pending_reasons import PENDING_EVALUATION, PendingReason, behind_others
 from pykueue.clock import Clock
@@ -20,7 +21,7 @@ from pykueue.engine import Engine
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import WARNING, EventRecorder
 from pykueue.manager.cluster import Cluster
-from pykueue.manager.workloads import conditions, transitions
+from pykueue.manager.workloads import transitions
 from pykueue.manager.writes import Writer
 
 #: Seconds a Workload waits without a reason before it is given one.

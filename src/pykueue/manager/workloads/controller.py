@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from pykueue.api import pending_reasons
+from pykueue.api import conditions, pending_reasons
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, get, labels_of, replaced, without_finalizer
+from pykueue.api.queue_specs import required_checks
 from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import DELETED
 from pykueue.manager.cluster import Cluster, is_group_workload
-from pykueue.manager.queues.spec import required_checks
 from pykueue.manager.writes import Writer
 
-from . import conditions, transitions
+from . import transitions
 from .reservations import Reservations
 from .rules import Context, Queue, Step, next_step
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get
 from pykueue.manager.cluster import Cluster, job_uid
 
-from . import conditions, transitions
+from . import transitions
 
 
 class Reservations:

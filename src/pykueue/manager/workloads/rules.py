@@ -11,13 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pykueue.api import pending_reasons
-from pykueue.api.objects import Object, get
-from pykueue.api.pending_reasons import MISCONFIGURED, PendingReason
-from pykueue.manager.configuration import WaitForPodsReady
-
-from . import conditions, transitions
-from .conditions import (
+from pykueue.api import conditions, pending_reasons
+from pykueue.api.conditions import (
     ADMITTED,
     CLUSTER_QUEUE_STOPPED,
     DEACTIVATED,
@@ -32,6 +27,11 @@ from .conditions import (
     WAIT_FOR_RECOVERY,
     Workload,
 )
+from pykueue.api.objects import Object, get
+from pykueue.api.pending_reasons import MISCONFIGURED, PendingReason
+from pykueue.manager.configuration import WaitForPodsReady
+
+from . import transitions
 
 #: Relative jitter of the back-off (docs/reference/kueue-api.md 5.6).
 BACKOFF_JITTER = 0.0001

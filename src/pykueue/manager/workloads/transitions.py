@@ -10,22 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykueue.api.meta import ConditionStatus, format_time, parse_time, remove_condition, set_condition
-from pykueue.api.objects import Object, get, replaced
-from pykueue.api.pending_reasons import (
-    DEACTIVATED,
-    NOT_EVALUATED,
-    OFF_HOLD_MESSAGE,
-    PENDING_EVALUATION,
-    PendingReason,
-    off_hold,
-    on_hold,
-)
-from pykueue.engine import WorkloadView
-from pykueue.engine.explain.render import GATE_CLOSED_MESSAGE
-
-from . import conditions
-from .conditions import (
+from pykueue.api import conditions
+from pykueue.api.conditions import (
     ADMITTED,
     BLOCKED_ON_GATES,
     DEACTIVATION_TARGET,
@@ -41,6 +27,19 @@ from .conditions import (
     WAIT_FOR_START,
     Workload,
 )
+from pykueue.api.meta import ConditionStatus, format_time, parse_time, remove_condition, set_condition
+from pykueue.api.objects import Object, get, replaced
+from pykueue.api.pending_reasons import (
+    DEACTIVATED,
+    NOT_EVALUATED,
+    OFF_HOLD_MESSAGE,
+    PENDING_EVALUATION,
+    PendingReason,
+    off_hold,
+    on_hold,
+)
+from pykueue.engine import WorkloadView
+from pykueue.engine.explain.render import GATE_CLOSED_MESSAGE
 
 #: Longest message of a condition, in bytes (docs/reference/kueue-api.md 5.2).
 MESSAGE_LIMIT = 32768

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
 from pykueue.clock import Clock
 from pykueue.manager.configuration import Configuration
-from pykueue.manager.workloads import conditions
 
 from .quiet import is_to_run
 from .stored import Stored

@@ -6,13 +6,13 @@ import asyncio
 import random
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import ADMISSION_CHECKS, WORKLOADS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.manager.workloads import conditions
 
 from .scenario import CHECK
 from .writers import independent_task

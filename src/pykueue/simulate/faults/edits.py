@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import (
@@ -22,7 +23,6 @@ from pykueue.api.resources import (
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
-from pykueue.manager.workloads import conditions
 
 from .jobkinds import ENDS, ended
 from .scenario import Scenario

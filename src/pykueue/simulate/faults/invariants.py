@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
 from pykueue.api.objects import Object, annotations_of, get, labels_of
@@ -19,7 +20,6 @@ from pykueue.api.resources import (
 )
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
-from pykueue.manager.workloads import conditions
 
 from .causes import Causes
 from .jobkinds import KINDS, active, ended, parts, requests

@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import JOB_SETS, WORKLOADS, Resource
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.manager.workloads import conditions
 
 from .jobkinds import KINDS, active, ended, holds, with_condition
 from .writers import independent_task

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.kube.controller import Controller
 from pykueue.kube.workqueue import WorkQueue
 from pykueue.manager.manager import Manager
 from pykueue.manager.scheduler.loop import Scheduler
-from pykueue.manager.workloads import conditions
 
 
 def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get, is_deleting, labels_of
 from pykueue.api.pods import is_terminal
@@ -12,7 +13,6 @@ from pykueue.api.resources import PODS, WORKLOADS, Resource
 from pykueue.jobs.pod import group_name, is_gated
 from pykueue.jobs.podgroup import PodGroup
 from pykueue.manager.cluster import is_group_workload
-from pykueue.manager.workloads import conditions
 
 from .invariants import Invariants
 from .queue_status import miscounted

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, labels_of
 from pykueue.api.resources import LOCAL_QUEUES, PODS, WORKLOADS
 from pykueue.jobs.pod import group_name
 from pykueue.jobs.podgroup import PodGroup
-from pykueue.manager.workloads import conditions
 
 from .scenario import NAMESPACE, PRIORITIES
 from .users import AGAIN, Users

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykueue.api import quantity
+from pykueue.api import conditions, quantity
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
-from pykueue.manager.workloads import conditions
 
 from .quota import Pair, nominal, usage
 from .stored import Stored, shows_quota

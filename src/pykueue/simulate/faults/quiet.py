@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from pykueue.api import conditions
 from pykueue.api.kueue.names import QUEUE_LABEL
 from pykueue.api.objects import Object, get, labels_of
 from pykueue.api.resources import WORKLOADS
 from pykueue.clock import Clock
 from pykueue.manager.manager import Manager
-from pykueue.manager.workloads import conditions
 
 from .jobkinds import ended
 from .leaks import is_retrying

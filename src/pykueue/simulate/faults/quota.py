@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykueue.api import quantity
+from pykueue.api import conditions, quantity
 from pykueue.api.objects import Object, get
-from pykueue.manager.workloads import conditions
 
 #: Flavor and resource.
 Pair = tuple[str, str]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS, Resource
 from pykueue.clock import VIRTUAL_EPOCH, Clock, JumpingClock, VirtualLoop
@@ -21,7 +22,6 @@ from pykueue.engine.engine import EngineError
 from pykueue.kube.client import Client
 from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.manager import Manager
-from pykueue.manager.workloads import conditions
 
 from .causes import Causes
 from .checks import CheckController

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, labels_of
 from pykueue.api.resources import WORKLOADS
-from pykueue.manager.workloads import conditions
 
 from .jobkinds import ended
 from .stored import Stored

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.kueue.names import JOB_UID_LABEL
 from pykueue.api.objects import Object, get, labels_of, replaced
 from pykueue.api.resources import WORKLOADS, Resource
 from pykueue.embedded.apiserver.server import Server
-from pykueue.manager.workloads import conditions
 
 from .jobkinds import KINDS, reclaimable
 

@@ -1,4 +1,4 @@
-"""Where a Workload stands in its life (docs/reference/kueue-api.md 5.1 and 5.2)."""
+"""What the status of a Workload says: its conditions before all (docs/reference/kueue-api.md 5.1 and 5.2)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from pykueue.api.admission_checks import CheckRule, required_with, required_without
 from pykueue.api.objects import get
-from pykueue.manager.workloads import conditions
+
+from . import conditions
 
 
 def flavor_names(cluster_queue: Mapping[str, Any]) -> list[str]:
