@@ -396,3 +396,19 @@ def test_packed_objects_read_as_any_other(packing: Any) -> None:
         ]
 
     run_virtual(main)
+
+
+def test_handlers_are_called_in_their_order_not_in_that_in_which_they_were_added() -> None:
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        informer = maps(api, clock)
+        called: list[str] = []
+        for name, order in (("late", 1), ("first of 0", 0), ("early", -1), ("second of 0", 0)):
+            informer.on_event(lambda *_, name=name: called.append(name), order)
+        async with running(informer):
+            await informer.synced()
+            api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+            await clock.sleep(1)
+        assert called == ["early", "first of 0", "second of 0", "late"]
+
+    run_virtual(main)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from textwrap import dedent
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from pykueue.embedded.store.memory import MemoryStore
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Request, Transport, WatchEvent
+from pykueue.manager.component import Component
 from pykueue.manager.configuration import parse
 from pykueue.manager.manager import Manager
 
@@ -157,9 +158,14 @@ class Stack:
 
     async def start_manager(self) -> None:
         """Start the manager, again after `stop_manager`."""
-        self.transport = CountingTransport(self.server.transport("pykueue-manager"))
+        self.transport = CountingTransport(self.manager_transport())
         self.manager = Manager(
-            self.transport, self.configuration, self.clock, random.Random(self.rng.random()), self.kinds
+            self.transport,
+            self.configuration,
+            self.clock,
+            random.Random(self.rng.random()),
+            self.kinds,
+            self.components(),
         )
         for hook in self.manager.webhooks():
             self.server.admission.register(
@@ -174,6 +180,14 @@ class Stack:
             )
         self._manager_task = asyncio.create_task(self.manager.run())
         await self.manager.synced()
+
+    def manager_transport(self) -> Transport:
+        """How the manager reaches the server: as a user with all rights."""
+        return self.server.transport("pykueue-manager")
+
+    def components(self) -> Iterable[Component] | None:
+        """What the manager is made of; None: what its configuration leads to."""
+        return None
 
     async def stop_manager(self) -> None:
         """End the manager as a crash would: wherever it is."""

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
 import pytest
+from manager_stack import QUEUES, Stack, job, story
+from pods_world import Pods, member, pod
+from restricted_stack import RestrictedStack
+from test_manager_jobset import Sets, replicated
+from test_manager_pods_running import serving
+from toy_controller import ANNOTATION, TOY
 
+from pykueue.api.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    CRDS,
+    JOBS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    RESOURCE_FLAVORS,
+    STATEFUL_SETS,
+    TOPOLOGIES,
+    WORKLOADS,
+)
+from pykueue.clock import Clock, run_virtual
+from pykueue.embedded.jobset.definition import definition
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.manager.builtin_components import components
-from pykueue.manager.component import rules
+from pykueue.manager.component import Component, Context, rules
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install.roles import component_rules
+from pykueue.manager.manager import Manager
 from pykueue.manager.rights import Rule
 
 READ = "get list watch"
@@ -84,3 +109,290 @@ def test_enabling_a_job_kind_adds_rules_and_changes_none() -> None:
         after = set(component_rules(Configuration(), enabled(*BUILT_IN.frameworks[:count])))
         assert before <= after
         before = after
+
+
+# With the declared rights alone
+
+ALL = f"""
+integrations: {{frameworks: [{", ".join(FRAMEWORKS)}]}}
+waitForPodsReady: {{timeout: 5m}}
+fairSharing: {{preemptionStrategies: [LessThanOrEqualToFinalShare]}}
+objectRetentionPolicies: {{workloads: {{afterFinished: 10m, afterDeactivatedByKueue: 1m}}}}
+"""
+MORE = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: WorkloadPriorityClass
+metadata: {name: high}
+value: 100
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: team}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Topology
+metadata: {name: racks}
+spec: {levels: [{nodeLabel: rack}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: AdmissionCheck
+metadata: {name: budget}
+spec: {controllerName: example.com/budget}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: spot}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: checked}
+spec:
+  namespaceSelector: {}
+  cohortName: team
+  admissionChecksStrategy: {admissionChecks: [{name: budget}]}
+  preemption: {withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: spot
+      resources: [{name: cpu, nominalQuota: 2}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: checked, namespace: default}
+spec: {clusterQueue: checked}
+"""
+SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+HIGH = {"kueue.x-k8s.io/priority-class": "high"}
+
+
+def restricted(
+    test: Callable[[RestrictedStack], Awaitable[None]], *more: Component, configuration: str = ALL
+) -> None:
+    """Run a test with a manager that has only its rights; what it or a component exceeds fails the test."""
+
+    async def main(clock: Clock) -> None:
+        stack = RestrictedStack(clock, configuration, 1)
+        stack.more = more
+        await stack.start()
+        try:
+            await stack.apply(QUEUES)
+            await stack.settle()
+            await test(stack)
+            await stack.settle()
+            assert stack.excess == set()
+        finally:
+            await stack.stop()
+
+    run_virtual(main)
+
+
+def test_jobs_live_their_lives_with_the_declared_rights() -> None:
+    async def test(s: RestrictedStack) -> None:
+        await s.apply(MORE)
+        await s.apply(job("first", 6))
+        await s.apply(job("second", 6))
+        await s.settle()
+        assert [await s.suspended(name) for name in ("first", "second")] == [False, True]
+        await s.run_job("first")
+        workload = (await s.workload("first"))["metadata"]["name"]
+        await s.patch(WORKLOADS, workload, {"spec": {"active": False}})
+        await s.settle()
+        await s.stop_pods("first")
+        await s.settle()
+        assert not await s.suspended("second")
+        await s.run_job("second")
+        await s.finish_job("second")
+        await s.settle(700)
+        assert [w["metadata"]["name"] for w in await s.workloads()] == [workload]
+        await s.delete(JOBS, "first")
+
+        active = {"type": "Active", "status": "True", "reason": "Active", "message": "", **SINCE}
+        await s.patch(ADMISSION_CHECKS, "budget", {"status": {"conditions": [active]}}, "status")
+        await s.apply(job("low", 2, queue="checked"))
+        await s.apply(job("never-ready", 1))
+        await s.settle()
+        await s.run_job("never-ready", ready=0)
+        await s.apply(job("high", 2, queue="checked", labels=HIGH))
+        await s.settle(400)
+        await s.stop_pods("never-ready")
+        assert (await s.conditions("high"))["QuotaReserved"][0] == "True"
+        await s.patch(JOBS, "low", {"spec": {"parallelism": 1}})
+        await s.settle()
+        await s.delete(JOBS, "low")
+        await s.delete(JOBS, "high")
+        await s.settle()
+
+        for resource, name in (
+            (LOCAL_QUEUES, "checked"),
+            (CLUSTER_QUEUES, "checked"),
+            (RESOURCE_FLAVORS, "spot"),
+            (ADMISSION_CHECKS, "budget"),
+            (TOPOLOGIES, "racks"),
+            (COHORTS, "team"),
+        ):
+            await s.delete(resource, name)
+            await s.settle()
+            left = (await s.client.list(resource)).items
+            assert name not in [one["metadata"]["name"] for one in left]
+
+    restricted(test)
+
+
+def test_jobsets_live_their_lives_with_the_declared_rights() -> None:
+    async def test(s: RestrictedStack) -> None:
+        await s.client.create(CRDS, definition())
+        await s.settle(15)
+        sets = Sets(s)
+        await sets.create(replicated("workers", replicas=2, pods=2))
+        await s.settle()
+        assert not await sets.suspended()
+        (workload,) = await s.workloads()
+        await s.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await s.settle()
+        assert await sets.suspended()
+
+    restricted(test)
+
+
+def test_pods_groups_and_stateful_sets_live_their_lives_with_the_declared_rights() -> None:
+    async def test(s: RestrictedStack) -> None:
+        pods = Pods(s)
+        await pods.create(pod("alone"), member("a", 2), member("b", 2))
+        await s.settle()
+        assert await pods.gated() == []
+        await pods.run("alone", "a", "b")
+        await pods.end("alone")
+        await s.patch(WORKLOADS, "g", {"spec": {"active": False}})
+        await s.settle()
+        await pods.end("a", "b", phase="Failed")
+        await s.delete(WORKLOADS, "g")
+        await s.settle()
+        assert await pods.names() == ["alone"]
+
+        await s.client.create(STATEFUL_SETS, serving("StatefulSet", 2, serviceName="web"))
+        await s.settle()
+        found = [w for w in await s.workloads() if "statefulset-web" in w["metadata"]["name"]]
+        assert len(found) == 1
+        await s.delete(STATEFUL_SETS, "web")
+        await s.settle()
+
+    restricted(test)
+
+
+# Adding components
+
+
+def test_component_with_a_cache_of_its_own_is_added_while_the_manager_runs() -> None:
+    async def test(s: Stack) -> None:
+        await s.apply(CONFIG_MAP)
+        s.manager.add(TOY)
+        await s.settle()
+        namespace = await s.client.get(NAMESPACES, "default")
+        assert namespace["metadata"]["annotations"][ANNOTATION] == "1"
+        assert "config-maps" in [component.name for component in s.manager.components]
+
+    story(test)
+
+
+CONFIG_MAP: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "c", "namespace": "default"},
+}
+
+
+def test_added_component_works_with_the_rights_that_it_declares() -> None:
+    async def test(s: RestrictedStack) -> None:
+        await s.apply(CONFIG_MAP)
+        await s.settle()
+        namespace = await s.client.get(NAMESPACES, "default")
+        assert namespace["metadata"]["annotations"][ANNOTATION] == "1"
+
+    restricted(test, TOY)
+
+
+def test_right_that_a_component_does_not_declare_is_reported() -> None:
+    async def test(s: RestrictedStack) -> None:
+        await s.apply(CONFIG_MAP)
+        await s.settle()
+        assert "config-maps:  namespaces patch" in s.excess
+        assert any("cannot patch resource" in one for one in s.excess)
+        s.excess.clear()
+        await s.stop_manager()
+
+    restricted(test, replace(TOY, writes=()))
+
+
+def test_component_whose_cache_is_not_declared_is_refused() -> None:
+    async def test(s: Stack) -> None:
+        undeclared = replace(TOY, watches=(NAMESPACES,))
+        with pytest.raises(ValueError, match="config-maps: watches configmaps, which it does not declare"):
+            s.manager.add(undeclared)
+        with pytest.raises(ValueError, match="there is another one of this name"):
+            s.manager.add(replace(TOY, name="queues"))
+
+    story(test)
+
+
+def test_component_that_does_not_lead_works_on_a_follower() -> None:
+    async def test(s: Stack) -> None:
+        await s.stop_manager()
+        s.manager = Manager(s.manager_transport(), s.configuration, s.clock, random.Random(1))
+        s.manager.add(replace(TOY, needs_leader=False))
+        s.run(_Follower(s.manager))
+        await s.apply(CONFIG_MAP)
+        await s.apply(job("waits"))
+        await s.settle()
+        namespace = await s.client.get(NAMESPACES, "default")
+        assert namespace["metadata"]["annotations"][ANNOTATION] == "1"
+        assert await s.workloads() == []
+
+    story(test)
+
+
+class _Follower:
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    async def run(self) -> None:
+        await self._manager.run_caches()
+
+
+# Order of handlers
+
+
+class _AsksTheEngine:
+    """Notes what the engine knows of each new Workload when the handlers of controllers are called."""
+
+    def __init__(self, context: Context) -> None:
+        self._engine = context.engine
+        self.known: list[bool] = []
+        context.cluster.workloads.on_event(self._changed)
+
+    def _changed(self, type_: str, old: Any, new: Any) -> None:
+        if old is None:
+            key = "/".join((new["metadata"]["namespace"], new["metadata"]["name"]))
+            self.known.append(self._engine.workload(key) is not None)
+
+    async def run(self) -> None:
+        pass
+
+
+def test_engine_knows_a_change_before_controllers_whatever_the_order_of_components() -> None:
+    async def test(s: Stack) -> None:
+        await s.stop_manager()
+        asking = Component("asks", "Asks the engine.", _AsksTheEngine, watches=(WORKLOADS,))
+        found = [asking, *reversed(s.manager.components)]
+        s.manager = Manager(
+            s.manager_transport(), s.configuration, s.clock, random.Random(1), components=found
+        )
+        s.run(s.manager)
+        await s.apply(job("j"))
+        await s.settle()
+        assert not await s.suspended("j")
+        asks = s.manager.running["asks"]
+        assert isinstance(asks, _AsksTheEngine)
+        assert asks.known == [True]
+
+    story(test)
