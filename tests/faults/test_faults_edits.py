@@ -19,7 +19,21 @@ BATCH = 50
 #: Lines of the trace that a failure shows.
 SHOWN = 120
 #: Runs that have failed.
-FOUND = (100092, 100223, 100563, 101118, 101745, 102322, 102368, 102496, 102583, 102619, 102797)
+FOUND = (
+    100092,
+    100223,
+    100563,
+    101118,
+    101745,
+    102322,
+    102368,
+    102496,
+    102583,
+    102619,
+    102797,
+    104003,
+    105182,
+)
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + RUNS, BATCH))

@@ -254,3 +254,29 @@ def test_quota_returns_after_the_job_has_stopped_when_owner_references_vanish_du
         assert not await s.suspended("b")
 
     story(life)
+
+
+def test_job_suspended_by_its_user_starts_on_another_flavor_when_its_status_is_cleared() -> None:
+    async def life(s: Stack) -> None:
+        flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor"}
+        await s.apply({**flavor, "metadata": {"name": "b"}, "spec": {"nodeLabels": {"zone": "b"}}})
+        name = await running(s)
+        delay(s, "PATCH", "jobs/a", 5)
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        await s.patch(JOBS, "a", {"spec": {"suspend": True}})
+        await s.settle(1)
+        await s.stop_pods("a")  # so that its start, which is under way, fails
+        await s.job_status("a", startTime=None)
+        await s.patch(WORKLOADS, name, {"status": None}, "status")
+        await s.settle(30)
+        assert await s.suspended("a")
+        assert (await s.job("a"))["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
+        flavors = [{"name": "b", "resources": [{"name": "cpu", "nominalQuota": 10}]}]
+        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "None", "resourceGroups": groups}})
+        await s.settle(60)
+        assert "Finished" not in await s.conditions("a")
+        assert not await s.suspended("a")
+        assert (await s.job("a"))["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "b"}
+
+    story(life, queues=LABELED)

@@ -15,7 +15,7 @@ from pykueue.api.objects import Key, Object, get, labels_of, replaced
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
-from pykueue.jobs.podsets import PodSetInfo
+from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.writes import Writer
@@ -43,6 +43,8 @@ class JobLifecycle:
         self._queue_labels = cluster.configuration.gates["AssignQueueLabelsForPods"]
         #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
         self._with_pods: dict[str, Key] = {}
+        #: Jobs, by uid, that were started here and whose templates have not been restored since.
+        self._injected: set[str] = set()
 
     # Live pods
 
@@ -64,7 +66,13 @@ class JobLifecycle:
 
     def forget(self, job: Mapping[str, Any]) -> None:
         """The job is gone."""
-        self._with_pods.pop(str(job["metadata"].get("uid")), None)
+        uid = str(job["metadata"].get("uid"))
+        self._with_pods.pop(uid, None)
+        self._injected.discard(uid)
+
+    def is_injected(self, job: Mapping[str, Any]) -> bool:
+        """Whether its templates may have what an admission added, which no Workload may ask for."""
+        return str(job["metadata"].get("uid")) in self._injected
 
     # Start
 
@@ -74,8 +82,22 @@ class JobLifecycle:
         return pod_set_info.pod_set_infos(workload, lambda name: flavors.get("", name), self._queue_labels)
 
     async def start(self, job: Object, workload: Object) -> None:
-        """Write the job as its Workload was admitted. Raises MissingFlavorError and PodSetConflictError."""
-        desired = self._integration.started(job, self.pod_set_infos(workload))
+        """Write the job as its Workload was admitted. Raises MissingFlavorError and PodSetConflictError.
+
+        A job that its user suspended still has the node selectors of its last admission, which may contradict
+        the new one: its templates are restored first, and the change of the job leads here again.
+        """
+        uid = str(job["metadata"].get("uid"))
+        infos = self.pod_set_infos(workload)
+        try:
+            desired = self._integration.started(job, infos)
+        except PodSetConflictError:
+            write = self._integration.stop(job, get(workload, "spec", "podSets"))
+            if uid not in self._injected or write is None or write.delete:
+                raise
+            await self._writer.change(self._jobs, job, write.desired, write.subresource)
+            return
+        self._injected.add(uid)  # first: a write without an answer may have been made
         await self._writer.change(self._jobs, job, desired)
         queue = conditions.cluster_queue(workload)
         self._recorder.event(job, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
@@ -91,6 +113,8 @@ class JobLifecycle:
         """
         write = self._integration.stop(job, originals)
         if write is None:
+            if originals is not None:
+                self._injected.discard(str(job["metadata"].get("uid")))
             if self._integration.is_active(job) or self.awaits_pods(job):
                 return False
             stored = await self._writer.reread(self._jobs, conditions.key(job))
