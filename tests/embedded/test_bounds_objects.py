@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-from apiserver_harness import CONFIG_MAPS, config_map
+from apiserver_harness import CONFIG_MAPS, PODS, config_map
 from front_harness import Stage, listening
 
 from pykueue.api.objects import Object
@@ -19,7 +19,7 @@ from pykueue.embedded.apiserver.handlers import writes
 from pykueue.embedded.apiserver.http import connection, encoding
 from pykueue.embedded.cel import rules
 from pykueue.embedded.kinds import crdvalidation
-from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH
+from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -227,5 +227,32 @@ def test_a_list_encoded_in_steps_reads_as_one_encoded_at_once(
         assert len(read["rows" if accept == TABLE else "items"]) == count
         if pretty and not accept.endswith("yaml"):
             assert whole.body == orjson.dumps(read, option=orjson.OPT_INDENT_2)
+
+    listening(tmp_path, story)
+
+
+@pytest.mark.parametrize("form", [None, STRATEGIC_PATCH, APPLY_PATCH])
+def test_large_write_is_done_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str | None
+) -> None:
+    """What a patch makes, what the schema does to it and what is stored have turns of their own."""
+
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        environment = [{"name": f"V{number}", "value": "v" * 20} for number in range(3000)]
+        spec = {"containers": [{"name": "c", "image": "i", "env": environment}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "large"}, "spec": spec}
+        if form == STRATEGIC_PATCH:
+            assert (await peer.ask("POST", PODS, pod)).code == 201
+            pod = {**pod, "metadata": {"name": "large", "labels": {"a": "b"}}}
+        turns = Turns()
+        for name in ("apply", "strategic_patch", "decode", "_check_size"):
+            monkeypatch.setattr(writes, name, turns.counted(getattr(writes, name)))
+        if form is None:
+            answer = await peer.ask("POST", PODS, pod)
+        else:
+            answer = await peer.ask("PATCH", f"{PODS}/large?fieldManager=m", pod, f"Content-Type: {form}")
+        assert answer.code in (200, 201)
+        assert turns.stop() == [1] * (2 if form is None else 3)
 
     listening(tmp_path, story)

@@ -8,9 +8,9 @@ Source: docs/reference/kubernetes-api-machinery.md, section 12.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -64,9 +64,11 @@ def element_keys(items: list[Any], node: Node) -> dict[str, Any] | None:
     return keyed
 
 
-def _element_step(item: Any, keys: Iterable[tuple[str, Any]]) -> str | None:
+def _element_step(item: Any, keys: Sequence[tuple[str, Any]]) -> str | None:
     if type(item) is not dict:
         return None
+    if len(keys) == 1 and type(value := item.get(keys[0][0])) is str:  # most lists, and quick
+        return f"k:{{{orjson.dumps(keys[0][0]).decode()}:{orjson.dumps(value).decode()}}}"
     found = {name: item.get(name, default) for name, default in keys}
     given = {name: value for name, value in found.items() if value is not ABSENT and value is not None}
     if not given or any(type(value) in (dict, list) for value in given.values()):
@@ -83,38 +85,62 @@ def _value_step(item: Any) -> str | None:
 
 def applied_fields(value: Object, node: Node, faults: list[str]) -> Fields:
     """The fields that a configuration applies. Violations of the schema are added to `faults`."""
-    return _applied(value, node, "", faults)
+    return _applied(value, node, None, faults)
 
 
-def _applied(value: Any, node: Node, path: str, faults: list[str]) -> Fields:
+class _Path(NamedTuple):
+    """Where a value is; rendered only when something is wrong there."""
+
+    above: _Path | None
+    #: A step of a field set, or the index in a list that is owned as a whole.
+    step: str | int
+
+    def __str__(self) -> str:
+        steps = []
+        place: _Path | None = self
+        while place is not None:
+            steps.append(f"[{place.step}]" if isinstance(place.step, int) else step_text(place.step))
+            place = place.above
+        return "".join(reversed(steps))
+
+
+def _text(path: _Path | None) -> str:
+    return "" if path is None else str(path)
+
+
+def _applied(value: Any, node: Node, path: _Path | None, faults: list[str]) -> Fields:
     if value is None:
         return LEAF
     expected = _EXPECTED.get(node.type)
     if expected is not None and not isinstance(value, expected[1]):
         shown = orjson.dumps(value).decode()[:100]
-        faults.append(f"{path}: expected {expected[0]}, got {shown}")
+        faults.append(f"{_text(path)}: expected {expected[0]}, got {shown}")
         return LEAF
     if _is_granular(value, node):
         fields: Fields = {}
         for name, inner in value.items():
             child = _child(node, name)
             if child is None:
-                faults.append(f"{path}.{name}: field not declared in schema")
+                faults.append(f"{_text(path)}.{name}: field not declared in schema")
                 continue
-            below = _applied(inner, child, f"{path}.{name}", faults)
+            step = "f:" + name
+            if type(inner) is str and child.type == "string":  # most fields, and quick
+                fields[step] = LEAF
+                continue
+            below = _applied(inner, child, _Path(path, step), faults)
             if not below and name in node.properties and _is_nothing_itself(inner, child):
                 continue
             if below and name not in node.properties:
                 # An entry of a map is an item of its own, unlike a field of a struct.
                 below = {SELF: LEAF, **below}
-            fields["f:" + name] = below
+            fields[step] = below
         return fields
     if type(value) is list and node.items is not None and _is_keyed(node):
         return _applied_elements(value, node, node.items, path, faults)
     # Owned as a whole, but what is in it has to fit all the same.
     if type(value) is list and node.items is not None:
         for index, item in enumerate(value):
-            _applied(item, node.items, f"{path}[{index}]", faults)
+            _applied(item, node.items, _Path(path, index), faults)
     elif type(value) is dict and node.atomic:
         _applied(value, replace(node, atomic=False), path, faults)
     return LEAF
@@ -125,33 +151,32 @@ def _is_nothing_itself(value: Any, node: Node) -> bool:
     return (type(value) is list and _is_keyed(node)) or (bool(value) and _is_granular(value, node))
 
 
-def _applied_elements(value: list[Any], node: Node, items: Node, path: str, faults: list[str]) -> Fields:
+def _applied_elements(
+    value: list[Any], node: Node, items: Node, path: _Path | None, faults: list[str]
+) -> Fields:
     fields: Fields = {}
     keys = key_fields(node)
+    #: Keys that an element must have.
+    needed = [name for name, default in keys if default is ABSENT]
     for index, item in enumerate(value):
         if node.list_type == "set":
             step = _value_step(item)
         else:
             step = _element_step(item, keys)
-            missing = [
-                name
-                for name, default in keys
-                if type(item) is dict and name not in item and default is ABSENT
-            ]
-            if missing or step is None:
+            if step is None or not all(name in item for name in needed):
+                missing = [name for name in needed if type(item) is dict and name not in item]
                 faults.append(
-                    f"{path}: element {index}: associative list with keys has an element that omits key "
-                    f'field "{(missing or list(node.list_keys))[0]}" (and doesn\'t have default value)'
+                    f"{_text(path)}: element {index}: associative list with keys has an element that omits "
+                    f'key field "{(missing or list(node.list_keys))[0]}" (and doesn\'t have default value)'
                 )
                 continue
         if step is None:
-            faults.append(f"{path}: element {index}: a set holds scalars")
+            faults.append(f"{_text(path)}: element {index}: a set holds scalars")
             continue
-        where = path + step_text(step)
         if step in fields:
-            faults.append(f"{path}: duplicate entries for key {step_text(step)}")
+            faults.append(f"{_text(path)}: duplicate entries for key {step_text(step)}")
             continue
-        below = _applied(item, items, where, faults)
+        below = _applied(item, items, _Path(path, step), faults)
         fields[step] = {SELF: LEAF, **below} if below else LEAF
     return fields
 

@@ -52,6 +52,8 @@ Make = Callable[[Object], Object]
 
 #: Expressions compiled between two pauses: each takes about 0.3 ms.
 _COMPILED_TOGETHER = 32
+#: Bytes of a body from which a write is done in several turns of the loop.
+_LARGE = 64 * 1024
 
 
 #: Bytes of JSON that an object may have: those of a request to etcd.
@@ -82,6 +84,12 @@ async def _compiled(kind: Kind, obj: Object) -> AsyncIterator[None]:
         if one is None or len(kept) % _COMPILED_TOGETHER == 0:
             await asyncio.sleep(0)
     yield
+
+
+async def _pause(call: Call) -> None:
+    """Let others be served between two steps of a write whose body is large."""
+    if call.body_size >= _LARGE:
+        await asyncio.sleep(0)
 
 
 async def _schema_compiled(endpoint: Endpoint) -> None:
@@ -115,6 +123,7 @@ class Writes:
         if endpoint.custom:
             await _schema_compiled(endpoint)
         obj = await decode(endpoint, call.body, options, call)
+        await _pause(call)
         return await self._create(call, options, obj)
 
     async def _create(self, call: Call, options: WriteOptions, obj: Object) -> Answer:
@@ -356,7 +365,10 @@ class Writes:
                     f"uid mismatch: the provided object specified uid {named(given['uid'])}, and no existing "
                     "object was found",
                 )
-            obj = await decode(endpoint, run(None), options, call)
+            applied = run(None)
+            await _pause(call)
+            obj = await decode(endpoint, applied, options, call)
+            await _pause(call)
             return await self._create(call, options, obj)
 
         return await self.modify(call, options, run, None if target.subresource else create)
@@ -389,7 +401,9 @@ class Writes:
             if sent is view:
                 await core.store.settled(current.revision)
                 return Answer(200, current)
+            await _pause(call)
             new = await decode(endpoint, sent, options, call, view)
+            await _pause(call)
             async with _compiled(endpoint.storage.kind, new):
                 answer = await self._replace(call, options, current, new, internal)
             if answer is not None:
