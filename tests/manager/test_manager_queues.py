@@ -258,6 +258,25 @@ def test_a_waiting_job_moves_to_another_queue() -> None:
     story(life)
 
 
+def test_workload_that_waits_for_replacement_pods_is_not_counted_as_pending_until_they_are_there() -> None:
+    async def life(s: Stack) -> None:
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        await s.apply(job("a"))
+        await s.settle(10)
+        workload = await s.workload("a")
+        for status, pending in (("True", 0), ("False", 1)):
+            waits = {"type": "WaitingForReplacementPods", "status": status, "reason": "Preempted"}
+            condition = {**waits, "message": "", "lastTransitionTime": s.now()}
+            present = [*workload["status"]["conditions"], condition]
+            name = workload["metadata"]["name"]
+            await s.patch(WORKLOADS, name, {"status": {"conditions": present}}, "status")
+            await s.settle(10)
+            assert (await s.cluster_queue())["status"].get("pendingWorkloads", 0) == pending
+            assert (await s.local_queue())["status"].get("pendingWorkloads", 0) == pending
+
+    story(life)
+
+
 def test_a_status_write_of_a_queue_is_not_paid_per_job() -> None:
     async def life(s: Stack) -> None:
         s.transport.writes.clear()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pykueue.api import conditions
+from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import ConditionStatus, format_time, set_condition
 from pykueue.api.objects import Object, get, replaced
@@ -386,6 +387,7 @@ def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
         conditions.is_admitted(workload),
         conditions.is_gated(workload),
         conditions.is_on_hold(workload),
+        conditions.is_true(workload, names.WAITING_FOR_REPLACEMENT_PODS),
     )
     namespace, _ = conditions.key(workload)
     queue = str(get(workload, "spec", "queueName") or "")

@@ -98,7 +98,7 @@ class PodInvariants(Invariants):
     def _open_workload(self, workload: Object, living: set[str]) -> Iterable[str]:
         name = f"workload {workload['metadata']['name']}"
         owners = {one["uid"] for one in get(workload, "metadata", "ownerReferences") or ()}
-        orphan = conditions.reason(workload, conditions.FINISHED) == "OwnerNotFound"
+        orphan = conditions.is_finished(workload)  # its owner references were removed: nothing collects it
         if owners.isdisjoint(living):
             if owners or not orphan:
                 yield f"{name} belongs to no pod"
