@@ -280,3 +280,19 @@ def test_job_suspended_by_its_user_starts_on_another_flavor_when_its_status_is_c
         assert (await s.job("a"))["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "b"}
 
     story(life, queues=LABELED)
+
+
+def test_edited_job_gets_a_workload_again_when_the_last_one_lost_its_owner_references() -> None:
+    async def life(s: Stack) -> None:
+        name = await running(s)
+        await s.patch(JOBS, "a", {"spec": {"parallelism": 3}})
+        await s.settle(5)
+        await s.patch(WORKLOADS, name, {"metadata": {"ownerReferences": None}})
+        await s.stop_pods("a")
+        await s.settle(60)
+        (workload,) = await s.workloads()
+        assert workload["metadata"]["ownerReferences"][0]["name"] == "a"
+        assert workload["spec"]["podSets"][0]["count"] == 3
+        assert not await s.suspended("a")
+
+    story(life)

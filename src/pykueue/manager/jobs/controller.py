@@ -25,7 +25,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import ADDED, DELETED, MODIFIED
-from pykueue.manager.cluster import Cluster, MissingPriorityClassError
+from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid
 from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
@@ -106,6 +106,9 @@ class JobController:
             if owner is not None and self._is_own_kind(owner):
                 namespace = workload["metadata"].get("namespace") or ""
                 self.controller.queue.add((namespace, str(owner.get("name"))))
+            elif workload is not None and owner is None and (uid := job_uid(workload)):
+                for job in self._jobs.by_index("uid", uid):  # its reference was removed
+                    self.controller.queue.add(conditions.key(job))
 
     def _is_own_kind(self, owner: Mapping[str, Any]) -> bool:
         found = self._cluster.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))

@@ -63,15 +63,17 @@ class Causes:
             self._changed[uid] = self._clock.time()
         self._workloads[uid] = workload
 
-    def job_stored(self, before: Object | None, after: Object) -> None:
-        """Note with which spec an admitted job starts.
+    def job_stored(self, before: Object | None, after: Object, by_manager: bool = True) -> None:
+        """Note with which spec the manager starts an admitted job.
+
+        One that its user starts may be stopped: it need not be what was admitted.
 
         One whose start arrives after its admission was taken may be stopped even if it is admitted again
         meanwhile: the stop is under way then.
         """
         if not get(after, "spec", "suspend") and (before is None or get(before, "spec", "suspend")):
             self._started.pop(after["metadata"]["uid"], None)
-            if any(map(is_to_run, self._stored.workloads_of(after))):
+            if by_manager and any(map(is_to_run, self._stored.workloads_of(after))):
                 self._started[after["metadata"]["uid"]] = after["spec"]
 
     def _recently(self, at: float | None) -> bool:

@@ -113,7 +113,7 @@ class Invariants(Stored):
         elif resource in (CLUSTER_QUEUES, LOCAL_QUEUES):
             self._causes.queue_stored(resource, before, after)
         elif resource in KINDS.values() and after is not None:
-            self._causes.job_stored(before, after)
+            self._causes.job_stored(before, after, by_manager=writer() == "manager")
 
     def _violate(self, obj: Mapping[str, Any], what: str) -> None:
         self._trace.violate(f"{obj['metadata']['name']}: {what}")

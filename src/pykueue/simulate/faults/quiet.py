@@ -74,7 +74,7 @@ def misplaced(stored: Stored) -> Iterable[str]:
 def is_to_run(workload: Object) -> bool:
     """Whether the job of the Workload has to run by its status."""
     return (
-        conditions.is_admitted(workload)
+        conditions.may_run(workload)
         and not conditions.is_evicted(workload)
         and not conditions.is_finished(workload)
         and not workload["metadata"].get("deletionTimestamp")
