@@ -28,8 +28,8 @@ metadata: {name: high}
 value: 1000
 """
 IGNORED = """\
-integrations: {frameworks: [batch/job, leaderworkerset.x-k8s.io/leaderworkerset]}
-featureGates: {MultiKueue: true}
+integrations: {frameworks: [batch/job, sparkoperator.k8s.io/sparkapplication]}
+featureGates: {MultiKueue: true, SparkApplicationIntegration: false}
 """
 
 

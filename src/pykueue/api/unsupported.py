@@ -69,7 +69,7 @@ PROVISIONING = Feature(
 OTHER_KINDS = Feature(
     "the job kinds of other operators",
     gates=_names("""
-        DeferRayServiceFinalizationForRedisCleanup LWSImmutableGroupSize
+        DeferRayServiceFinalizationForRedisCleanup
     """),
 )
 RECOVERY = Feature("deletion of pods that are stuck in termination", gates=_names(" FailureRecoveryPolicy "))

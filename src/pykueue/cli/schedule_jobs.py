@@ -7,6 +7,7 @@ from typing import Any
 
 from pykueue.api.conditions import is_finished
 from pykueue.api.decoding import DecodeError, decode_as
+from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.kueue import names
 from pykueue.api.meta import LabelSelector
 from pykueue.api.objects import Object, get, labels_of, replaced, section
@@ -16,6 +17,7 @@ from pykueue.api.selectors import Selector, SelectorError
 from pykueue.api.validation import FieldError
 from pykueue.jobs.base import WorkloadSource
 from pykueue.jobs.kinds import BUILT_IN
+from pykueue.jobs.leaderworkerset import LeaderWorkerSet
 from pykueue.jobs.pod import POD, PlainPod, group_name, with_role
 from pykueue.jobs.pod_owners import DEPLOYMENT, replicas
 from pykueue.jobs.podgroup import GroupError, PodGroup
@@ -97,6 +99,9 @@ class Jobs:
         elif kind == PODS.kind and group_name(manifest):
             key = (str(manifest["metadata"].get("namespace")), group_name(manifest))
             self._groups.setdefault(key, []).append(with_role(manifest))
+        elif kind == LEADER_WORKER_SET.resource.kind:
+            for index in range(replicas(manifest)):
+                self._single.append((LeaderWorkerSet(), manifest, f"{kind.lower()}-{name}-{index}"))
         else:
             self._single.append((_BY_KIND[manifest["apiVersion"], kind], manifest, f"{kind.lower()}-{name}"))
 

@@ -13,6 +13,7 @@ from .described import DescribedJob
 from .job import BatchJob
 from .jobset import JobSet
 from .kubeflow import MpiJob
+from .leaderworkerset import LeaderWorkerSet
 from .pod import POD, PlainPod
 from .pod_owners import Deployment, StatefulSet
 from .spark import SparkApplication
@@ -81,5 +82,5 @@ BUILT_IN = JobKinds(
         *(_CODED.get(kind.framework) or DescribedJob(kind) for kind in DESCRIBED),
         PlainPod(),
     ),
-    (Deployment(), StatefulSet()),
+    (Deployment(), StatefulSet(), LeaderWorkerSet()),
 )

@@ -65,40 +65,50 @@ class StatefulSet(DescribedPodSets):
         self, job: Mapping[str, Any], priority: int, reference: Mapping[str, str] | None, limit: int
     ) -> list[Object]:
         """The group's Workload; the set is one of its owners, and its pods become the others."""
-        result = build(job, self, priority, reference, name_limit=limit)
-        (owner,) = result["metadata"]["ownerReferences"]
-        plain = {
-            key: value for key, value in owner.items() if key not in ("controller", "blockOwnerDeletion")
-        }
-        annotations = {
-            **annotations_of(result),
-            names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
-            names.JOB_OWNER_GVK_ANNOTATION: _GVK,
-            names.JOB_OWNER_NAME_ANNOTATION: job["metadata"]["name"],
-        }
-        metadata = {**result["metadata"], "ownerReferences": [plain], "annotations": annotations}
-        return [{**result, "metadata": metadata}]
+        return [group_workload(build(job, self, priority, reference, name_limit=limit), job, _GVK)]
 
     def member(self, pod: Mapping[str, Any], job: Mapping[str, Any], workload: str) -> Object:
         """The pod as a member of the set's group; itself where it is one already."""
-        labels = {
-            names.MANAGED_LABEL: "true",
-            names.QUEUE_LABEL: queue_name(job),
-            names.PRIORITY_CLASS_LABEL: labels_of(job).get(names.PRIORITY_CLASS_LABEL),
-        }
-        if len(workload) <= _LABEL_LENGTH and is_label_value(workload):
-            labels |= {names.POD_GROUP_NAME_LABEL: workload, names.PREBUILT_WORKLOAD_LABEL: workload}
-        annotations = {
-            names.POD_GROUP_NAME_ANNOTATION: workload,
-            names.PREBUILT_WORKLOAD_LABEL: workload,
-            names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(replicas(job)),
-            names.POD_GROUP_FAST_ADMISSION_ANNOTATION: "true",
-            names.POD_GROUP_SERVING_ANNOTATION: "true",
-            names.ROLE_HASH_ANNOTATION: names.DEFAULT_POD_SET,
-        }
-        result = dict(pod)
-        for field, values in (("labels", labels), ("annotations", annotations)):
-            for key, value in values.items():
-                if value:
-                    result = replaced(result, ("metadata", field, key), value)
-        return result
+        return group_member(pod, job, workload, replicas(job), names.DEFAULT_POD_SET)
+
+
+def group_workload(workload: Object, job: Mapping[str, Any], gvk: str, **annotations: str) -> Object:
+    """A Workload built from `job` as that of a serving pod group, which its pods come to own as well."""
+    (owner,) = workload["metadata"]["ownerReferences"]
+    plain = {key: value for key, value in owner.items() if key not in ("controller", "blockOwnerDeletion")}
+    own = {
+        **annotations_of(workload),
+        names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
+        names.JOB_OWNER_GVK_ANNOTATION: gvk,
+        names.JOB_OWNER_NAME_ANNOTATION: job["metadata"]["name"],
+        **annotations,
+    }
+    metadata = {**workload["metadata"], "ownerReferences": [plain], "annotations": own}
+    return {**workload, "metadata": metadata}
+
+
+def group_member(
+    pod: Mapping[str, Any], job: Mapping[str, Any], workload: str, total: int, pod_set: str
+) -> Object:
+    """The pod as a member of the serving group of `workload`, with `total` pods; itself where it is one."""
+    labels = {
+        names.MANAGED_LABEL: "true",
+        names.QUEUE_LABEL: queue_name(job),
+        names.PRIORITY_CLASS_LABEL: labels_of(job).get(names.PRIORITY_CLASS_LABEL),
+    }
+    if len(workload) <= _LABEL_LENGTH and is_label_value(workload):
+        labels |= {names.POD_GROUP_NAME_LABEL: workload, names.PREBUILT_WORKLOAD_LABEL: workload}
+    annotations = {
+        names.POD_GROUP_NAME_ANNOTATION: workload,
+        names.PREBUILT_WORKLOAD_LABEL: workload,
+        names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(total),
+        names.POD_GROUP_FAST_ADMISSION_ANNOTATION: "true",
+        names.POD_GROUP_SERVING_ANNOTATION: "true",
+        names.ROLE_HASH_ANNOTATION: pod_set,
+    }
+    result = dict(pod)
+    for field, values in (("labels", labels), ("annotations", annotations)):
+        for key, value in values.items():
+            if value:
+                result = replaced(result, ("metadata", field, key), value)
+    return result

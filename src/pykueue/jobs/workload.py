@@ -139,10 +139,10 @@ def equivalent(
         return True  # what the job refers to was read once, by its operator too
     wanted = integration.pod_sets(job)
     present: Sequence[Mapping[str, Any]] = get(workload, "spec", "podSets") or ()
+    if admitted_counts is None:
+        return same_pod_sets(wanted, present)
     if len(wanted) != len(present):
         return False
-    if admitted_counts is None:
-        return all(_same(a, b, count_of(b), tolerations=True) for a, b in zip(wanted, present, strict=True))
     as_started = all(
         _same(a, b, _running_count(b, admitted_counts), minimum=False)
         for a, b in zip(wanted, present, strict=True)
@@ -150,6 +150,13 @@ def equivalent(
     if as_started or not integration.is_suspended(job):
         return as_started
     return all(_same(a, b, count_of(b)) for a, b in zip(wanted, present, strict=True))
+
+
+def same_pod_sets(wanted: Sequence[Mapping[str, Any]], present: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether pod sets of a Workload without quota are what is wanted."""
+    return len(wanted) == len(present) and all(
+        _same(a, b, count_of(b), tolerations=True) for a, b in zip(wanted, present, strict=True)
+    )
 
 
 def _running_count(pod_set: Mapping[str, Any], admitted_counts: Mapping[str, int]) -> int:

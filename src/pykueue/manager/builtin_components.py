@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -26,7 +27,7 @@ from pykueue.jobs.pod_owners import STATEFUL_SET
 from .component import Component
 from .configuration import Configuration
 from .jobs.component import jobs
-from .pods.component import pods, stateful_sets
+from .pods.component import leader_worker_sets, pods, stateful_sets
 from .queues.component import queues
 from .scheduler.component import explainer, scheduler
 from .workloads.component import workloads
@@ -55,6 +56,9 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
             yield jobs(integration, kinds, of_kind)
     if STATEFUL_SET.framework in kinds.pod_owners:
         yield stateful_sets(workers("StatefulSet.apps"))
+    if LEADER_WORKER_SET.framework in kinds.pod_owners:
+        group, kind = LEADER_WORKER_SET.resource.group_kind
+        yield leader_worker_sets(workers(f"{kind}.{group}"))
 
 
 def caches(kinds: JobKinds) -> Component:

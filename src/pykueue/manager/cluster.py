@@ -10,6 +10,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
+from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.kueue.names import (
     DEFAULT_LOCAL_QUEUE,
     DEFAULT_PRIORITY_CLASS,
@@ -114,6 +115,10 @@ class Cluster:
         )
         serves_sets = STATEFUL_SET.framework in kinds.pod_owners
         self.stateful_sets = informer(STATEFUL_SETS) if serves_sets else None
+        serves_groups = LEADER_WORKER_SET.framework in kinds.pod_owners
+        self.leader_worker_sets = (
+            informer(LEADER_WORKER_SET.resource, optional=True) if serves_groups else None
+        )
         self._selector: Selector = decode_as(
             LabelSelector, configuration.managed_jobs_namespace_selector or {}
         ).selector()

@@ -45,9 +45,12 @@ def without_effect(configuration: Configuration, kinds: JobKinds = BUILT_IN) -> 
 
     `kinds` are the job kinds that can be queued.
     """
+    gates = {kind.framework: kind.gate for kind in kinds if kind.gate}
     for index, name in enumerate(configuration.integrations.frameworks):
         if name not in kinds.frameworks:
             yield f"integrations.frameworks[{index}]: {name} is not queued by this version"
+        elif not configuration.feature_gates.get(gates.get(name, ""), True):
+            yield f"integrations.frameworks[{index}]: {name} is switched off by featureGates.{gates[name]}"
     for name, value in configuration.feature_gates.items():
         ignored = [gate for gate in GROUPS.get(name, [name]) if gate in unsupported.GATES]
         if ignored == [name]:

@@ -36,16 +36,19 @@ from .description import (
     with_value,
 )
 from .kubeflow import KUBEFLOW_KINDS
+from .leaderworkerset import LEADER_WORKER_SET
 from .ray import RAY_KINDS
 from .spark import SPARK_APPLICATION
 from .trainjob import TRAIN_JOB
 
-#: Every kind of another project, in the order of docs/reference/kueue-integrations.md 9.1.
+#: Every kind of another project that is started and stopped by its own fields, in the order of
+#: docs/reference/kueue-integrations.md 9.1.
 DESCRIBED: tuple[JobKind, ...] = (*KUBEFLOW_KINDS, TRAIN_JOB, *RAY_KINDS, APP_WRAPPER, SPARK_APPLICATION)
 
 __all__ = [
     "ALL",
     "DESCRIBED",
+    "LEADER_WORKER_SET",
     "AddedContainer",
     "AllOf",
     "ConditionIs",

@@ -135,6 +135,8 @@ class PodSetPaths:
     #: With a map: its keys in the order of the pod sets, which have their names in lower case.
     keys: tuple[str, ...] = ()
     default_count: int = 1
+    #: So many of the pods belong to another pod set.
+    fewer: int = 0
     #: The pod set exists only where this holds of the job; None: always.
     when: Predicate | None = None
     #: The template that the operator uses where the job has none; None: there must be one.
@@ -309,7 +311,7 @@ def pod_count(element: Mapping[str, Any], paths: PodSetPaths) -> int:
     for factor in paths.counts:
         first, *others = (_number(value_at(element, path)) for path in factor)
         count *= min([paths.default_count if first is None else first, *(n for n in others if n is not None)])
-    return count
+    return max(0, count - paths.fewer)
 
 
 def true_condition(job: Mapping[str, Any], types: tuple[Sign, ...]) -> Mapping[str, Any] | None:

@@ -63,6 +63,7 @@ POD_SUSPENDING_PARENT_ANNOTATION: Final = f"{_D}/pod-suspending-parent"
 IS_GROUP_WORKLOAD_ANNOTATION: Final = f"{_D}/is-group-workload"
 JOB_OWNER_GVK_ANNOTATION: Final = f"{_D}/job-owner-gvk"
 JOB_OWNER_NAME_ANNOTATION: Final = f"{_D}/job-owner-name"
+COMPONENT_WORKLOAD_INDEX_ANNOTATION: Final = f"{_D}/component-workload-index"
 
 # Controllers
 MULTIKUEUE_CONTROLLER: Final = f"{_D}/multikueue"

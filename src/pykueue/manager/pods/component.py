@@ -1,9 +1,10 @@
-"""The controllers of pods, pod groups and StatefulSets as components."""
+"""The controllers of pods, pod groups, StatefulSets and LeaderWorkerSets as components."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.resources import (
     NAMESPACES,
     PODS,
@@ -20,6 +21,7 @@ from pykueue.manager.jobs.component import jobs, owner_rule
 from pykueue.manager.rights import allow
 
 from .controller import PodController, PodGroupController
+from .leaderworkersets import LeaderWorkerSetController
 from .statefulsets import StatefulSetController
 
 
@@ -52,6 +54,42 @@ def stateful_sets(workers: int) -> Component:
             RECORD_EVENTS,
         ),
         workers=workers,
+    )
+
+
+def leader_worker_sets(workers: int) -> Component:
+    return Component(
+        LEADER_WORKER_SET.framework,
+        "Makes a Workload for each group of a LeaderWorkerSet, and the group's pods its members.",
+        _leader_worker_sets,
+        watches=(
+            LEADER_WORKER_SET.resource,
+            PODS,
+            WORKLOADS,
+            WORKLOAD_PRIORITY_CLASSES,
+            PRIORITY_CLASSES,
+            NAMESPACES,
+        ),
+        writes=(
+            allow(PODS, "patch"),
+            owner_rule(LEADER_WORKER_SET),
+            allow(WORKLOADS, "create", "patch", "delete"),
+            RECORD_EVENTS,
+        ),
+        workers=workers,
+    )
+
+
+def _leader_worker_sets(context: Context) -> LeaderWorkerSetController:
+    sets = context.cluster.leader_worker_sets
+    assert sets is not None, "the kind is enabled"
+    return LeaderWorkerSetController(
+        sets,
+        context.cluster,
+        context.connection.writer,
+        context.recorder("leaderworkerset-kueue-controller"),
+        context.clock,
+        context.workers,
     )
 
 

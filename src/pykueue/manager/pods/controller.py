@@ -13,12 +13,14 @@ from math import inf
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, replaced, without_finalizer
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
 from pykueue.jobs import workload as construction
 from pykueue.jobs.pod import group_name, is_gated, suspending_parent, ungated
+from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, role
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.events import NORMAL, WARNING
@@ -27,6 +29,8 @@ from pykueue.manager.cluster import MissingPriorityClassError, group_keys, is_gr
 from pykueue.manager.jobs.controller import NEVER_STARTED, JobController, eviction_text
 from pykueue.manager.workloads import transitions
 
+#: Owners whose pods are always members of a group.
+_GROUPING = (STATEFUL_SET.framework, LEADER_WORKER_SET.framework)
 #: Seconds by which a look at a group is put off after a change of a pod, so that many changes cost one.
 BATCH_DELAY = 0.2
 #: Pods of a group that are written at the same time.
@@ -63,7 +67,7 @@ class PodController(_PodsController):
         pod = self._jobs.get(*key)
         if pod is None:
             await super()._reconcile(key)
-        elif not group_name(pod) and suspending_parent(pod) != "statefulset" and self._queues_alone(pod):
+        elif not group_name(pod) and suspending_parent(pod) not in _GROUPING and self._queues_alone(pod):
             await self._reconcile_pod(key, pod)
 
     async def _reconcile_pod(self, key: Key, pod: Object) -> None:

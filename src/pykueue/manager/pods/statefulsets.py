@@ -14,6 +14,7 @@ from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, replaced
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
+from pykueue.jobs.leaderworkerset import is_part
 from pykueue.jobs.pod import POD
 from pykueue.jobs.pod_owners import STATEFUL_SET, StatefulSet, replicas
 from pykueue.kube.controller import Controller
@@ -79,6 +80,8 @@ class StatefulSetController:
             return None
         if not self._cluster.manages_namespace(key[0]) or not self._is_managed(stateful_set):
             return None
+        if is_part(stateful_set):
+            return None  # its pods belong to groups of their own
         name = self._kind.workload_name(stateful_set, self._limit)
         workload = self._cluster.workload((key[0], name))
         if workload is None:

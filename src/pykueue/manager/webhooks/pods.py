@@ -1,6 +1,7 @@
 """Admission rules of pods and of the kinds whose pods queue one by one or as a group.
 
-Source: docs/reference/kueue-integrations.md 9.4, "Pod", "Deployment" and "StatefulSet".
+Source: docs/reference/kueue-integrations.md 9.4, "Pod", "Deployment", "StatefulSet" and
+"LeaderWorkerSet".
 """
 
 from __future__ import annotations
@@ -8,20 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykueue.api.jobkinds import JobKind
+from pykueue.api.jobkinds import (
+    LEADER_WORKER_SET,
+    JobKind,
+    field_path,
+    pod_set_slots,
+    value_at,
+    with_value,
+)
+from pykueue.api.jobkinds.leaderworkerset import SIZE, WORKER
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, get, labels_of, replaced, section
-from pykueue.api.resources import STATEFUL_SETS
+from pykueue.api.objects import Object, get, labels_of, replaced
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError
 from pykueue.jobs import workload as construction
 from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.leaderworkerset import is_part
 from pykueue.jobs.pod import POD, PlainPod, gated, role_hash, suspending_parent, with_role
-from pykueue.jobs.pod_owners import STATEFUL_SET
+from pykueue.jobs.pod_owners import DEPLOYMENT, STATEFUL_SET
+from pykueue.jobs.structure import structure_errors
 from pykueue.manager.configuration import Configuration
 
 from .jobs import JobRules, Lookups, common_errors, immutable, label_path
-
-_TEMPLATE = ("spec", "template")
 
 
 class PodRules(JobRules):
@@ -67,37 +75,59 @@ class ServingRules(JobRules):
         self.resource = kind.resource
         # An API server asks about a change of size apart from the object, and shows the size alone.
         self.subresources = ("scale",) if kind is STATEFUL_SET else ()
-        self._framework = kind.framework
+        self._kind = kind
 
     def default(self, obj: Object) -> Object:
         namespace = str(get(obj, "metadata", "namespace") or "")
-        owned = self._has_managed_owner(obj)
+        owned = self._has_managed_owner(obj) or is_part(obj)
         job = self._queued(obj, namespace, owned)
         if not self._is_managed(job, namespace, owned):
             return job
-        template = replaced(
-            section(job, *_TEMPLATE),
-            ("metadata", "annotations", names.POD_SUSPENDING_PARENT_ANNOTATION),
-            self._framework,
-        )
-        said = {
+        for slot in pod_set_slots(job, self._kind):
+            template = value_at(job, slot.template)
+            if isinstance(template, dict):
+                job = with_value(job, slot.template, self._marked(template, job))
+        return self._with_offset(job) if self._kind is LEADER_WORKER_SET else job
+
+    def _marked(self, template: Object, job: Object) -> Object:
+        """The pod template with what makes its pods queue."""
+        parent = ("metadata", "annotations", names.POD_SUSPENDING_PARENT_ANNOTATION)
+        result = replaced(template, parent, self._kind.framework)
+        labels = {
             names.MANAGED_LABEL: "true",
             names.QUEUE_LABEL: construction.queue_name(job) or None,
             names.PRIORITY_CLASS_LABEL: labels_of(job).get(names.PRIORITY_CLASS_LABEL),
         }
-        for label, value in said.items():
+        for label, value in labels.items():
             if value is not None:
-                template = replaced(template, ("metadata", "labels", label), value)
-        return replaced(job, _TEMPLATE, template)
+                result = replaced(result, ("metadata", "labels", label), value)
+        return result
+
+    @staticmethod
+    def _with_offset(job: Object) -> Object:
+        """Workers with a leader of another template are ranked from 1 on, unless they are placed with it."""
+        *_, workers = pod_set_slots(job, LEADER_WORKER_SET)
+        annotations = (*workers.template, "metadata", "annotations")
+        known = value_at(job, annotations) or {}
+        if workers.name != WORKER or {
+            names.POD_SET_GROUP_NAME_ANNOTATION,
+            names.POD_INDEX_OFFSET_ANNOTATION,
+        } & set(known):
+            return job
+        offset: Object = with_value(job, (*annotations, names.POD_INDEX_OFFSET_ANNOTATION), "1")
+        return offset
 
     def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
         if obj.get("kind") == "Scale":
             yield from self._scale_errors(obj, old or obj)
             return
         queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
-        if not queued and not self._manages_all():
+        if (not queued and not self._manages_all()) or is_part(obj):
             return
         yield from common_errors(obj, self._integration.kind)
+        if self._kind.custom:
+            known = [] if old is None else list(structure_errors(old, self._kind))
+            yield from (error for error in structure_errors(obj, self._kind) if error not in known)
         if old is not None:
             yield from self._changes(obj, old)
 
@@ -113,16 +143,28 @@ class ServingRules(JobRules):
             yield FieldError(label_path(names.QUEUE_LABEL), FORBIDDEN, detail="cannot be removed")
         elif queue != before and get(old, "status", "readyReplicas"):
             yield immutable(names.QUEUE_LABEL, queue)
-        if self.resource == STATEFUL_SETS and before:
-            yield from _stateful_set_changes(obj, old)
+        if before and self._kind is STATEFUL_SET:
+            yield from _size_errors(obj, old)
+        if before and self._kind is not DEPLOYMENT:
+            yield from _shape_errors(obj, old, self._kind)
+        if before and self._kind is LEADER_WORKER_SET and self._gates["LWSImmutableGroupSize"]:
+            size = value_at(obj, SIZE)
+            if (size or 1) != (value_at(old, SIZE) or 1):
+                text = "the size of a group cannot change while the LeaderWorkerSet is managed by a queue"
+                yield FieldError(field_path(SIZE), INVALID, size, text)
 
 
-def _stateful_set_changes(obj: Object, old: Object) -> Iterable[FieldError]:
-    """Its Workload stands for all its pods: they come and go together, and stay of one shape."""
-    yield from _size_errors(obj, old)
-    if role_hash(section(obj, *_TEMPLATE, "spec")) != role_hash(section(old, *_TEMPLATE, "spec")):
-        text = "requests, ports and placement cannot change while the StatefulSet is managed by a queue"
-        yield FieldError("spec.template.spec", FORBIDDEN, detail=text)
+def _shape_errors(obj: Object, old: Object, kind: JobKind) -> Iterable[FieldError]:
+    """A Workload stands for several pods, which come and go together and stay of one shape."""
+    text = f"requests, ports and placement cannot change while the {kind.resource.kind} is managed by a queue"
+    before = {slot.template: slot for slot in pod_set_slots(old, kind)}
+    for slot in pod_set_slots(obj, kind):
+        place = (*slot.template, "spec")
+        now, was = (value_at(one, place) or {} for one in (obj, old))
+        if slot.template not in before or role_hash(now) != role_hash(was):
+            yield FieldError(field_path(place), FORBIDDEN, detail=text)
+    if len(before) > len(list(pod_set_slots(obj, kind))):
+        yield FieldError(field_path(next(iter(before))), FORBIDDEN, detail=text)
 
 
 def _size_errors(obj: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[FieldError]:

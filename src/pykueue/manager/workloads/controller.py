@@ -324,7 +324,11 @@ class WorkloadController:
             version, kind = str(owner.get("apiVersion")), str(owner.get("kind"))
             if self._cluster.kinds.for_kind(version, kind) is not None:
                 return True
-            if (version, kind) == ("apps/v1", "StatefulSet") and self._cluster.stateful_sets is not None:
+            if any(
+                (version, kind) == (each.kind.resource.api_version, each.kind.resource.kind)
+                for each in self._cluster.kinds.pod_owners.values()
+                if each.makes_workloads
+            ):
                 return True
             group = version.partition("/")[0]
             if any(one.split(".", 2)[::2] == [kind, group] for one in external):
