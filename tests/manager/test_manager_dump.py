@@ -15,8 +15,10 @@ from pykueue.api import resources
 from pykueue.api.resources import JOBS
 from pykueue.cli.dump import collect
 from pykueue.cli.schedule import schedule
+from pykueue.cli.story import read
 from pykueue.engine import Admit, Decision, Preempt, Requeue
 from pykueue.engine.explain.render import message
+from pykueue.engine.story import lines
 from pykueue.kube.errors import ApiError
 from pykueue.manager.scheduler.loop import Scheduler
 from pykueue.web.visibility.embedded import serve
@@ -129,6 +131,12 @@ admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1m}
 resources: {excludeResourcePrefixes: [example.com/]}
 """
 HIGH = {"kueue.x-k8s.io/priority-class": "high"}
+PRIORITY_CLASS = {
+    "apiVersion": "kueue.x-k8s.io/v1beta2",
+    "kind": "WorkloadPriorityClass",
+    "metadata": {"name": "high"},
+    "value": 100,
+}
 
 
 async def dumped_before_a_cycle(
@@ -259,3 +267,31 @@ def test_change_of_a_dump_happens_to_the_engine_as_it_was(tmp_path: Path) -> Non
     assert [
         each[0] for each in scheduled(tmp_path, document, "--override", str(tmp_path / "bigger.json"))
     ] == ["Admit"]
+
+
+def test_manager_serves_the_story_of_a_preempted_workload() -> None:
+    async def life(s: Stack) -> tuple[list[str], int]:
+        await serve(s.server, s.manager)
+        rule = {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
+        await s.patch(resources.CLUSTER_QUEUES, "cq", rule)
+        await s.apply(PRIORITY_CLASS)
+        await s.apply(job("a", 6))
+        await s.settle(10)
+        await s.run_job("a")
+        name = (await s.workload("a"))["metadata"]["name"]
+        await s.apply(job("urgent", 6, labels=HIGH))
+        await s.settle(10)
+        await s.stop_pods("a")
+        await s.settle(10)
+        told = lines(await read(s.client, "default", name)).splitlines()
+        try:
+            await read(s.client, "default", "none")
+        except ApiError as error:
+            return told, error.code
+        raise AssertionError("a Workload that was never seen has no story")
+
+    told, code = story(life)
+    expected = ("created in LocalQueue lq", "admitted by ClusterQueue cq", "preempted by", "quota released")
+    positions = [next(i for i, line in enumerate(told) if text in line) for text in expected]
+    assert positions == sorted(positions), told
+    assert code == 404

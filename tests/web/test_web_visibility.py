@@ -156,6 +156,8 @@ def test_the_group_is_discovered_and_described() -> None:
             "clusterqueues/pendingworkloads": ["get"],
             "localqueues": [],
             "localqueues/pendingworkloads": ["get"],
+            "enginestates": ["get"],
+            "workloads/story": ["get"],
         }
         found = [
             one for one in discovery.aggregated(False, "v2")["items"] if one["metadata"]["name"] == GROUP

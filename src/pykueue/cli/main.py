@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "manager": ("manager", "Run the manager against any cluster."),
     "manifests": ("manifests", "Print the installation for a cluster as YAML for kubectl."),
     "schedule": ("schedule", "Print decisions on plain manifests and their reasons, without a cluster."),
+    "story": ("story", "Print what happened to a Workload, and why."),
 }
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from msgspec import Struct
+
 from pykueue.api import encode, kueue
 from pykueue.api.meta import Condition, parse_time
 from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
@@ -32,8 +34,7 @@ CREATED: Final = "created"
 DELETED: Final = "deleted"
 
 
-@dataclass(slots=True, frozen=True)
-class Change:
+class Change(Struct, frozen=True, gc=False):
     """A difference between two versions of an object."""
 
     object: str
@@ -46,8 +47,7 @@ class Change:
     message: str = ""
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(Struct, gc=False):
     """One thing that happened; the same decision again is counted, not repeated."""
 
     number: int
@@ -62,8 +62,7 @@ class Entry:
     """When it was decided for the last time, if `count` is more than 1."""
 
 
-@dataclass(slots=True)
-class Story:
+class Story(Struct):
     """Everything known to have happened to one workload."""
 
     workload: str
@@ -116,15 +115,14 @@ class DecisionLog:
             if isinstance(decision, Preempt):
                 keys.append(decision.preemptor)
             for key in keys:
-                name = f"Workload {key}"
-                known = self._objects.get(name)
-                last = known.entries[-1] if known is not None and known.entries else None
+                known = self._object(f"Workload {key}")
+                last = known.entries[-1] if known.entries else None
                 if last is not None and _is_same(last.what, decision):
                     last.what, last.cycle = decision, cycle
                     last.count += 1
                     last.last_at = now
                 else:
-                    self._add(name, now, decision)
+                    self._add(known, now, decision)
 
     def _removed(self, kind: str, namespace: str, name: str, now: float) -> None:
         title = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
@@ -132,7 +130,7 @@ class DecisionLog:
         if known is not None and known.exists:
             known.exists = False
             known.fields, known.spec = {}, None
-            self._add(title, now, Change(title, DELETED))
+            self._add(self._object(title), now, Change(title, DELETED))
 
     def _workload(self, obj: kueue.Workload, now: float) -> None:
         title = f"Workload {obj.metadata.key}"
@@ -147,20 +145,26 @@ class DecisionLog:
             for pods in obj.spec.pod_sets:
                 details.append(f"pod set {pods.name}: {pods.count} pod{'' if pods.count == 1 else 's'}")
             change = Change(title, CREATED, "", new["spec.queueName"], message="; ".join(details))
-            self._add(title, obj.metadata.created or now, change)
+            self._add(known, obj.metadata.created or now, change)
         old, known.fields = known.fields, new
         if old == new:
             return
-        times = {f"condition {each.type}": each for each in obj.status.conditions}
-        changed = [name for name in {**new, **old} if old.get(name) != new.get(name)]
-        for name in sorted(changed, key=lambda name: _time(times.get(name), now)):
+        changed = [name for name, value in new.items() if old.get(name) != value]
+        changed += [name for name in old if name not in new]
+        conditions = {"condition " + each.type: each for each in obj.status.conditions}
+        times = [_time(conditions.get(name), now) for name in changed]
+        in_order = (
+            sorted(range(len(changed)), key=times.__getitem__) if len(set(times)) > 1 else range(len(changed))
+        )
+        for index in in_order:
+            name = changed[index]
             before, after = old.get(name, ""), new.get(name, "")
-            condition = times.get(name)
+            condition = conditions.get(name)
             if condition is None:
-                self._add(title, now, Change(title, name, before, after))
+                self._add(known, now, Change(title, name, before, after))
             elif before or condition.status == "True":
                 change = Change(title, name, before, after, condition.reason, condition.message)
-                self._add(title, _time(condition, now), change)
+                self._add(known, times[index], change)
 
     def _queue(self, obj: kueue.ClusterQueue | kueue.LocalQueue, now: float) -> None:
         title = f"{type(obj).__name__} {obj.metadata.key}"
@@ -168,11 +172,11 @@ class DecisionLog:
         spec = encode(obj.spec)
         if not known.exists:
             known.exists = True
-            self._add(title, now, Change(title, CREATED))
+            self._add(known, now, Change(title, CREATED))
         elif spec != known.spec:
             differences = list(_differences("spec", known.spec, spec))
             for name, before, after in differences[:FIELDS_MAX]:
-                self._add(title, now, Change(title, name, before, after))
+                self._add(known, now, Change(title, name, before, after))
         known.spec = spec
 
     def _object(self, title: str) -> _Object:
@@ -185,13 +189,13 @@ class DecisionLog:
         self._objects[title] = known
         return known
 
-    def _add(self, title: str, at: float, what: Change | Decision) -> None:
-        entries = self._object(title).entries
+    def _add(self, known: _Object, at: float, what: Change | Decision) -> None:
+        entries = known.entries
         self._number += 1
         entries.append(Entry(self._number, at, self._cycle, what))
         if len(entries) > self._entries_max:
             del entries[FIRST_KEPT]
-            self._objects[title].dropped += 1
+            known.dropped += 1
 
     # --- asking -----------------------------------------------------------------------------------------
 
@@ -239,23 +243,29 @@ def _is_same(before: Change | Decision, after: Decision) -> bool:
         and isinstance(after, Requeue)
         and (before.reason, before.requeue, before.inadmissible)
         == (after.reason, after.requeue, after.inadmissible)
-        and reason_text(before.explanation) == reason_text(after.explanation)
+        and (
+            before.explanation == after.explanation
+            or reason_text(before.explanation) == reason_text(after.explanation)
+        )
     )
 
 
 def _fields(obj: kueue.Workload) -> dict[str, str]:
     """What is observed of a workload, as text."""
+    spec, status = obj.spec, obj.status
     fields = {
-        "spec.queueName": obj.spec.queue_name or "",
-        "spec.priority": str(obj.spec.priority or 0),
-        "spec.active": "true" if obj.spec.active else "false",
+        "spec.queueName": spec.queue_name or "",
+        "spec.priority": str(spec.priority or 0),
+        "spec.active": "true" if spec.active else "false",
     }
-    for done in obj.status.reclaimable_pods:
-        fields[f"reclaimablePods {done.name}"] = str(done.count)
-    for check in obj.status.admission_checks:
-        fields[f"admissionCheck {check.name}"] = check.state
-    for condition in obj.status.conditions:
-        fields[f"condition {condition.type}"] = condition.status
+    if status.reclaimable_pods:
+        for done in status.reclaimable_pods:
+            fields[f"reclaimablePods {done.name}"] = str(done.count)
+    if status.admission_checks:
+        for check in status.admission_checks:
+            fields[f"admissionCheck {check.name}"] = check.state
+    for condition in status.conditions:
+        fields["condition " + condition.type] = condition.status
     return fields
 
 

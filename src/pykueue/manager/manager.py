@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from pykueue.api import unsupported
 from pykueue.clock import Clock
-from pykueue.engine import Engine
+from pykueue.engine import Engine, decision_log
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.kube.client import Client
 from pykueue.kube.events import EventRecorder
@@ -95,7 +95,7 @@ class Manager:
         options = engine_options(configuration)
         # No controller replaces the pods of an old slice by those of a new one yet.
         options = replace(options, unsupported=options.unsupported | {unsupported.ELASTIC_JOBS})
-        self.engine = Engine(options)
+        self.engine = Engine(options, decision_log.DecisionLog())
         self.metrics = Metrics(self.cluster, self.engine, clock)
         DecisionLog(self.cluster.workloads, acts=lambda: self.metrics.role != "follower")
         self._context = Context(

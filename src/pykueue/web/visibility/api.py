@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from pykueue.api.objects import Object
 from pykueue.engine.dump import engine_state
+from pykueue.engine.story import data
 from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.manager import Manager
@@ -25,12 +26,20 @@ VERSIONS = ("v1beta2", "v1beta1")
 SUBRESOURCE = "pendingworkloads"
 KIND = "PendingWorkloadsSummary"
 
-#: Where `pykueue dump` reads the state of the engine. Kueue has no such resource; discovery does not list it.
+#: Where `pykueue dump` reads the state of the engine. Kueue has no such resource.
 ENGINE_STATE_PATH = f"/apis/{GROUP}/{VERSIONS[0]}/enginestates/engine"
 
 
+def story_path(namespace: str, name: str) -> str:
+    """Where `pykueue story` reads the history of a Workload. Kueue has no such resource."""
+    return f"/apis/{GROUP}/{VERSIONS[0]}/namespaces/{namespace}/workloads/{name}/story"
+
+
 def resources(version: str) -> list[Object]:
-    """The resources of a version as discovery lists them. The queues themselves cannot be read here."""
+    """The resources of a version as discovery lists them. The queues themselves cannot be read here.
+
+    Workloads are not listed at all: clients would take them for those of `kueue.x-k8s.io`.
+    """
     found: list[Object] = []
     for plural, kind, namespaced in (
         ("clusterqueues", "ClusterQueue", False),
@@ -51,7 +60,13 @@ def resources(version: str) -> list[Object]:
             "verbs": ["get"],
         }
         found += [own, below]
-    return found
+    state, story = _only_get("enginestates", "EngineState"), _only_get("workloads/story", "WorkloadStory")
+    return [*found, state | {"singularName": "enginestate"}, story | {"namespaced": True}]
+
+
+def _only_get(name: str, kind: str) -> Object:
+    """A resource of this project that can only be read."""
+    return {"name": name, "singularName": "", "namespaced": False, "kind": kind, "verbs": ["get"]}
 
 
 def group_versions() -> Object:
@@ -83,6 +98,8 @@ class VisibilityApi:
         match parts[3:]:
             case ["enginestates", "engine"]:
                 kind = "enginestate"
+            case ["namespaces", namespace, "workloads", name, "story"]:
+                kind = "workload"
             case ["clusterqueues", name, "pendingworkloads"]:
                 kind = "clusterqueue"
             case ["namespaces", namespace, "localqueues", name, "pendingworkloads"]:
@@ -99,7 +116,10 @@ class VisibilityApi:
         if not summaries.ready:
             raise ApiError(503, "ServiceUnavailable", "the cluster has not been read yet", None, 1)
         if kind == "enginestate":
-            return self._engine_state()
+            self._require_leader()
+            return engine_state(self._manager.engine)
+        if kind == "workload":
+            return self._story(version, namespace, name)
         if kind == "clusterqueue":
             items = summaries.of_cluster_queue(name, offset, limit)
         else:
@@ -109,11 +129,21 @@ class VisibilityApi:
             raise ApiError(404, "NotFound", f'{kind}.{GROUP} "{name}" not found', details)
         return {"kind": KIND, "apiVersion": f"{GROUP}/{version}", "metadata": {}, "items": items}
 
-    def _engine_state(self) -> Object:
-        """What only the engine of the leader knows: the part of a dump that no object shows."""
+    def _story(self, version: str, namespace: str, name: str) -> Object:
+        """What the leader has recorded of a Workload since it leads."""
+        self._require_leader()
+        story = self._manager.engine.story(f"{namespace}/{name}")
+        if not story.entries:
+            details = {"name": name, "group": GROUP, "kind": "workload"}
+            raise ApiError(404, "NotFound", f'workload.{GROUP} "{name}" not found', details)
+        metadata = {"name": name, "namespace": namespace}
+        head = {"kind": "WorkloadStory", "apiVersion": f"{GROUP}/{version}", "metadata": metadata}
+        return {**head, **data(story)}
+
+    def _require_leader(self) -> None:
+        """Only the engine of the leader decides, and knows what no object shows."""
         if self._manager.metrics.role == "follower":
             raise ApiError(503, "ServiceUnavailable", "this replica of the manager does not lead", None, 1)
-        return engine_state(self._manager.engine)
 
 
 def _number(query: Mapping[str, str], field: str) -> int:
