@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
@@ -32,6 +32,7 @@ from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Transport
+from pykueue.manager.component import Runnable
 from pykueue.manager.configuration import Configuration, load
 from pykueue.manager.manager import Manager
 from pykueue.manager.serving.admission import Admission, remove_local
@@ -47,13 +48,6 @@ FEATURE_GATES = (NATIVE_GROUPS,)
 
 #: Gives a transport to the API server that speaks as the named user.
 TransportFor = Callable[[str], Transport]
-
-
-class Component(Protocol):
-    """Anything that works until it is cancelled."""
-
-    async def run(self) -> None:
-        """Work until cancelled."""
 
 
 class Cluster:
@@ -86,7 +80,7 @@ class Cluster:
         self._pools = None if pools is None else list(pools)
         self._clock = clock
         self._runs_jobs = "kube" in parts
-        self._components: list[Component] = []
+        self._parts: list[Runnable] = []
         if self.server is not None and pods_folder is not None:
             transport = self.transport("system:apiserver")
             self.server.pipeline.log_source = ProcessLogs(pods_folder, transport, clock)
@@ -97,7 +91,7 @@ class Cluster:
             self.server.pipeline.runs_pods = "kube" in parts
         if "kube" in parts:
             runtimes = {"simulated", *(pool.runtime for pool in self._pools or ())}
-            self._components += [
+            self._parts += [
                 Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng), pace=pace),
                 PodScheduler(
                     self.transport("system:kube-scheduler"),
@@ -112,18 +106,18 @@ class Cluster:
                 if pods_folder is None:
                     raise ValueError("pools of the runtime `process` need a pods_folder")
                 nodes = ProcessNodes(self.transport("system:nodes"), clock, _fork(rng), pods_folder)
-                self._components.append(nodes)
+                self._parts.append(nodes)
                 if self.server is not None:
                     self.server.pipeline.enter = nodes.enter
         if "manager" in parts:
             user = "system:serviceaccount:kueue-system:kueue-controller-manager"
             settings = configuration or load(None, frameworks=FRAMEWORKS)
             self.manager = Manager(self.transport(user), settings, clock, _fork(rng))
-            self._components.append(self.manager)
+            self._parts.append(self.manager)
             if self.server is None:
                 client = Client(self.transport(user), clock=clock)
                 self._admission = Admission(self.manager, client, clock, local=True)
-                self._components.append(self._admission)
+                self._parts.append(self._admission)
             if self.server is not None:
                 self.server.pipeline.metrics.include(self.manager.metrics.registry)
 
@@ -176,8 +170,8 @@ class Cluster:
     async def run(self) -> None:
         """Let the parts work until cancelled; `start` comes first."""
         async with asyncio.TaskGroup() as tasks:
-            for component in self._components:
-                tasks.create_task(component.run())
+            for part in self._parts:
+                tasks.create_task(part.run())
             # The API server works by itself; alone it leaves nothing to do here.
             await asyncio.get_running_loop().create_future()
 

@@ -168,14 +168,18 @@ def test_an_optional_resource_that_is_not_served_has_no_objects_until_it_is() ->
             assert informer.list() == []
             await clock.sleep(14)
             assert story == []
+            assert not informer.is_served
             await clock.sleep(2)
             assert story == [("ADDED", "x=1")]
+            assert informer.is_served
             api.refusals = [missing]
             api.drop_watches(missing)
             await clock.sleep(2)
             assert story[1:] == [("DELETED", "x=1")]
+            assert not informer.is_served
             await clock.sleep(10)
             assert story[2:] == [("ADDED", "x=1")]
+            assert informer.is_served
 
     run_virtual(main)
 

@@ -21,8 +21,9 @@ from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Transport
+from pykueue.manager.component import Runnable
 from pykueue.manager.configuration import Configuration, parse
-from pykueue.manager.replica import Component, Replica
+from pykueue.manager.replica import Replica
 
 Object = dict[str, Any]
 
@@ -86,7 +87,7 @@ class Running:
 async def running(
     text: str = "",
     wrap: Callable[[Transport], Transport] | None = None,
-    servers: Sequence[Callable[[Replica], Component]] = (),
+    servers: Sequence[Callable[[Replica], Runnable]] = (),
 ) -> AsyncIterator[Running]:
     """A replica that serves; `wrap` goes between it and the API server, `servers` are served beside."""
     clock = Clock()

@@ -14,6 +14,7 @@ from restricted_stack import RestrictedStack
 from test_manager_jobset import Sets, replicated
 from test_manager_pods_running import serving
 from toy_controller import ANNOTATION, TOY
+from toy_kind import DEFINITION, EXPERIMENTS, KINDS
 
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
@@ -357,6 +358,21 @@ class _Follower:
 
     async def run(self) -> None:
         await self._manager.run_caches()
+
+
+# What is known of the cluster
+
+
+def test_connection_knows_which_job_kinds_the_cluster_serves() -> None:
+    async def test(s: Stack) -> None:
+        connection = s.manager.connection
+        assert EXPERIMENTS in connection.unserved
+        assert not {JOBS, WORKLOADS} & connection.unserved
+        await s.client.create(CRDS, DEFINITION)
+        await s.settle(15)
+        assert EXPERIMENTS not in connection.unserved
+
+    story(test, kinds=KINDS)
 
 
 # Order of handlers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from typing import Any
 
@@ -82,6 +83,27 @@ def test_the_lease_is_free_when_a_replica_has_ended_in_order() -> None:
         await server.stop()
 
     run_virtual(main)
+
+
+def test_dump_names_job_kinds_that_the_cluster_does_not_serve(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pykueue.manager.replica")
+
+    async def main(clock: Clock) -> None:
+        server = Server(MemoryStore(), clock, random.Random(1))
+        await server.start()
+        await server.install_crds(crds())
+        text = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}\n"
+        replica = Replica(server.transport(), configured(text), clock, random.Random(1))
+        running = asyncio.create_task(replica.run())
+        await clock.sleep(5)
+        replica.dump()
+        replica.stop()
+        await running
+        await server.stop()
+
+    run_virtual(main)
+    found = [text for text in caplog.messages if text.startswith("not served by the cluster")]
+    assert found == ["not served by the cluster: jobset.x-k8s.io/v1alpha2 JobSet"]
 
 
 def test_shutdown_completes_writes_in_flight_and_starts_no_other() -> None:

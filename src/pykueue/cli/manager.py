@@ -19,10 +19,11 @@ from pykueue.cli.process import collect_less_often
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
 from pykueue.kube.leases import LeadershipLost
+from pykueue.manager.component import Runnable
 from pykueue.manager.configuration import Configuration, ConfigurationError, render
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.configuration.gates import parse_flag
-from pykueue.manager.replica import CacheSyncError, Component, Replica
+from pykueue.manager.replica import CacheSyncError, Replica
 from pykueue.manager.serving.admission import Admission, AdmissionMissingError
 from pykueue.web.visibility.server import VisibilityServer
 
@@ -30,7 +31,7 @@ from pykueue.web.visibility.server import VisibilityServer
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 #: What else is served by the process, each made from the replica it answers for.
-SERVERS: tuple[Callable[[Replica], Component], ...] = (VisibilityServer,)
+SERVERS: tuple[Callable[[Replica], Runnable], ...] = (VisibilityServer,)
 
 #: Hosts of API servers that run on this machine.
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

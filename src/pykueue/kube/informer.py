@@ -112,6 +112,7 @@ class Informer:
         self._indexes: dict[str, _Index] = {}
         self._handlers: list[tuple[int, Handler]] = []
         self._version: str | None = None
+        self._is_served = True
         #: Objects noted as gone, until the watch or a list says so too.
         self._gone: set[str] = set()
         self._synced = asyncio.Event()
@@ -186,6 +187,11 @@ class Informer:
         """Whether the handlers have got all objects of the first list."""
         return self._synced.is_set()
 
+    @property
+    def is_served(self) -> bool:
+        """False while the server does not serve the resource, which is optional."""
+        return self._is_served
+
     async def synced(self) -> None:
         """Wait for the first list."""
         await self._synced.wait()
@@ -201,6 +207,7 @@ class Informer:
             try:
                 if self._version is None:
                     await self._list()
+                    self._is_served = True
                 await self._watch()
             except ApiError as error:
                 if error.expired:
@@ -228,6 +235,7 @@ class Informer:
         if not self.has_synced or self._version is not None:
             log.info("%s: not served", self)
         self._version = None
+        self._is_served = False
         for key, entry in list(self._entries.items()):
             self._delete(key, entry)
         self._synced.set()

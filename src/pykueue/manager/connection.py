@@ -47,6 +47,11 @@ class Connection:
         """What it has watch caches of."""
         return frozenset(informer.resource for informer in self._informers)
 
+    @property
+    def unserved(self) -> frozenset[Resource]:
+        """Those of them that the cluster does not serve (yet), at least not in the version asked for."""
+        return frozenset(informer.resource for informer in self._informers if not informer.is_served)
+
     async def run(self) -> None:
         """Keep the caches up to date until cancelled."""
         await self._factory.run()

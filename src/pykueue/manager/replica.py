@@ -8,7 +8,6 @@ import random
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from prometheus_client import Gauge
 
@@ -21,6 +20,7 @@ from pykueue.kube.shutdown import DrainingTransport
 from pykueue.kube.transport import Transport
 
 from .certificates import ManagedCertificates, MountedCertificates
+from .component import Runnable
 from .configuration import Configuration
 from .install_names import InstallNames
 from .manager import Manager
@@ -32,13 +32,6 @@ log = logging.getLogger(__name__)
 WRITE_TIME = 3.0
 #: Seconds between giving up the lease and closing the servers: until then requests still come this way.
 LEAVING_TIME = 1.0
-
-
-class Component(Protocol):
-    """Anything that works until it is cancelled."""
-
-    async def run(self) -> None:
-        """Work until cancelled."""
 
 
 class CacheSyncError(Exception):
@@ -57,7 +50,7 @@ class Replica:
         configuration: Configuration,
         clock: Clock,
         rng: random.Random,
-        servers: Sequence[Callable[[Replica], Component]] = (),
+        servers: Sequence[Callable[[Replica], Runnable]] = (),
     ) -> None:
         self.configuration = configuration
         self.clock = clock
@@ -68,8 +61,8 @@ class Replica:
         #: What every server of this process serves with.
         self.tls = ServingTls(configuration.tls)
         self.serving = Serving(self.manager, self.client, self.tls)
-        self._components: list[Component] = [self.serving, self._certificates()]
-        self._components += [server(self) for server in servers]
+        self._parts: list[Runnable] = [self.serving, self._certificates()]
+        self._parts += [server(self) for server in servers]
         self._stop = asyncio.Event()
         self._export_leadership()
         self._elector: LeaderElector | None = None
@@ -97,7 +90,7 @@ class Replica:
         )
         gauge.labels(name).set_function(lambda: float(self.leads))
 
-    def _certificates(self) -> Component:
+    def _certificates(self) -> Runnable:
         configuration = self.configuration
         if configuration.internal_cert_management.enable:
             return ManagedCertificates(self.client, self.clock, InstallNames.of(configuration), self.tls.use)
@@ -117,6 +110,8 @@ class Replica:
         log.info(
             "%s; the cluster has been read: %s", self.manager.metrics.role, self.manager.cluster.has_synced
         )
+        for resource in sorted(self.manager.connection.unserved):
+            log.info("not served by the cluster: %s %s", resource.api_version, resource.kind)
         for queue in self.manager.cluster.cluster_queues.list():
             name = queue["metadata"]["name"]
             view = self.manager.engine.cluster_queue(name)
@@ -139,7 +134,7 @@ class Replica:
         await self._ensure_namespace()
         try:
             async with asyncio.TaskGroup() as tasks:
-                others = [tasks.create_task(component.run()) for component in self._components]
+                others = [tasks.create_task(part.run()) for part in self._parts]
                 others.append(tasks.create_task(self.manager.run_caches()))
                 others.append(tasks.create_task(self._synced()))
                 leading = tasks.create_task(self._run_leader())
