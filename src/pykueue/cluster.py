@@ -23,6 +23,11 @@ from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool
 from pykueue.embedded.nodes.processes import ProcessLogs, ProcessNodes
 from pykueue.embedded.nodes.scaling import NodePools, declare
+from pykueue.embedded.operators.catalog import KINDS as OPERATED_KINDS
+from pykueue.embedded.operators.catalog import named as operators_of
+from pykueue.embedded.operators.controller import Operators
+from pykueue.embedded.operators.definitions import definitions as job_kind_definitions
+from pykueue.embedded.operators.definitions import is_ours
 from pykueue.embedded.podgroups.admission import webhooks as pod_group_webhooks
 from pykueue.embedded.podgroups.definitions import DEFAULT_QUEUE, VOLCANO_QUEUES
 from pykueue.embedded.podgroups.definitions import definitions as pod_group_definitions
@@ -46,6 +51,9 @@ FRAMEWORKS = BUILT_IN.frameworks
 #: The feature gates of Kubernetes that can be opened.
 FEATURE_GATES = (NATIVE_GROUPS,)
 
+#: The job kinds of other projects that can be used without their operators.
+JOB_KINDS = OPERATED_KINDS
+
 #: Gives a transport to the API server that speaks as the named user.
 TransportFor = Callable[[str], Transport]
 
@@ -57,7 +65,8 @@ class Cluster:
     reach the one that runs elsewhere. `pods_folder` is where pods that run as processes have their files;
     without it there is no place for a pool that wants them. `pace` is the Job controller's; None lifts it.
     `pools` take the place of the node pools declared before; None leaves those as they are.
-    `feature_gates` are those of Kubernetes that are to be open (`FEATURE_GATES`).
+    `feature_gates` are those of Kubernetes that are to be open (`FEATURE_GATES`). `job_kinds` are those of
+    other projects that are served, each with a stand-in for its operator.
     """
 
     def __init__(
@@ -73,6 +82,7 @@ class Cluster:
         pods_folder: Path | None = None,
         pace: Pace | None = CLUSTER_PACE,
         feature_gates: Collection[str] = (),
+        job_kinds: Collection[str] = JOB_KINDS,
     ) -> None:
         self.server = Server(store, clock, rng, feature_gates=feature_gates) if "apiserver" in parts else None
         self._feature_gates = feature_gates
@@ -80,6 +90,7 @@ class Cluster:
         self._pools = None if pools is None else list(pools)
         self._clock = clock
         self._runs_jobs = "kube" in parts
+        self._operators = operators_of(job_kinds) if "kube" in parts else ()
         self._parts: list[Runnable] = []
         if self.server is not None and pods_folder is not None:
             transport = self.transport("system:apiserver")
@@ -102,6 +113,9 @@ class Cluster:
                 SimulatedNodes(self.transport("system:nodes"), clock, _fork(rng)),
                 NodePools(self.transport("system:nodes"), clock, runtimes),
             ]
+            if self._operators:
+                transport = self.transport("system:stand-in-operators")
+                self._parts.append(Operators(self._operators, transport, clock, _fork(rng)))
             if "process" in runtimes:
                 if pods_folder is None:
                     raise ValueError("pools of the runtime `process` need a pods_folder")
@@ -160,6 +174,8 @@ class Cluster:
         else:
             for one in definitions:
                 await _ensure(client, CRDS, one)
+        for one in job_kind_definitions(each.kind for each in self._operators):
+            await _ensure_ours(client, one)
         try:
             await _ensure(client, VOLCANO_QUEUES, DEFAULT_QUEUE)
         except ApiError as error:
@@ -200,6 +216,13 @@ async def _ensure(client: Client, resource: Resource, obj: dict[str, Any]) -> No
     except ApiError as error:
         if not error.already_exists:
             raise
+
+
+async def _ensure_ours(client: Client, definition: dict[str, Any]) -> None:
+    """Install the definition of a job kind, or renew ours; that of a real operator stays."""
+    found = await client.find(CRDS, definition["metadata"]["name"])
+    if found is None or is_ours(found):
+        await client.apply(CRDS, definition, field_manager="pykueue", force=True)
 
 
 def _fork(rng: random.Random) -> random.Random:

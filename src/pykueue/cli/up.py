@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import uvloop
@@ -19,7 +20,7 @@ from pykueue.api.resources import CLUSTER_ROLES
 from pykueue.api.yaml import YamlError
 from pykueue.cli.process import collect_less_often, held_back, log_to_stderr, until_stopped
 from pykueue.clock import Clock
-from pykueue.cluster import FEATURE_GATES, FRAMEWORKS, PARTS, Cluster
+from pykueue.cluster import FEATURE_GATES, FRAMEWORKS, JOB_KINDS, PARTS, Cluster
 from pykueue.embedded.apiserver.auth.certificates import KeyFileError
 from pykueue.embedded.apiserver.http.listening import Address
 from pykueue.embedded.apiserver.server import Server
@@ -96,6 +97,19 @@ def parse_gates(_context: click.Context, _option: click.Parameter, value: str | 
     return tuple(found)
 
 
+def parse_job_kinds(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
+    """The kinds named in `--job-kinds`, in any spelling of case; `all` or `none` of them."""
+    names = [part.strip().lower() for part in value.split(",") if part.strip()]
+    if names in (["all"], ["none"]):
+        return JOB_KINDS if names == ["all"] else ()
+    known = {kind.lower(): kind for kind in JOB_KINDS}
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        accepted = f"all, none, or some of {', '.join(JOB_KINDS)}, separated by commas"
+        raise click.BadParameter(f"{value!r}: accepted values: {accepted}")
+    return tuple(known[name] for name in names)
+
+
 def pace_of(qps: float) -> Pace | None:
     """The Job controller's pace at that many requests per second; as on a cluster but for that number."""
     if not qps:
@@ -141,18 +155,22 @@ async def listen(server: Server, port: int, folder: Path) -> Address:
         ) from None
 
 
-async def run(
-    folder: Path,
-    store: MemoryStore,
-    port: int,
-    pools: list[NodePool] | None,
-    configuration: Configuration,
-    parts: tuple[str, ...],
-    pace: Pace | None,
-    gates: tuple[str, ...],
-) -> None:
+class Contents(NamedTuple):
+    """What the cluster consists of."""
+
+    parts: tuple[str, ...]
+    configuration: Configuration
+    #: Declared node pools; None: those declared before.
+    pools: list[NodePool] | None
+    pace: Pace | None
+    gates: tuple[str, ...]
+    job_kinds: tuple[str, ...]
+
+
+async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -> None:
     """Start the parts, print how to reach them, and run until a signal."""
     kubeconfig = folder / "kubeconfig"
+    parts, configuration, pools = contents.parts, contents.configuration, contents.pools
     async with reach(parts, kubeconfig) as remote, contextlib.AsyncExitStack() as stack:
         # A disk that is full ends the start, and the error says so.
         release = stack.enter_context(held_back(SqliteStore.__module__))
@@ -165,8 +183,9 @@ async def run(
             parts=parts,
             transport_for=None if remote is None else lambda _user: remote,
             pods_folder=folder / PODS,
-            pace=pace,
-            feature_gates=gates,
+            pace=contents.pace,
+            feature_gates=contents.gates,
+            job_kinds=contents.job_kinds,
         )
         stack.push_async_callback(cluster.stop)
         await cluster.start()
@@ -250,6 +269,16 @@ async def run(
     help=f"Alpha features of Kubernetes to serve: {', '.join(f'{gate}=true' for gate in FEATURE_GATES)}.",
 )
 @click.option(
+    "--job-kinds",
+    "job_kinds",
+    metavar="KINDS",
+    default="all",
+    show_default=True,
+    callback=parse_job_kinds,
+    help="Job kinds of other projects to serve without their operators: all, none, or names separated by "
+    "commas, such as PyTorchJob,RayCluster.",
+)
+@click.option(
     "-v",
     "--verbose",
     is_flag=True,
@@ -265,6 +294,7 @@ def up(
     parts: tuple[str, ...],
     qps: float,
     gates: tuple[str, ...],
+    job_kinds: tuple[str, ...],
     verbose: bool,
 ) -> None:
     """Run the embedded cluster, whole or in parts."""
@@ -282,7 +312,8 @@ def up(
             else contextlib.nullcontext(SqliteStore(folder / STATE, accept_loss=accept_loss)) as store
         ):
             collect_less_often()
-            uvloop.run(run(folder, store, port, pools, configuration, parts, pace_of(qps), gates))
+            contents = Contents(parts, configuration, pools, pace_of(qps), gates, job_kinds)
+            uvloop.run(run(folder, store, port, contents))
     except (
         ConfigurationError,
         ConfigError,
