@@ -13,13 +13,14 @@ from pods_world import Pods, member, pod
 from restricted_stack import RestrictedStack
 from test_manager_jobset import Sets, replicated
 from test_manager_pods_running import serving
-from toy_controller import ANNOTATION, TOY
+from toy_controller import ANNOTATION, TOY, ConfigMapCounter
 from toy_kind import DEFINITION, EXPERIMENTS, KINDS
 
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
+    CONFIG_MAPS,
     CRDS,
     JOBS,
     LOCAL_QUEUES,
@@ -340,16 +341,29 @@ def test_component_that_does_not_lead_works_on_a_follower() -> None:
     async def test(s: Stack) -> None:
         await s.stop_manager()
         s.manager = Manager(s.manager_transport(), s.configuration, s.clock, random.Random(1))
-        s.manager.add(replace(TOY, needs_leader=False))
+        s.manager.add(replace(TOY, build=_reporting, needs_leader=False))
         s.run(_Follower(s.manager))
         await s.apply(CONFIG_MAP)
         await s.apply(job("waits"))
         await s.settle()
         namespace = await s.client.get(NAMESPACES, "default")
         assert namespace["metadata"]["annotations"][ANNOTATION] == "1"
+        assert await s.events("c") == ["Counted"]
         assert await s.workloads() == []
 
     story(test)
+
+
+def _reporting(context: Context) -> ConfigMapCounter:
+    """Counts, and emits an event for each new ConfigMap."""
+    recorder = context.recorder("config-map-counter")
+
+    def changed(type_: str, old: Any, new: Any) -> None:
+        if old is None:
+            recorder.event(new, "Normal", "Counted", "Counted")
+
+    context.connection.informer(CONFIG_MAPS).on_event(changed)
+    return ConfigMapCounter(context)
 
 
 class _Follower:

@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pykueue.api import unsupported
 from pykueue.clock import Clock
@@ -98,6 +99,9 @@ class Manager:
         self.engine = Engine(options, decision_log.DecisionLog())
         self.metrics = Metrics(self.cluster, self.engine, clock)
         DecisionLog(self.cluster.workloads, acts=lambda: self.metrics.role != "follower")
+        self._every_replica = _Tasks()
+        self._leader = _Tasks()
+        self._recorders: dict[tuple[_Tasks, str], EventRecorder] = {}
         self._context = Context(
             self.connection,
             self.cluster,
@@ -105,25 +109,24 @@ class Manager:
             Reservations(self.cluster),
             self.metrics,
             clock,
-            self._recorder,
+            partial(self._recorder, self._leader),
             self._fork,
         )
-        self._recorders: dict[str, EventRecorder] = {}
         self._components: dict[str, Component] = {}
         self.running: dict[str, Runnable] = {}
-        self._every_replica = _Tasks()
-        self._leader = _Tasks()
         for component in builtin(configuration, self.kinds) if components is None else components:
             self.add(component)
 
     def _fork(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))
 
-    def _recorder(self, source: str) -> EventRecorder:
-        found = self._recorders.get(source)
+    def _recorder(self, tasks: _Tasks, source: str) -> EventRecorder:
+        """One recorder for all that runs together and shares a source."""
+        found = self._recorders.get((tasks, source))
         if found is None:
-            found = self._recorders[source] = EventRecorder(self._events, self._clock, source, self._fork())
-            self._leader.add(found)
+            found = EventRecorder(self._events, self._clock, source, self._fork())
+            self._recorders[tasks, source] = found
+            tasks.add(found)
         return found
 
     @property
@@ -140,14 +143,16 @@ class Manager:
         if component.name in self._components:
             raise ValueError(f"component {component.name}: there is another one of this name")
         before = self.connection.resources
-        built = component.build(replace(self._context, workers=component.workers))
+        tasks = self._leader if component.needs_leader else self._every_replica
+        recorder = partial(self._recorder, tasks)
+        built = component.build(replace(self._context, workers=component.workers, recorder=recorder))
         undeclared = self.connection.resources - before - set(component.watches)
         if undeclared:
             names = ", ".join(sorted(resource.plural for resource in undeclared))
             raise ValueError(f"component {component.name}: watches {names}, which it does not declare")
         self._components[component.name] = component
         self.running[component.name] = built
-        (self._leader if component.needs_leader else self._every_replica).add(built)
+        tasks.add(built)
 
     def webhooks(self) -> list[Registration]:
         """Its admission rules, answering from its caches."""
