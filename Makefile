@@ -4,9 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# What the check of words covers: all but the engine.
-VOCABULARY := docs tests bench charts examples README.md CHANGELOG.md CONTRIBUTING.md \
-	$(filter-out src/pykueue/engine,$(wildcard src/pykueue/*))
+# What the check of words covers.
+VOCABULARY := docs tests bench charts examples src README.md CHANGELOG.md CONTRIBUTING.md
 
 .PHONY: demo test bench check clean
 .DEFAULT_GOAL := demo

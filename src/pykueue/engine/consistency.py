@@ -1,4 +1,4 @@
-"""The engine's books audited: everything kept incrementally, computed again from the workloads."""
+"""Checks usage accounting: everything kept incrementally, computed again from the workloads."""
 
 from __future__ import annotations
 
@@ -54,6 +54,15 @@ def problems(state: State) -> list[str]:
                 )
     for cohort in state.forest.cohorts.values():
         found += _cohort_problems(cohort)
+    for shared in state.capacities:
+        reservations = [
+            reservation
+            for info in state.workloads.values()
+            if info.place == RESERVED
+            for other, reservation in info.shared
+            if other is shared
+        ]
+        found += shared.problems(reservations)
     return found
 
 

@@ -2,14 +2,14 @@
 """The whole state of an engine as JSON, and an engine from it: `load(dump(engine))` decides what it would.
 
 A dump is a `v1` List of the objects the engine knows, as manifests, and of one `EngineState`: what only the
-engine knows. Everything else (usage along the trees, flavors open to a shape, orders of candidates) follows
+engine knows. Everything else (usage along the trees, flavors open to a class, orders of candidates) follows
 from these. `restore` takes an EngineState alone, for an engine that got the objects otherwise; entries of
 workloads it does not know, or knows under another uid, are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from pykueue.api.core import Namespace
 from pykueue.api.meta import ObjectMeta
 from pykueue.api.model import Model
 from pykueue.api.quantity import Quantity
+from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.engine import Engine
 from pykueue.engine.events import Upsert
 from pykueue.engine.flavors.requests import SchedulingClass
@@ -69,6 +70,8 @@ class WorkloadState(Model):
     admission: kueue.Admission | None = None
     usage: list[Use] = []
     flavor_resources: list[tuple[str, str]] = []
+    shared: dict[str, Any] = {}
+    """What it reserves of shared capacities, by their names."""
     reserved_at: float = 0.0
     assumed: bool = False
     admitted: bool = False
@@ -224,7 +227,7 @@ def _unfit(state: State, queue: ClusterQueue) -> Iterator[Unfit]:
 
 
 def _namespace_of(state: State, scheduling_class: SchedulingClass) -> str | None:
-    """A namespace whose pod templates are read as those of the shape were; None if there is none any more."""
+    """A namespace whose pod templates are read as those of the class were; None if there is none any more."""
     for namespace in ("", *sorted(state.limits)):
         if state.scheduling_classes.under(state.limits_of(namespace)) == scheduling_class.environment:
             return namespace
@@ -243,6 +246,7 @@ def _workload(state: State, info: WorkloadInfo) -> WorkloadState:
         tried=[_scan(scan) for scan in info.tried],
         usage=[(*names[flavor_resource], amount) for flavor_resource, amount in info.usage],
         flavor_resources=sorted(names[flavor_resource] for flavor_resource in info.flavor_resources),
+        shared={shared.name: shared.encode(reservation) for shared, reservation in info.shared},
         **{name: getattr(info, name) for name in _PLAIN},
     )
 
@@ -254,15 +258,18 @@ def _scan(scan: Mapping[tuple[int, str], int]) -> Scan:
 # --- loading ------------------------------------------------------------------------------------------------
 
 
-def load(document: Mapping[str, Any]) -> Engine:
-    """The engine of a dump. Raises DecodeError where it is none."""
+def load(document: Mapping[str, Any], capacities: Sequence[SharedCapacity] = ()) -> Engine:
+    """The engine of a dump; `capacities` are those of the engine that was dumped, with nothing reserved.
+
+    Raises DecodeError where it is none, or a workload reserves of a capacity that is not given.
+    """
     items = document.get("items")
     if not isinstance(items, list):
         raise DecodeError("dump", "items: Expected `array`")
     found = state_of(items)
     if found is None:
         raise DecodeError("dump", f"items: there is no {KIND} ({API_VERSION}) among them")
-    engine = Engine(options_of(found))
+    engine = Engine(options_of(found), capacities=capacities)
     for item in items:
         if not is_state(item):
             engine.apply(Upsert(decode(item)))
@@ -344,6 +351,7 @@ def _restore_workload(state: State, info: WorkloadInfo, found: WorkloadState) ->
     number = state.flavor_resources.index_of
     info.usage = tuple((number(flavor, resource), amount) for flavor, resource, amount in found.usage)
     info.flavor_resources = frozenset(number(flavor, resource) for flavor, resource in found.flavor_resources)
+    info.shared = tuple([_shared(state, name, each) for name, each in found.shared.items()])
     local = _local(state, found.local_queue)
     if local is not info.local:
         if info.local is not None:
@@ -359,6 +367,13 @@ def _restore_workload(state: State, info: WorkloadInfo, found: WorkloadState) ->
         state.reserve(info, queue)
     elif found.place in (ACTIVE, INADMISSIBLE):
         state.places.move(info, found.place, queue)
+
+
+def _shared(state: State, name: str, reservation: Any) -> tuple[SharedCapacity, Any]:
+    for shared in state.capacities:
+        if shared.name == name:
+            return shared, shared.decode(reservation)
+    raise DecodeError(KIND, f"spec.workloads: the shared capacity {name!r} is not given")
 
 
 def _local(state: State, key: str) -> LocalQueue | None:

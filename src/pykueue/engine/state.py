@@ -1,7 +1,7 @@
 """The state of the engine, and what changes it: enqueue, dequeue, reserve, release, flush.
 
-Every move keeps the usage of the whole tree true, marks the trees that are worth a cycle, and can be taken
-back through the journal. Source of the rules: docs/reference/kueue-semantics.md 3 and 4.
+Every move keeps the usage of the whole tree true, marks the trees that are worth a cycle, and can be undone
+through the undo log. Source of the rules: docs/reference/kueue-semantics.md 3 and 4.
 """
 
 from __future__ import annotations

@@ -132,9 +132,9 @@ class WorkloadInfo:
 
         # While it holds quota.
         self.admission: kueue.Admission | None = None
-        #: (pair, amount), each pair once.
+        #: (FlavorResource, amount), each FlavorResource once.
         self.usage: tuple[tuple[int, int], ...] = ()
-        #: Pairs it holds, those with amount zero included.
+        #: FlavorResources it reserves, those with amount zero included.
         self.flavor_resources: frozenset[int] = frozenset()
         #: What it reserves of shared capacities.
         self.shared: Reservations = ()
@@ -142,7 +142,7 @@ class WorkloadInfo:
         self.quota: QuotaDemand = ()
         self.quota_of: Any = None
         self.quota_for: Any = None
-        #: Its place in the order of victims within its queue.
+        #: Its place in the order of candidates within its queue.
         self.candidate: Candidate | None = None
         self.reserved_at = 0.0
         #: Reserved by a decision that the API does not show yet.

@@ -243,7 +243,7 @@ def _mark(state: State, info: WorkloadInfo, facts: Facts) -> None:
 
 
 def _signature(info: WorkloadInfo) -> tuple[object, ...]:
-    """What has to change for a parked workload to be looked at again (4.9)."""
+    """What has to change for an inadmissible workload to be looked at again (4.9)."""
     obj = info.obj
     return (
         info.scheduling_class,

@@ -116,7 +116,7 @@ class Explanation(Struct):
         "PodsNotReady",
     ] = ""
     recomputed: bool = False
-    """It was evaluated a second time, because an earlier entry of the cycle had taken its victims."""
+    """It was evaluated a second time, because an earlier entry of the cycle had taken its targets."""
     counts: dict[str, int] = {}
     """Pod counts considered, by pod set, when smaller than asked for (partial admission)."""
     shortages: tuple[str, ...] = ()

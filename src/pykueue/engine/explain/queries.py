@@ -41,7 +41,7 @@ class QueueView:
     name: str
     pending: int
     active: int
-    """Of the pending ones, those in line; the others are parked until something changes."""
+    """Of the pending ones, those in line; the others are inadmissible until something changes."""
     reserving: int
     admitted: int
     reservation: list[Amount]
@@ -77,7 +77,7 @@ class WorkloadView:
 
     key: str
     state: str
-    """`active` (in line), `inadmissible` (parked), `reserved` (holds quota), or `out` (in no queue)."""
+    """`active` (in line), `inadmissible`, `reserved` (holds quota), or `out` (in no queue)."""
     cluster_queue: str
     admission: kueue.Admission | None
     """What it holds."""
@@ -88,7 +88,7 @@ class WorkloadView:
     reason: str
     """Why it waits: the reason of the last decision, or that of a workload like it which did not fit."""
     bypassed: bool
-    """It was parked without being looked at, because one like it did not fit."""
+    """It became inadmissible without being looked at, because one like it did not fit."""
     problem: str
     """What is wrong with its requests, or empty."""
     requests: tuple[tuple[str, dict[str, Quantity]], ...]
@@ -237,7 +237,7 @@ class Queries:
     def _amounts(
         self, usage_counts: UsageCounts, amounts: dict[int, int], queue: ClusterQueue | None
     ) -> list[Amount]:
-        """Every pair the queue has quota for, and any other that is in use."""
+        """Every FlavorResource the queue has quota for, and any other that is in use."""
         state = self._state
         declared = (
             [

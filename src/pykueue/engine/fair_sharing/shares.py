@@ -6,7 +6,7 @@ Source of the rules: docs/reference/kueue-semantics.md 9.1 to 9.3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappop, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, NamedTuple
 
 from pykueue.engine.queues.cluster_queue import ClusterQueue
@@ -86,20 +86,30 @@ class Contender:
         self.first = first
 
 
+class _Ranked(NamedTuple):
+    """The best entry at or below a node, in the heap of its contest."""
+
+    key: tuple[Any, ...]
+    number: int
+    """Keeps nodes from being compared."""
+    node: Node
+    best: Contender
+
+
 class _Arena:
     """The contest at one cohort: the best entry of each child, ordered by the share the child would have."""
 
     __slots__ = ("heap", "number")
 
     def __init__(self) -> None:
-        #: (key, number, child, contender)
-        self.heap: list[Any] = []
+        self.heap: list[_Ranked] = []
         self.number = 0
 
 
 class Tournament:
-    """Yields the entries of one tree in fair order; usage may change between two calls of `next` (9.3).
+    """Yields entries in fair order; usage may change between two calls of `next` (9.3).
 
+    Trees that share a capacity are compared by the best entry of each: by the share its subtree would have.
     A contest below a cohort is only held again when usage below it changed, so one entry costs the height
     of the tree.
     """
@@ -110,21 +120,22 @@ class Tournament:
         for contender in contenders:
             self._of_queue.setdefault(contender.queue, []).append(contender)
         self._arenas: dict[Cohort, _Arena] = {}
-        self._without_cohort: list[ClusterQueue] = []
-        self._roots: list[Cohort] = []
+        roots: dict[Node, None] = {}
         members: dict[Cohort, dict[Node, None]] = {}
         for queue in sorted(self._of_queue, key=lambda queue: queue.name):
             node: Node = queue
-            if node.parent is None:
-                self._without_cohort.append(queue)
             for cohort in queue.ancestors():
                 members.setdefault(cohort, {})[node] = None
                 node = cohort
-                if cohort.parent is None and cohort not in self._roots:
-                    self._roots.append(cohort)
+            roots[node] = None
         self._members = members
-        for root in self._roots:
-            self._fill(root)
+        #: The best entry of each tree.
+        self._trees: list[_Ranked] = []
+        self._number = 0
+        for root in roots:
+            if isinstance(root, Cohort):
+                self._fill(root)
+            self._enter(root)
         self._last: ClusterQueue | None = None
 
     def _fill(self, cohort: Cohort) -> None:
@@ -140,11 +151,11 @@ class Tournament:
     def _best(self, node: Node) -> Contender | None:
         if isinstance(node, Cohort):
             heap = self._arenas[node].heap
-            return heap[0][3] if heap else None
+            return heap[0].best if heap else None
         waiting = self._of_queue.get(node)  # type: ignore[call-overload]
         return waiting[0] if waiting else None
 
-    def _entry(self, arena: _Arena, node: Node) -> Any:
+    def _entry(self, arena: _Arena, node: Node) -> _Ranked | None:
         best = self._best(node)
         if best is None:
             return None
@@ -162,29 +173,31 @@ class Tournament:
             best.name,
         )
         arena.number += 1
-        return (key, arena.number, node, best)
+        return _Ranked(key, arena.number, node, best)
 
     def next(self) -> Any:
         """The value of the entry that goes next, or None when all have gone."""
         if self._last is not None:
             self._refresh(self._last)
+            self._enter(self._last.tree.root)
             self._last = None
-        if self._without_cohort:
-            queue = self._without_cohort[0]
-            waiting = self._of_queue[queue]
-            contender = waiting.pop(0)
-            if not waiting:
-                self._without_cohort.pop(0)
-            return contender.value
-        while self._roots:
-            best = self._best(self._roots[0])
-            if best is None:
-                self._roots.pop(0)
-                continue
-            self._of_queue[best.queue].remove(best)
-            self._last = best.queue
-            return best.value
-        return None
+        if not self._trees:
+            return None
+        best = heappop(self._trees).best
+        self._of_queue[best.queue].remove(best)
+        self._last = best.queue
+        return best.value
+
+    def _enter(self, root: Node) -> None:
+        """Enters the best entry of a tree, if it has any left."""
+        best = self._best(root)
+        if best is None:
+            return
+        key = (best.first, False, False, 0.0, best.rank, True, best.name)
+        if isinstance(root, Cohort):
+            key = self._arenas[root].heap[0].key
+        self._number += 1
+        heappush(self._trees, _Ranked(key, self._number, root, best))
 
     def _refresh(self, queue: ClusterQueue) -> None:
         """Holds the contests above a queue again: its entry is gone and usage may have changed."""

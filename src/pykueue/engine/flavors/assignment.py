@@ -33,7 +33,7 @@ EXCEEDS: Final = 2
 NO_FLAVOR: Final = 3
 REASONS: Final = ("", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed")
 
-#: Asks whether preempting could serve one pair: (mode, borrowing level once the victims are gone).
+#: Asks whether preempting could serve one FlavorResource: (mode, borrowing level once the targets are gone).
 Oracle = Callable[[FlavorUsage, int, int], tuple[int, int]]
 
 #: Flavors a workload is bound to: by (pod set, resource).
@@ -87,7 +87,7 @@ class Assignment:
         self.level = 0
         #: By pod set: choice by resource.
         self.choices: list[dict[str, Choice]] = [{} for _ in counts]
-        #: Amount by pair; amounts above what a replaced slice holds already.
+        #: Amount by FlavorResource; amounts above what a replaced slice holds already.
         self.usage: dict[int, int] = {}
         #: Index of the last flavor looked at, where that was not the last one: the next cycle goes on from
         #: there.

@@ -1,7 +1,7 @@
-"""How the flavors of a queue could serve a shape: everything that does not depend on who uses what.
+"""How the flavors of a queue could serve a scheduling class: everything that usage does not change.
 
-A `Plan` is made once for a shape and a queue and holds until the quotas or flavors of the queue change: the
-order in which resources are looked at, the flavors that taints and affinity leave, and the cells to ask for
+A `Plan` is made once for a class and a queue and holds until the quotas or flavors of the queue change: the
+order in which resources are looked at, the flavors that taints and affinity leave, and the nodes to ask for
 room. Source of the rules: docs/reference/kueue-semantics.md 6.1 to 6.3.
 """
 
@@ -39,7 +39,7 @@ class Option:
         self.flavor = flavor
         #: One for each resource of the step.
         self.flavor_usages = flavor_usages
-        #: Why pods of this shape cannot go there, or empty.
+        #: Why pods of this scheduling class cannot go there, or empty.
         self.blocker: Blocker = blocker
         self.detail = detail
 
@@ -71,12 +71,12 @@ class GroupPlan:
 
 
 class Plan:
-    """All of it, for one shape in one queue."""
+    """All of it, for one scheduling class in one queue."""
 
     __slots__ = ("flavor_usages", "groups", "reservations")
 
     def __init__(self, flavor_usages: dict[int, FlavorUsage], groups: list[GroupPlan]) -> None:
-        #: The cells of the queue when the plan was made; other cells make it void.
+        #: Those of the queue when the plan was made; others make it void.
         self.flavor_usages = flavor_usages
         self.groups = groups
         #: What workloads were given by it before, by flavors.
@@ -89,7 +89,7 @@ def make_plan(
     flavors: Mapping[str, kueue.ResourceFlavor],
     ignore_undeclared: bool,
 ) -> Plan:
-    """The plan of a shape in a queue."""
+    """The plan of a scheduling class in a queue."""
     order: dict[str, list[int]] = {}
     for index, pods in enumerate(scheduling_class.pod_sets):
         order.setdefault(f"group {pods.group}" if pods.group else f"pod set {index}", []).append(index)

@@ -74,14 +74,14 @@ class SchedulingClass:
         self.pod_sets = pod_sets
         #: What it was read under.
         self.environment = environment
-        #: The pod sets it was made from: to the engine as good as those of any workload of this shape.
+        #: The pod sets it was made from: to the engine as good as those of any workload of this class.
         self.source = source
         #: Why it can never be admitted as it is (2.9, 3 and 4), or empty.
         self.problem = problem
         self.shrinkable = any(
             pods.min_count is not None and pods.min_count < pods.full_count for pods in pod_sets
         )
-        #: By name of ClusterQueue: how its flavors serve this shape (see flavors.Plan).
+        #: By name of ClusterQueue: how its flavors serve this scheduling class (see flavors.Plan).
         self.plans: dict[str, Any] = {}
 
 
@@ -218,7 +218,7 @@ def _transform(requests: Nanos, transformations: tuple[Transformation, ...]) -> 
 
 
 class SchedulingClasses:
-    """All shapes in use."""
+    """All scheduling classes in use."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -233,8 +233,8 @@ class SchedulingClasses:
         return self.environment, limits.number
 
     def of(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> SchedulingClass:
-        """The shape of these pod sets, of which `counts` pods need quota."""
-        # What the templates say about requests and nodes, as text: cheap, and equal text means equal shape.
+        """The scheduling class of these pod sets, of which `counts` pods need quota."""
+        # What the templates say about requests and nodes, as text: cheap, and equal text, equal class.
         text = (
             self.under(limits),
             tuple(

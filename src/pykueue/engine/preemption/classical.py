@@ -243,7 +243,7 @@ class PreemptionRequest:
 
 
 def within_nominal(node: Node, flavor_resources: Iterable[int]) -> bool:
-    """Whether a node uses no more than its own quota of every pair."""
+    """Whether a node uses no more than its own quota of every FlavorResource."""
     flavor_usages = node.flavor_usages
     for flavor_resource in flavor_resources:
         flavor_usage = flavor_usages.get(flavor_resource)

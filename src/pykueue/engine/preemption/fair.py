@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import heapify, heappop, heapreplace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.engine.decisions import PreemptionReason
 from pykueue.engine.explain.explanation import Search, Target
@@ -28,6 +28,15 @@ from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.tree import Cohort, Node
 from pykueue.engine.workload import WorkloadInfo
+
+
+class _Ranked(NamedTuple):
+    """A child in the heap of its cohort."""
+
+    key: tuple[Any, ...]
+    number: int
+    """Keeps nodes from being compared."""
+    node: Node
 
 
 class _Picker:
@@ -53,7 +62,7 @@ class _Picker:
                 known[node] = None
                 node = cohort
         self._members = members
-        self._heaps: dict[Cohort, list[Any]] = {}
+        self._heaps: dict[Cohort, list[_Ranked]] = {}
         self._number = 0
         #: Nodes whose usage is not that of the context any more.
         self._moved: set[Node] = set(self._own) | moved
@@ -71,7 +80,7 @@ class _Picker:
                 heap.append(entry)
         heapify(heap)
 
-    def _entry(self, node: Node) -> Any:
+    def _entry(self, node: Node) -> _Ranked | None:
         """Position of a child in the heap of its cohort; None if it is never looked at again."""
         if isinstance(node, ClusterQueue):
             queue_candidates = self._candidates.get(node)
@@ -88,7 +97,7 @@ class _Picker:
         # Higher share first; of equals cohorts first, then the better candidate, then the name.
         self._number += 1
         key = (not share.unbounded, -share.value, isinstance(node, ClusterQueue), rank, node.name)
-        return (key, self._number, node)
+        return _Ranked(key, self._number, node)
 
     def _share(self, node: Node) -> Share:
         return share_of(node) if node in self._moved else _known_share(self.request.context, node)
@@ -102,7 +111,7 @@ class _Picker:
             heap = self._heaps[node]
             if not heap:
                 return None
-            node = heap[0][2]
+            node = heap[0].node
         assert isinstance(node, ClusterQueue)
         return node
 
@@ -114,7 +123,7 @@ class _Picker:
         """Looks no more at the subtree picked nor at any other child of its cohort, which are returned."""
         cohort = subtree.parent
         assert cohort is not None
-        subtrees = [entry[2] for entry in self._heaps[cohort]]
+        subtrees = [entry.node for entry in self._heaps[cohort]]
         self._heaps[cohort] = []
         self.refresh(queue, uses_less=False, above=cohort)
         return subtrees

@@ -24,7 +24,7 @@ PODS: Final = "pods"
 
 
 class UsageCounts:
-    """What workloads hold together: how many they are and how much of each pair, reserved and admitted."""
+    """What workloads use together: their number and the amount by FlavorResource, reserved and admitted."""
 
     __slots__ = ("admitted", "reserved", "reserving", "used")
 
@@ -68,7 +68,7 @@ class Group:
 
     def __init__(self, resources: list[str], flavors: list[tuple[str, dict[str, int]]]) -> None:
         self.resources = resources
-        #: (name, pair by resource).
+        #: (name, FlavorResource by resource).
         self.flavors = flavors
 
 
@@ -218,7 +218,7 @@ class ClusterQueue(Node):
 
     @property
     def flavor_resource_names(self) -> list[tuple[str, str]]:
-        """(flavor, resource) by pair."""
+        """(flavor, resource) by FlavorResource."""
         return self._flavor_resources.names
 
     def required_checks(self, flavors: Iterable[str]) -> list[str]:
@@ -228,14 +228,14 @@ class ClusterQueue(Node):
     # --- what is held -----------------------------------------------------------------------------------
 
     def reserved_flavor_resources(self) -> Iterator[int]:
-        """Pairs that workloads of this queue use, whether or not the queue has quota for them."""
+        """FlavorResources that workloads of this queue use, whether or not the queue has quota for them."""
         return (flavor_resource for flavor_resource, amount in self.usage_counts.reserved.items() if amount)
 
     def reserved_amount(self, flavor_resource: int) -> int:
         return self.usage_counts.reserved.get(flavor_resource, 0)
 
     def add_candidate(self, info: WorkloadInfo) -> None:
-        """Puts a workload that holds quota into the order of victims."""
+        """Puts a workload that holds quota into the order of candidates."""
         info.candidate = Candidate(info.priority, -info.reserved_at, info.uid, info.key, info)
         insort(self.candidate_order, info.candidate)
 

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from pykueue.engine.flavors.requests import SchedulingClass
     from pykueue.engine.queues.local_queue import LocalQueue
 
-#: What makes workloads alike to a queue: same shape, same priority (4.7).
+#: What makes workloads alike to a queue: same class, same priority (4.7).
 EquivalenceClass = tuple["SchedulingClass", int]
 
 _ticket = count().__next__
 
 
 class Bucket:
-    """Waiting workloads of one shape and priority (and LocalQueue, under admission fair sharing)."""
+    """Pending workloads of one class and priority (and LocalQueue, under admission fair sharing)."""
 
     __slots__ = ("equivalence_class", "explained", "heap", "inadmissible", "listed", "local", "size")
 
     def __init__(self, equivalence_class: EquivalenceClass, local: LocalQueue | None) -> None:
         self.equivalence_class = equivalence_class
         self.local = local
-        #: (timestamp, uid, key, ticket, record); only entries their record knows count.
+        #: (timestamp, uid, key, ticket, info); only entries their info knows count.
         self.heap: list[Any] = []
         #: Workloads in it.
         self.size = 0
-        #: Reason for which the whole bucket is parked, or empty.
+        #: Reason for which the whole bucket is inadmissible, or empty.
         self.inadmissible = ""
-        #: Why its workloads do not fit, in words, as far as that was asked for while it is parked.
+        #: Why its workloads do not fit, in words, as far as that was asked for while it is inadmissible.
         self.explained = ""
         #: The entry that stands for this bucket in the queue's heap.
         self.listed: Any = None
@@ -50,7 +50,8 @@ class Bucket:
         heap = self.heap
         while heap:
             entry = heap[0]
-            info: WorkloadInfo = entry[4]
+            info: WorkloadInfo
+            *_, info = entry
             if info.entry is entry:
                 return info
             heappop(heap)
@@ -58,7 +59,7 @@ class Bucket:
 
     def workloads(self) -> Iterator[WorkloadInfo]:
         """All of them, in no particular order."""
-        return (entry[4] for entry in self.heap if entry[4].entry is entry)
+        return (info for entry in self.heap for *_, info in (entry,) if info.entry is entry)
 
 
 class Pending:
@@ -80,7 +81,7 @@ class Pending:
         self._undo_log = undo_log
         #: All waiting workloads, by key.
         self.workloads: dict[str, WorkloadInfo] = {}
-        #: Parked on their own.
+        #: Inadmissible on their own.
         self.inadmissible: dict[str, WorkloadInfo] = {}
         self._buckets: dict[Any, Bucket] = {}
         self.inadmissible_buckets: dict[Bucket, None] = {}
@@ -88,7 +89,7 @@ class Pending:
         self._heaps: dict[LocalQueue | None, list[Any]] = {}
         #: Whether LocalQueues compete by usage (10).
         self.by_local = False
-        #: Shapes that did not fit, with the reason, until the next flush (4.7).
+        #: Classes that did not fit, with the reason, until the next flush (4.7).
         self.inadmissible_classes: dict[EquivalenceClass, str] = {}
         #: The workload whose preemptions are under way: it goes first (4.5).
         self.preemptor: WorkloadInfo | None = None
@@ -155,16 +156,16 @@ class Pending:
     def _first(self, heap: list[Any]) -> WorkloadInfo | None:
         while heap:
             entry = heap[0]
-            bucket: Bucket = entry[5]
+            _, timestamp, _, key, _, bucket = entry
             if bucket.listed is not entry:
                 heappop(heap)
                 continue
-            top = bucket.top()
+            top: WorkloadInfo | None = bucket.top()
             if top is None:
                 heappop(heap)
                 bucket.listed = None
                 continue
-            if top.key != entry[3] or top.timestamp != entry[1]:
+            if top.key != key or top.timestamp != timestamp:
                 entry = (-top.priority, top.timestamp, top.uid, top.key, _ticket(), bucket)
                 bucket.listed = entry
                 heapreplace(heap, entry)
@@ -202,10 +203,10 @@ class Pending:
     def _in_line(info: WorkloadInfo) -> bool:
         return info.place == ACTIVE and info.bucket is not None and not info.bucket.inadmissible
 
-    # --- parking and waking -----------------------------------------------------------------------------
+    # --- inadmissible and active again --------------------------------------------------------------
 
     def set_class_inadmissible(self, equivalence_class: EquivalenceClass, reason: str) -> None:
-        """A shape did not fit: its workloads are parked unseen until the next flush."""
+        """A class did not fit: its workloads are inadmissible, without a look, until the next flush."""
         self._undo_log.put(self.inadmissible_classes, equivalence_class, reason)
         if self.by_local:
             alike = [
@@ -257,7 +258,7 @@ class Pending:
         return iter(self._buckets.values())
 
     def is_inadmissible(self, info: WorkloadInfo) -> bool:
-        """Whether a waiting workload is parked."""
+        """Whether a pending workload is inadmissible."""
         return info.place == INADMISSIBLE or (info.bucket is not None and bool(info.bucket.inadmissible))
 
     def order(self, info: WorkloadInfo) -> tuple[Any, ...]:

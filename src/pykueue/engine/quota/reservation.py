@@ -20,15 +20,15 @@ class QuotaReservation(NamedTuple):
 
     admission: Admission
     usage: tuple[tuple[int, int], ...]
-    """(pair, amount), each pair once, no zero amounts."""
+    """(FlavorResource, amount), each FlavorResource once, no zero amounts."""
     flavor_resources: frozenset[int]
-    """Pairs it holds, those with amount zero included."""
+    """FlavorResources it reserves, those with amount zero included."""
 
 
 def reservation_of(
     scheduling_class: SchedulingClass, plan: Plan, queue: str, assignment: Assignment
 ) -> QuotaReservation:
-    """What a workload of this shape gets; workloads of one shape with the same flavors share one value."""
+    """What a workload of this class gets; workloads of one class with the same flavors share one value."""
     if assignment.shrunk:
         return _make(scheduling_class, queue, assignment)
     flavors = tuple([choice.flavor for choices in assignment.choices for choice in choices.values()])

@@ -1,8 +1,8 @@
-"""The quota tree: cohorts hold cohorts and ClusterQueues, and the cells of every node are linked to the
+"""The quota tree: cohorts hold cohorts and ClusterQueues, and the usages of every node are linked to the
 parent's.
 
 Events only note which nodes changed; `Forest.settle` rebuilds the trees these nodes are in, once for any
-number of events. Between two rebuilds only usage moves, along the cells. Source: reference/kueue-
+number of events. Between two rebuilds only usage moves. Source: reference/kueue-
 semantics.md 3.
 """
 
@@ -49,7 +49,7 @@ class Node:
         self.path: tuple[str, ...] = (name,)
 
     def rebuilt(self) -> None:
-        """Called when the node got new cells."""
+        """Called when the node got new usages."""
 
     def ancestors(self) -> Iterator[Cohort]:
         """The cohorts above, nearest first."""
@@ -225,7 +225,7 @@ class Forest:
     def _fill(
         self, node: Node, tree: Tree, above: tuple[str, ...], seen: set[Node]
     ) -> dict[int, FlavorUsage]:
-        """Gives a node and all below it new cells, children first, and counts their usage upwards."""
+        """Gives a node and all below it new usages, children first, and counts their usage upwards."""
         seen.add(node)
         path = (*above, node.name)
         flavor_usages: dict[int, FlavorUsage] = {}

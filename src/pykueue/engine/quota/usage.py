@@ -1,11 +1,11 @@
-"""Quota arithmetic of one (flavor, resource) pair, up and down the tree.
+"""What the nodes of the trees have and use of one (flavor, resource) pair; `quota.capacity` changes it.
 
-A `Cell` is what one node of the tree (a ClusterQueue or a cohort) has and uses of one pair; cells of the
-same pair are linked to the cell of the parent node, so every question walks a chain of at most the height
+A `FlavorUsage` is what one node of the tree (a ClusterQueue or a cohort) has and uses of one pair; those
+of the same pair are linked to that of the parent node, so every question walks a chain of at most the height
 of the tree. All amounts are exact integers; `UNLIMITED` stands for no bound. Source of the rules:
 docs/reference/kueue-semantics.md 2.2 and 3.
 
-A cell keeps these sums true at all times, for a cohort from its children c:
+It keeps these sums true at all times, for a cohort from its children c:
 
     subtree = nominal + sum(c.subtree - c.local)        usage = sum(max(0, c.usage - c.local))
     local   = what the lending limit keeps at home      potential = the most the node could ever use
