@@ -57,6 +57,11 @@ class Sample:
     def kind(self) -> JobKind:
         return self.integration.kind
 
+    @property
+    def name(self) -> str:
+        name: str = self.job()["metadata"]["name"]
+        return name
+
     def job(self) -> Object:
         """The manifest, read again each time."""
         (found,) = load_documents((FOLDER / f"{self.framework.rpartition('/')[2]}.yaml").read_text())

@@ -27,7 +27,10 @@ def definition(resource: Resource) -> Object:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
+        "metadata": {
+            "name": f"{resource.plural}.{resource.group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, experimental-only"},
+        },
         "spec": {
             "group": resource.group,
             "scope": "Namespaced" if resource.namespaced else "Cluster",

@@ -27,7 +27,9 @@ def changed(name: str, **fields: Any) -> Object:
 
 def test_pods_are_ranked_by_replica_index() -> None:
     sample = SAMPLES["paddlejob"]
-    (workers,) = sample.integration.pod_sets(sample.job())
+    annotations = ("spec", "paddleReplicaSpecs", "Worker", "template", "metadata", "annotations")
+    rack = {"kueue.x-k8s.io/podset-preferred-topology": "cloud/rack"}
+    (workers,) = sample.integration.pod_sets(with_value(sample.job(), annotations, rack))
     label = "training.kubeflow.org/replica-index"
     assert workers["topologyRequest"] == {"preferred": "cloud/rack", "podIndexLabel": label}
 

@@ -32,6 +32,7 @@ JOB = JobKind(
         "batch.kubernetes.io/controller-uid",
         "batch.kubernetes.io/job-name",
     ),
+    elastic=True,
     custom=False,
     writes_status=True,
 )

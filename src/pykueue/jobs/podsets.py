@@ -129,7 +129,7 @@ def without_duplicate_env(template: Mapping[str, Any]) -> Object:
     result = dict(template)
     for field_name in ("containers", "initContainers"):
         containers = get(template, "spec", field_name)
-        if containers:
+        if isinstance(containers, list):
             cleaned = [_single_env(container) for container in containers]
             if cleaned != containers:
                 result = replaced(result, ("spec", field_name), cleaned)
@@ -137,7 +137,7 @@ def without_duplicate_env(template: Mapping[str, Any]) -> Object:
 
 
 def _single_env(container: Object) -> Object:
-    env = container.get("env")
+    env = get(container, "env")
     if not env or len({item.get("name") for item in env}) == len(env):
         return container
     last = {item.get("name"): item for item in env}

@@ -102,8 +102,12 @@ class SparkApplication(DescribedJob):
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
         yield from super().validate(job, old)
-        for slot in pod_set_slots(job, self.kind):
-            yield from _role_errors(slot.name, value_at(job, ("spec", slot.name)))
+        known = [] if old is None else self._role_errors(old)
+        yield from (error for error in self._role_errors(job) if error not in known)
+
+    def _role_errors(self, job: Mapping[str, Any]) -> list[FieldError]:
+        names = [slot.name for slot in pod_set_slots(job, self.kind)]
+        return [error for name in names for error in _role_errors(name, value_at(job, ("spec", name)))]
 
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         result: Object = dict(job)

@@ -100,7 +100,7 @@ def inferred(template: Any) -> Iterator[tuple[Place, int]]:
     elif (version, kind) in _names(JOBS):
         yield (*spec, "template"), _pods_of_job(inside)
     elif (version, kind) in _names(JOB_SETS):
-        for n, job in enumerate(value_at(inside, ("replicatedJobs",)) or ()):
+        for n, job in enumerate(_list(value_at(inside, ("replicatedJobs",)))):
             count = _number(value_at(job, ("replicas",))) * _pods_of_job(value_at(job, ("template", "spec")))
             yield (*spec, "replicatedJobs", n, "template", "spec", "template"), count
     elif (version, kind) in _names(PYTORCH_JOB.resource):
@@ -111,12 +111,16 @@ def inferred(template: Any) -> Iterator[tuple[Place, int]]:
     elif (version, kind) in _names(RAY_CLUSTER.resource, RAY_JOB.resource):
         at = spec if kind == RAY_CLUSTER.resource.kind else (*spec, "rayClusterSpec")
         yield (*at, "headGroupSpec", "template"), 1
-        for n, group in enumerate(value_at({"template": template}, (*at, "workerGroupSpecs")) or ()):
+        for n, group in enumerate(_list(value_at({"template": template}, (*at, "workerGroupSpecs")))):
             yield (*at, "workerGroupSpecs", n, "template"), _number(value_at(group, ("replicas",)))
 
 
 def _names(*resources: Resource) -> list[tuple[str, str]]:
     return [(one.api_version, one.kind) for one in resources]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _pods_of_job(spec: Any) -> int:

@@ -57,10 +57,10 @@ def expanded(job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Object:
     each other are not part of it. The queueing system's own patch is left out.
     """
     template = value_at(runtime, ("spec", "template"))
-    spec: Object = dict(value_at(template, ("spec",)) or {})
-    policy = value_at(runtime, ("spec", "mlPolicy")) or {}
-    jobs = [dict(one) for one in spec.get("replicatedJobs") or () if isinstance(one, dict)]
-    for patch in value_at(job, ("spec", "runtimePatches")) or ():
+    spec: Object = dict(_map(value_at(template, ("spec",))))
+    policy = _map(value_at(runtime, ("spec", "mlPolicy")))
+    jobs = [dict(one) for one in _list(spec.get("replicatedJobs")) if isinstance(one, dict)]
+    for patch in _list(value_at(job, ("spec", "runtimePatches"))):
         if value_at(patch, ("manager",)) != PATCH_MANAGER:
             jobs = [_patched(one, patch) for one in jobs]
     spec["replicatedJobs"] = [_filled(one, job, policy) for one in jobs]
@@ -70,12 +70,21 @@ def expanded(job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Object:
 
 # Parts of the expansion
 
+
+def _map(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 _POD = ("template", "spec", "template", "spec")
 
 
 def _filled(replicated: Object, job: Mapping[str, Any], policy: Mapping[str, Any]) -> Object:
     step = value_at(replicated, ("template", "metadata", "labels", STEP_LABEL))
-    trainer = value_at(job, ("spec", "trainer")) or {}
+    trainer = _map(value_at(job, ("spec", "trainer")))
     mpi = value_at(policy, ("mpi",))
     result = replicated
     if step in (_TRAINER, *_INITIALIZERS):
@@ -85,7 +94,7 @@ def _filled(replicated: Object, job: Mapping[str, Any], policy: Mapping[str, Any
     if has_nodes:
         nodes = trainer.get("numNodes") or policy.get("numNodes")
         if nodes is not None or policy:
-            count = int(nodes or 1)
+            count = nodes if isinstance(nodes, int) and nodes > 0 else 1
             if mpi is not None and mpi.get("runLauncherAsNode"):
                 count = max(1, count - 1)
             result = with_value(result, ("template", "spec", "parallelism"), count)
@@ -104,7 +113,7 @@ def _filled(replicated: Object, job: Mapping[str, Any], policy: Mapping[str, Any
             trainer.get("env") if step == _TRAINER else None,
         )
     elif step in _INITIALIZERS:
-        initializer = value_at(job, ("spec", "initializer", _INITIALIZERS[step])) or {}
+        initializer = _map(value_at(job, ("spec", "initializer", _INITIALIZERS[step])))
         uri = initializer.get("storageUri")
         added = [{"name": "STORAGE_URI", "value": uri}] if uri else []
         result = _with_container(result, step, {}, [*added, *(initializer.get("env") or ())])
@@ -113,10 +122,9 @@ def _filled(replicated: Object, job: Mapping[str, Any], policy: Mapping[str, Any
 
 def _with_container(replicated: Object, name: str, fields: Object, env: Iterable[Object] | None) -> Object:
     """The replicated job with fields and variables of one container replaced."""
-    containers = value_at(replicated, (*_POD, "containers")) or []
     changed = []
-    for container in containers:
-        if container.get("name") == name:
+    for container in _list(value_at(replicated, (*_POD, "containers"))):
+        if value_at(container, ("name",)) == name:
             container = {**container, **fields}
             if env:
                 container["env"] = _by_key(container.get("env"), env, "name")
@@ -128,7 +136,7 @@ def _with_container(replicated: Object, name: str, fields: Object, env: Iterable
 def _patched(replicated: Object, patch: Mapping[str, Any]) -> Object:
     """The replicated job with what one manager's runtime patch says about it."""
     place = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
-    for one in value_at(patch, place) or ():
+    for one in _list(value_at(patch, place)):
         if value_at(one, ("name",)) == replicated.get("name"):
             replicated = {**replicated, "template": _merged(replicated.get("template"), one.get("template"))}
     return replicated

@@ -17,6 +17,7 @@ from pykueue.api import conditions
 from pykueue.api.jobkinds import is_exempt
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of, replaced, without_finalizer
+from pykueue.api.validation import FieldError
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration, MissingReferenceError, Outcome
@@ -279,9 +280,13 @@ class JobController:
         known = self._answers.get(metadata["uid"])
         if known is not None and known[0] == question:
             return known[1]
-        answer = construction.equivalent(workload, job, self.integration, counts)
+        answer = not self._errors(job) and construction.equivalent(workload, job, self.integration, counts)
         self._answers[metadata["uid"]] = (question, answer)
         return answer
+
+    def _errors(self, job: Mapping[str, Any]) -> list[FieldError]:
+        """What keeps a job of a custom kind from being queued that came while no webhook answered."""
+        return list(self.integration.validate(job, None)) if self.integration.kind.custom else []
 
     def _candidates(self, job: Mapping[str, Any]) -> list[Object]:
         prebuilt = construction.prebuilt_name(job) if self.integration.kind.prebuilt else ""
@@ -320,6 +325,10 @@ class JobController:
 
     async def _create(self, job: Object) -> None:
         if self.integration.on_hold(job):
+            return
+        if errors := self._errors(job):
+            text = "; ".join(map(str, errors))
+            self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
             return
         try:
             priority, reference = self._cluster.priority_of(job, self.integration)

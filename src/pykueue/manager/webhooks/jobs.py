@@ -13,6 +13,7 @@ from pykueue.api.validation.fields import DUPLICATE, FORBIDDEN, INVALID, FieldEr
 from pykueue.api.validation.syntax import subdomain
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.topology import topology_errors
 from pykueue.manager.configuration import Configuration
 
 from .review import CREATE
@@ -138,9 +139,16 @@ class JobRules:
         if (not queued and not self._manages_all()) or is_exempt(obj, self._integration.kind):
             return
         yield from common_errors(obj, self._integration.kind)
+        yield from self._topology_errors(obj, old)
         if old is not None:
             yield from self._update_errors(obj, old)
         yield from self._integration.validate(obj, old)
+
+    def _topology_errors(self, job: Object, old: Object | None) -> Iterable[FieldError]:
+        """Those of its annotations; what a job had before stays."""
+        kind, layers = self._integration.kind, self._gates["TASMultiLayerTopology"]
+        known = [] if old is None else list(topology_errors(old, kind, layers))
+        return (error for error in topology_errors(job, kind, layers) if error not in known)
 
     def _was_queued(self, old: Mapping[str, Any]) -> bool:
         """Whether a job that leaves its queue is still checked."""
@@ -197,6 +205,9 @@ def common_errors(job: Mapping[str, Any], kind: JobKind) -> Iterable[FieldError]
     if limit is not None and construction.max_execution_time(job) is None:
         text = "must be a whole number of seconds greater than 0"
         yield FieldError(label_path(names.MAX_EXEC_TIME_LABEL), INVALID, limit, text)
+    if annotations_of(job).get(names.ELASTIC_JOB_ANNOTATION) == "true" and not kind.elastic:
+        text = "is not supported for this kind of job"
+        yield FieldError(_annotation(names.ELASTIC_JOB_ANNOTATION), FORBIDDEN, detail=text)
     yield from gate_errors(annotations_of(job).get(names.ADMISSION_GATED_BY_ANNOTATION))
 
 
