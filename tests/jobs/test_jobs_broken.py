@@ -192,8 +192,7 @@ def test_server_refuses_each_and_takes_what_follows() -> None:
             await serve(stack, sample.kind.resource)
         for name, field, value, error in BROKEN:
             with pytest.raises(ApiError) as caught:
-                found = await stack.client.create(SAMPLES[name].kind.resource, broken(name, field, value))
-                raise AssertionError(f"{error}: accepted: {found}")
+                await stack.client.create(SAMPLES[name].kind.resource, broken(name, field, value))
             assert error in str(caught.value)
         await stack.apply(job("plain"))
         await stack.settle()
