@@ -23,7 +23,7 @@ KNOWN = {
     "embedded/apiserver/registry/call.py:_default_options": "128 characters of the User-Agent",
     "embedded/apiserver/crd/structural.py:_compiled": "stored definitions",
     "embedded/store/sqlite.py": "statements of the program",
-    "embedded/cel/rules.py:_environment": "tuples of names in the program",
+    "api/cel/program.py:_environment": "tuples of names in the program",
     "embedded/objects/protobuf.py:_messages": "no argument",
 }
 

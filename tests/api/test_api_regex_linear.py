@@ -33,7 +33,7 @@ EVERYTHING = (1 << len(ALPHABET)) - 1
 BOUNDED = {
     "embedded/objects/selectors.py:_TERM": "matches wherever it is tried",
     "api/durations.py:_PART": "matched as a whole before",
-    "embedded/cel/rules.py": "messages of the CEL library about one value",
+    "api/cel/program.py": "messages of the CEL library about one value",
     "embedded/nodes/pool.py": "messages of msgspec about one value, of a file of the administrator",
     "embedded/nodes/processes/files.py": "the host's nsswitch.conf",
     "manager/install/chart.py": "the program's own manifests",

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykueue.api.json_equality import same
 from pykueue.embedded.apiserver.apply.server_side import apply, track_update
 from pykueue.embedded.apiserver.crd.structural import custom_schema
-from pykueue.embedded.objects.values import same
 from pykueue.embedded.schema.builtin import builtin_schema
 from pykueue.kube.errors import ApiError
 

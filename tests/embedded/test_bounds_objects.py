@@ -13,11 +13,11 @@ import yaml
 from apiserver_harness import CONFIG_MAPS, PODS, config_map
 from front_harness import Stage, listening
 
+from pykueue.api.cel import program as rules
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.crd import structural
 from pykueue.embedded.apiserver.handlers import writes
 from pykueue.embedded.apiserver.http import connection, encoding
-from pykueue.embedded.cel import rules
 from pykueue.embedded.kinds import crdvalidation
 from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pykueue.api.cel.node import Node
 from pykueue.embedded.schema.builtin import BuiltinSchema, builtin_schema
 from pykueue.embedded.schema.definitions import definitions
-from pykueue.embedded.schema.node import Node
 from pykueue.embedded.schema.walk import path_text
 
 JOB: dict[str, Any] = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
+from pykueue.api.cel.node import Node
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.crd.endpoints import CustomKind
 from pykueue.embedded.apiserver.crd.structural import custom_schema
@@ -21,7 +22,6 @@ from pykueue.embedded.objects.errors import Cause
 from pykueue.embedded.schema.builtin import builtin_schema
 from pykueue.embedded.schema.contract import ObjectSchema
 from pykueue.embedded.schema.definitions import published_kinds
-from pykueue.embedded.schema.node import Node
 
 #: Name and uid of an object that has none yet.
 _NAME, _UID = "unnamed", "00000000-0000-4000-8000-000000000000"

@@ -1,1 +1,1 @@
-"""CEL (Common Expression Language) with the functions and cost limits of Kubernetes."""
+"""What an API server checks with CEL: rules of custom kinds, conditions of webhooks."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from .functions import T, method
+from pykueue.api.cel.functions import T, method
 
 Map = dict[str, Any]
 #: Takes a user (UserInfo), a verb and what it is asked of (`group` to `path` as the steps below set them);

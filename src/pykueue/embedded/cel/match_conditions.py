@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pykueue.api.cel.program import Program, RuleError, compiled, program_of
 from pykueue.api.objects import Object
 from pykueue.embedded.objects.errors import Cause, invalid, required
 
 from . import authorizer as authorizer  # its functions are known to expressions once it is imported
-from .rules import Program, RuleError, compiled, program_of
 
 _VARIABLES = ("object", "oldObject", "request", "authorizer")
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import orjson
 
+from pykueue.api.cel.formats import pattern_is_native
+from pykueue.api.cel.node import ABSENT, Node, node_of, structural_node
 from pykueue.api.regex import RegexError, compile_regex
 from pykueue.embedded.cel.rules import Costs, check_rules
 from pykueue.embedded.objects.errors import Cause, forbidden, invalid, not_supported, required
@@ -20,8 +22,6 @@ from pykueue.embedded.objects.jsonpath import json_path
 from pykueue.embedded.objects.values import check_depth
 from pykueue.embedded.schema.builtin import OBJECT_META, definition_node, metadata_definitions
 from pykueue.embedded.schema.compile import compile_validator, convert
-from pykueue.embedded.schema.formats import pattern_is_native
-from pykueue.embedded.schema.node import ABSENT, Node, node_of, structural_node
 from pykueue.embedded.schema.walk import apply_defaults, clean, compile_defaults
 
 #: Places with rules that are checked in one step.

@@ -12,11 +12,12 @@ from typing import Any
 
 import orjson
 
+from pykueue.api.json_equality import same
 from pykueue.api.objects import Object
 from pykueue.kube.errors import ApiError
 
 from .errors import bad_request
-from .values import MAX_DEPTH, check_depth, same
+from .values import MAX_DEPTH, check_depth
 
 #: Operations one JSON patch may have, bytes its copy operations may add up to, and list items that may change
 #: their index, counted once for each operation.

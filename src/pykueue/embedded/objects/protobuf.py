@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from pykueue.api.objects import Object
+from pykueue.api.protobuf_wire import LENGTH, varint, wire_fields
 
 #: What the encoding starts with.
 MAGIC: Final = b"k8s\0"
@@ -28,8 +28,6 @@ _MAX_DEPTH: Final = 64
 #: Fields that a body may have, at all levels together: each takes about a microsecond to read.
 MAX_FIELDS: Final = 60_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 class _Field(NamedTuple):
@@ -123,55 +121,6 @@ def _message_name(api_version: str, kind: str) -> str:
     raise ValueError(f"{kind!r} of {api_version!r} cannot be read from protobuf")
 
 
-# The wire
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data) or shift > 63:
-            raise ValueError("the protobuf message is damaged")
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-
-
-def wire_fields(
-    data: memoryview, budget: _Budget | None = None
-) -> Iterator[tuple[int, int, int | memoryview]]:
-    """Number, wire type and value of every field: an integer, or the bytes of a longer one."""
-    at, end = 0, len(data)
-    while at < end:
-        if budget is not None:
-            budget.spend()
-        key = data[at]
-        if key < 0x80:
-            at += 1
-        else:
-            key, at = _varint(data, at)
-        wire = key & 7
-        if wire == _LENGTH:
-            size, at = _varint(data, at)
-            if size > end - at:
-                raise ValueError("the protobuf message is cut short")
-            yield key >> 3, wire, data[at : at + size]
-            at += size
-        elif wire == _VARINT:
-            value, at = _varint(data, at)
-            yield key >> 3, wire, value
-        elif wire in (_FIXED64, _FIXED32):
-            size = 8 if wire == _FIXED64 else 4
-            if size > end - at:
-                raise ValueError("the protobuf message is cut short")
-            yield key >> 3, wire, data[at : at + size]
-            at += size
-        else:
-            raise ValueError(f"the protobuf message has a field of the unknown wire type {wire}")
-
-
 def _bytes(value: int | memoryview) -> memoryview:
     if isinstance(value, int):
         raise ValueError("the protobuf message has a number where bytes belong")
@@ -205,7 +154,7 @@ def _message(data: memoryview, name: str, depth: int, budget: _Budget) -> Object
             out.update(_message(_bytes(value), field.message, depth + 1, budget))
         elif field.container == "[":
             items = out.setdefault(field.name, [])
-            if wire == _LENGTH and field.type in "ib":
+            if wire == LENGTH and field.type in "ib":
                 items.extend(_packed(_bytes(value), field.type, budget))
             else:
                 items.append(_value(value, field, depth, budget))
@@ -238,7 +187,7 @@ def _packed(data: memoryview, kind: str, budget: _Budget) -> list[Any]:
     values, at = [], 0
     while at < len(data):
         budget.spend()
-        value, at = _varint(data, at)
+        value, at = varint(data, at)
         values.append(value != 0 if kind == "b" else _integer(value))
     return values
 

@@ -1,14 +1,10 @@
-"""JSON values: equality as JSON means it, type names, and how deep a document may go.
-
-Python takes 1, 1.0 and True for equal; JSON does not, and an object in which one became the other has
-changed.
-"""
+"""JSON values: fields of zero values, type names, and how deep a document may go."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import orjson
+from pykueue.api.json_equality import same
 
 from .errors import bad_request
 
@@ -16,20 +12,6 @@ from .errors import bad_request
 MAX_DEPTH = 240
 
 _SCALARS = (str, int, float, bool, type(None))
-
-
-def same(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal, telling numbers from booleans and integers from floats."""
-    if left is right:
-        return True
-    kind = type(left)
-    if kind is not type(right) or left != right:
-        return False
-    if kind is dict or kind is list:
-        return orjson.dumps(left, option=orjson.OPT_SORT_KEYS) == orjson.dumps(
-            right, option=orjson.OPT_SORT_KEYS
-        )
-    return True
 
 
 def with_zero_fields(value: Any, zero: Any) -> Any:

@@ -17,14 +17,14 @@ from typing import Any, Final
 
 import jsonschema_rs
 
+from pykueue.api.cel.formats import CANONICAL_QUANTITY, INTEGER_BOUNDS
+from pykueue.api.cel.node import INT_OR_STRING, QUANTITY, Node
 from pykueue.api.objects import Object
 from pykueue.embedded.objects.errors import Cause
 
 from .causes import faults_of, to_causes
 from .compile import compile_validator
 from .definitions import definition_closure, definition_name, definitions, referenced
-from .formats import CANONICAL_QUANTITY, INTEGER_BOUNDS
-from .node import INT_OR_STRING, QUANTITY, Node
 from .published import published_definition
 from .walk import clean
 

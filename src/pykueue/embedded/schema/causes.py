@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 
+from pykueue.api.cel.formats import CANONICAL_QUANTITY, INTEGER_BOUNDS
 from pykueue.embedded.objects.errors import (
     Cause,
     forbidden,
@@ -22,7 +23,6 @@ from pykueue.embedded.objects.errors import (
 )
 from pykueue.embedded.objects.values import has_more_values, type_name
 
-from .formats import CANONICAL_QUANTITY, INTEGER_BOUNDS
 from .walk import path_text
 
 _BOUNDS_WORDS = {

@@ -17,7 +17,7 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from .formats import FORMATS, INTEGER_BOUNDS, PATTERN_OPTIONS, GoPattern, pattern_is_native
+from pykueue.api.cel.formats import FORMATS, INTEGER_BOUNDS, PATTERN_OPTIONS, GoPattern, pattern_is_native
 
 Schema = dict[str, Any]
 

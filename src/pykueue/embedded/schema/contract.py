@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from pykueue.api.cel.node import Node
 from pykueue.api.objects import Object
 from pykueue.embedded.objects.errors import Cause
-
-from .node import Node
 
 
 class ObjectSchema(Protocol):

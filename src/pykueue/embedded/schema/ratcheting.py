@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pykueue.embedded.objects.values import same
+from pykueue.api.cel.node import ABSENT, Node
+from pykueue.api.json_equality import same
 
-from .node import ABSENT, Node
 from .walk import element_key
 
 

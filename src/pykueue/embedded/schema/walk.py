@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from pykueue.api.cel.node import ABSENT, ANY, INT_OR_STRING, QUANTITY, Node
 from pykueue.api.quantity import QuantityError
 from pykueue.api.quantity import parse as parse_quantity
 from pykueue.embedded.objects.errors import Cause, duplicate, invalid, type_invalid
-
-from .node import ABSENT, ANY, INT_OR_STRING, QUANTITY, Node
 
 #: Unknown fields of an object that are named: those beyond are dropped like them, but not mentioned.
 MAX_UNKNOWN = 100

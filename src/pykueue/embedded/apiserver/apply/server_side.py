@@ -16,10 +16,11 @@ from typing import Final
 
 import orjson
 
+from pykueue.api.cel.node import Node
+from pykueue.api.json_equality import same
 from pykueue.api.objects import Object
 from pykueue.embedded.objects.errors import MAX_CAUSES, Cause, listed_causes
-from pykueue.embedded.objects.values import check_depth, same, without_zero_fields
-from pykueue.embedded.schema.node import Node
+from pykueue.embedded.objects.values import check_depth, without_zero_fields
 from pykueue.embedded.schema.walk import clean, with_nulls
 from pykueue.kube.errors import ApiError
 

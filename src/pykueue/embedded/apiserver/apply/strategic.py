@@ -14,10 +14,11 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from pykueue.api.cel.node import Node
+from pykueue.api.json_equality import same
 from pykueue.api.objects import Object
 from pykueue.embedded.objects.errors import bad_request, shown
-from pykueue.embedded.objects.values import check_depth, same
-from pykueue.embedded.schema.node import Node
+from pykueue.embedded.objects.values import check_depth
 
 _PATCH: Final = "$patch"
 _RETAIN: Final = "$retainKeys"

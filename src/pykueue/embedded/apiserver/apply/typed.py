@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from pykueue.api.cel.node import ABSENT, ANY, INT_OR_STRING, QUANTITY, Node
+from pykueue.api.json_equality import same
 from pykueue.api.objects import Object
-from pykueue.embedded.objects.values import same
-from pykueue.embedded.schema.node import ABSENT, ANY, INT_OR_STRING, QUANTITY, Node
 from pykueue.embedded.schema.ratcheting import key_fields
 
 from .fieldsets import LEAF, SELF, Fields, is_member, step_text

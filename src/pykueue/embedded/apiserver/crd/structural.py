@@ -17,13 +17,13 @@ from typing import Any, Final
 import orjson
 from jsonschema_rs import Draft4Validator
 
+from pykueue.api.cel.node import Node, structural_node
 from pykueue.api.objects import Object
 from pykueue.embedded.cel.rules import Rules, compile_ahead, compile_rules
 from pykueue.embedded.objects.errors import Cause
 from pykueue.embedded.schema.builtin import OBJECT_META, definition_node, metadata_definitions
 from pykueue.embedded.schema.causes import faults_of, first_faults, to_causes
 from pykueue.embedded.schema.compile import compile_validator, custom_root
-from pykueue.embedded.schema.node import Node, structural_node
 from pykueue.embedded.schema.published import published_custom
 from pykueue.embedded.schema.ratcheting import unchanged
 from pykueue.embedded.schema.walk import (

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from pykueue.api.cel.node import ABSENT
+from pykueue.api.json_equality import same
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.call import Call, WriteOptions
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
@@ -20,9 +22,7 @@ from pykueue.embedded.objects.errors import (
     named,
     type_invalid,
 )
-from pykueue.embedded.objects.values import same
 from pykueue.embedded.schema.builtin import builtin_schema
-from pykueue.embedded.schema.node import ABSENT
 
 
 def own_copy(body: Any) -> Any:

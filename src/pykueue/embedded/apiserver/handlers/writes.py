@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from pykueue.api.json_equality import same
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.apply.server_side import apply, track_create, track_update
 from pykueue.embedded.apiserver.apply.strategic import strategic_patch
@@ -36,7 +37,6 @@ from pykueue.embedded.objects.errors import (
     unsupported_media_type,
 )
 from pykueue.embedded.objects.patch import json_patch, merge_patch
-from pykueue.embedded.objects.values import same
 from pykueue.embedded.schema.walk import null_causes
 from pykueue.embedded.store.records import Record, encode
 from pykueue.kube.errors import ApiError

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any, Final
 
-from pykueue.embedded.objects.protobuf import wire_fields
-from pykueue.embedded.schema.node import Node
+from pykueue.api.protobuf_wire import wire_fields
 
 from .names import escape
+from .node import Node
 
 #: What one rule may cost at all its places in an object, and all rules of a schema together.
 RULE_BUDGET: Final = 10_000_000

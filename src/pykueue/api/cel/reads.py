@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pykueue.embedded.objects.protobuf import wire_fields
+from pykueue.api.protobuf_wire import wire_fields
 
 # Field numbers of the published messages Any, CheckedExpr, Expr and Constant (cel/expr/*.proto).
 _ANY_VALUE: Final = 2

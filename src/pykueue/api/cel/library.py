@@ -18,8 +18,8 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 from pykueue.api.quantity import Quantity
 from pykueue.api.quantity import parse as parse_quantity
 from pykueue.api.regex import compile_regex
-from pykueue.embedded.schema.formats import FORMATS
 
+from .formats import FORMATS
 from .functions import T, function, method
 
 Map = dict[str, Any]
