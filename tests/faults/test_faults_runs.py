@@ -48,7 +48,13 @@ def _played(hash_seed: str) -> str:
 
 
 def test_a_run_is_determined_by_its_seed() -> None:
-    assert play(7).digest == play(7).digest
     first = _played("1")
     assert "4 runs" in first
     assert first == _played("2")
+
+
+def test_first_run_of_a_process_is_like_all_others() -> None:
+    script = "from pykueue.simulate.faults import play; print(*(play(7).digest for _ in range(2)))"
+    command = [sys.executable, "-c", script]
+    first, second = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert first == second == play(7).digest
