@@ -16,6 +16,7 @@ KNOWN = {
     "api/caching.py": "bounded by LONGEST_KEY",
     "api/times.py:_format_second": "numbers",
     "engine/lifecycle.py:_stamp": "numbers",
+    "engine/lifecycle.py:_condition": "names of the program and the text of a number",
     "embedded/objects/metadata.py:time_text": "numbers",
     "embedded/apiserver/http/front.py:_fields": "one of a few forms",
     "embedded/apiserver/http/negotiation.py:accepted_forms": "a header field, at most 64 KiB, 512 entries",

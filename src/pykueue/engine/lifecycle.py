@@ -72,10 +72,12 @@ def _stated(
         known = find_condition(conditions, type)
         if known is not None and known.reason == reason and known.status == status:
             continue
-        since = known.last_transition_time if known is not None and known.status == status else None
-        if since is None:
-            since = stamp = stamp or _stamp(now)
-        new = _condition(type, status, reason, since)
+        if known is not None and known.status == status and known.last_transition_time is not None:
+            since = known.last_transition_time
+            new = Condition(type=type, status=status, reason=reason, message="", last_transition_time=since)
+        else:
+            stamp = stamp or _stamp(now)
+            new = _condition(type, status, reason, stamp)
         if result is None:
             result = conditions = list(conditions)
         if known is None:
@@ -87,7 +89,10 @@ def _stated(
 
 @lru_cache(maxsize=256)
 def _condition(type: str, status: ConditionStatus, reason: str, since: str) -> Condition:
-    """That condition; many workloads have the same."""
+    """The condition as it is since the present `_stamp`; many workloads have the same.
+
+    Not for times that objects bring: their texts can be of any length, and the cache would keep them.
+    """
     return Condition(type=type, status=status, reason=reason, message="", last_transition_time=since)
 
 
