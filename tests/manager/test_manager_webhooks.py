@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.job import BatchJob
 from pykueue.jobs.kinds import JobKinds
+from pykueue.manager.ancestors import Owner
 from pykueue.manager.configuration import parse
 from pykueue.manager.webhooks import Registration, webhooks
 
@@ -45,8 +45,8 @@ class Cluster:
     def runs_elsewhere(self, namespace: str, queue: str) -> bool:
         return self.elsewhere
 
-    def managed_owner(self, obj: Mapping[str, Any]) -> tuple[JobIntegration, Object | None] | None:
-        return None if self.owner is None else (BatchJob(), self.owner)
+    def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None:
+        return None if self.owner is None or obj is self.owner else Owner(self.owner)
 
 
 def hook(name: str, cluster: Cluster | None = None, configuration: str = "") -> Registration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.resources import (
@@ -19,11 +19,13 @@ from pykueue.api.resources import (
     TOPOLOGIES,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
+    Resource,
 )
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.pod import POD
 from pykueue.jobs.pod_owners import STATEFUL_SET
 
+from .ancestors import external_resources
 from .component import Component
 from .configuration import Configuration
 from .jobs.component import jobs
@@ -42,7 +44,8 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     def workers(group_kind: str) -> int:
         return configuration.controller.group_kind_concurrency.get(group_kind, WORKERS)
 
-    yield caches(kinds)
+    external = external_resources(configuration.integrations.external_frameworks)
+    yield caches((*kinds.resources, *external))
     yield scheduler(kinds)
     yield explainer()
     yield queues()
@@ -61,8 +64,8 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
         yield leader_worker_sets(workers(f"{kind}.{group}"))
 
 
-def caches(kinds: JobKinds) -> Component:
-    """What `Cluster` watches, for all others."""
+def caches(jobs: Iterable[Resource]) -> Component:
+    """What `Cluster` watches, for all others; `jobs` are the kinds of jobs and of what they refer to."""
     return Component(
         "caches",
         "Keeps the watch caches that all components, admission rules and metrics read.",
@@ -81,7 +84,7 @@ def caches(kinds: JobKinds) -> Component:
             LIMIT_RANGES,
             RUNTIME_CLASSES,
             PODS,
-            *kinds.resources,
+            *jobs,
         ),
         needs_leader=False,
     )

@@ -46,6 +46,7 @@ from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.jobs.podgroup import PodGroup
 from pykueue.kube.informer import Informer, Packing
 
+from .ancestors import MAX_OWNERS, Owner, external_resources
 from .configuration import Configuration
 from .connection import Connection
 
@@ -109,6 +110,11 @@ class Cluster:
         self._references: dict[Resource, Informer] = {
             resource: informer(resource, optional=True) for kind in kinds for resource in kind.references
         }
+        #: Objects of external frameworks, which are queued by controllers of their own.
+        self._external: dict[tuple[str, str], Informer] = {
+            resource.group_kind: informer(resource, optional=True)
+            for resource in external_resources(configuration.integrations.external_frameworks)
+        }
         #: Pods of Jobs: the proof that a Job still runs whose status says otherwise.
         self.job_pods = informer(
             PODS, label_selector=POD_OWNER_LABELS[0], field_selector=LIVE_PODS, transform=pod_outline
@@ -139,6 +145,7 @@ class Cluster:
         for jobs in self.jobs.values():
             jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS_LABEL, "")])
             jobs.add_index("uid", lambda job: [job["metadata"].get("uid", "")])
+            jobs.add_index("controller", _controller_uids)
 
     def _referenced(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """An object that a job refers to; None where it does not exist."""
@@ -305,13 +312,31 @@ class Cluster:
         checks = (self.checks.get("", name) for name in check_names(target))
         return any(get(c, "spec", "controllerName") == "kueue.x-k8s.io/multikueue" for c in checks if c)
 
-    def managed_owner(self, obj: Mapping[str, Any]) -> tuple[JobIntegration, Object | None] | None:
-        """The nearest owner of a managed kind, if there is one."""
-        for owner in get(obj, "metadata", "ownerReferences") or ():
-            integration = self.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
-            if owner.get("controller") and integration is not None:
-                return integration, self._job(integration, obj, owner)
+    def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None:
+        """The controller of an object, if it is of a kind that is queued here or by an external framework."""
+        for reference in get(obj, "metadata", "ownerReferences") or ():
+            owners = self._owners_like(reference) if reference.get("controller") else None
+            if owners is not None:
+                found = owners.get(get(obj, "metadata", "namespace"), str(reference.get("name")))
+                same = found is not None and found["metadata"].get("uid") == reference.get("uid")
+                return Owner(found if same else None)
         return None
+
+    def parts_of(self, uid: str, framework: str, depth: int = MAX_OWNERS) -> Iterator[Key]:
+        """The jobs of one kind that the object of this uid controls, and those that jobs of it control."""
+        for name, jobs in self.jobs.items() if depth else ():
+            for job in () if name == POD.framework else jobs.by_index("controller", uid):
+                if name == framework:
+                    yield conditions.key(job)
+                yield from self.parts_of(str(job["metadata"].get("uid")), framework, depth - 1)
+
+    def _owners_like(self, reference: Mapping[str, Any]) -> Informer | None:
+        """The cache of the kind that an owner reference names; None where that is not queued."""
+        version, kind = str(reference.get("apiVersion")), str(reference.get("kind"))
+        integration = self.kinds.for_kind(version, kind)
+        if integration is not None:
+            return self.jobs[integration.kind.framework]
+        return self._external.get((version.rpartition("/")[0], kind))
 
     def stateful_set(self, namespace: str, name: str) -> Object | None:
         """The StatefulSet; None where such sets are not queued, too."""
@@ -366,6 +391,11 @@ def group_keys(pod: Object) -> list[Key]:
     """Namespace and name of the pod group that the pod belongs to, if to any."""
     name = group_name(pod)
     return [(pod["metadata"].get("namespace") or "", name)] if name else []
+
+
+def _controller_uids(job: Object) -> list[Hashable]:
+    owners = get(job, "metadata", "ownerReferences") or ()
+    return [str(owner.get("uid")) for owner in owners if owner.get("controller")]
 
 
 def _owner_keys(workload: Object) -> Iterator[Hashable]:

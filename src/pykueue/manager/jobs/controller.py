@@ -26,6 +26,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import ADDED, DELETED, MODIFIED
+from pykueue.manager.ancestors import managing_owner
 from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid
 from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.reservations import Reservations
@@ -110,6 +111,16 @@ class JobController:
             elif workload is not None and owner is None and (uid := job_uid(workload)):
                 for job in self._jobs.by_index("uid", uid):  # its reference was removed
                     self.controller.queue.add(conditions.key(job))
+        if new is not None and (old is None or _lets_run(old) != _lets_run(new)):
+            self._follow(new)
+
+    def _follow(self, workload: Mapping[str, Any]) -> None:
+        """Whether parts of its job may run has changed."""
+        owner = conditions.owner(workload)
+        if owner is not None:
+            framework = self.integration.kind.framework
+            for key in self._cluster.parts_of(str(owner.get("uid")), framework):
+                self.controller.queue.add(key)
 
     def _is_own_kind(self, owner: Mapping[str, Any]) -> bool:
         found = self._cluster.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
@@ -134,17 +145,18 @@ class JobController:
         except (MissingFlavorError, MissingPriorityClassError, MissingReferenceError) as error:
             log.info("%s: %s/%s: %s", self.controller.name, *key, error)
             return RETRY
-        return None
+        return self._lifecycle.poll_after(key)
 
     async def _reconcile(self, key: Key) -> None:
         job = self._jobs.get(*key)
         await self._release_leftovers(key, job)
         if job is None or not self._cluster.manages_namespace(key[0]):
             return
-        owner = self._cluster.managed_owner(job)
+        manages_all = self._configuration.manage_jobs_without_queue_name
+        owner = managing_owner(job, self._cluster.queued_owner, manages_all)
         job = await self._without_stale_mark(job, owner is None and self._is_managed(job))
         if owner is not None:
-            await self._follow_owner(job, *owner)
+            await self._follow_owner(job, owner.object)
             return
         if not self._is_managed(job):
             for workload in self._cluster.workloads_of(job):
@@ -183,14 +195,12 @@ class JobController:
             if owner.get("uid") != uid and self._is_own_kind(owner):
                 await self._drop_finalizer(workload)
 
-    async def _follow_owner(
-        self, job: Object, integration: JobIntegration, owner: Mapping[str, Any] | None
-    ) -> None:
+    async def _follow_owner(self, job: Object, owner: Mapping[str, Any] | None) -> None:
         """A job inside a managed job runs exactly while that one is admitted."""
-        if owner is None or not construction.queue_name(owner):
+        if owner is None:
             return
         workloads = self._cluster.workloads_of(owner)
-        admitted = any(conditions.may_run(w) and not conditions.is_evicted(w) for w in workloads)
+        admitted = any(map(_lets_run, workloads))
         running = not self.integration.suspend_requested(job) and self.integration.outcome(job) is None
         if running and not admitted:
             await self._writer.change(self._jobs, job, self.integration.suspended(job))
@@ -468,6 +478,12 @@ class JobController:
                 with self._reservations.releasing(conditions.key(workload)):
                     await self._set_status(workload, self._released)
             return
+        if conditions.has_quota(workload) and (why := self.integration.on_hold(job)):
+            if await stop(job, originals, why):
+                with self._reservations.releasing(conditions.key(workload)):
+                    step = partial(transitions.held, why=why, now=self._clock.time())
+                    await self._set_status(workload, step)
+            return
         suspended = self.integration.is_suspended(job)
         if not conditions.has_quota(workload):
             await self._hold_or_release(job, workload)
@@ -569,6 +585,11 @@ class JobController:
 
     async def _set_status(self, workload: Object, step: Any) -> Object | None:
         return await self._writer.update(self._cluster.workloads, conditions.key(workload), step)
+
+
+def _lets_run(workload: Mapping[str, Any]) -> bool:
+    """Whether the Workload of a job lets the jobs inside it run."""
+    return conditions.may_run(workload) and not conditions.is_evicted(workload)
 
 
 def eviction_text(workload: Mapping[str, Any]) -> str:

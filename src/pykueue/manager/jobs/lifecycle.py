@@ -10,17 +10,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.jobkinds import pod_selector
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, get, labels_of, replaced
+from pykueue.api.objects import Key, Object, get, is_deleting, labels_of, replaced
+from pykueue.api.resources import PODS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 from pykueue.kube.events import NORMAL, EventRecorder
-from pykueue.manager.cluster import Cluster
+from pykueue.manager.cluster import LIVE_PODS, Cluster
 from pykueue.manager.writes import Writer
 
 from . import pod_set_info
+
+#: Seconds between looks for the pods of a stopped job of another project's kind.
+POD_POLL = 2.0
 
 
 class JobLifecycle:
@@ -43,6 +48,8 @@ class JobLifecycle:
         self._queue_labels = cluster.configuration.gates["AssignQueueLabelsForPods"]
         #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
         self._with_pods: dict[str, Key] = {}
+        #: Jobs that have stopped but for pods that go on.
+        self._polled: set[Key] = set()
         #: Jobs, by uid, that were started here and whose templates have not been restored since.
         self._injected: set[str] = set()
 
@@ -63,6 +70,29 @@ class JobLifecycle:
         for uid in labels_of(pod).values() if self._with_pods else ():
             if uid in self._with_pods:
                 yield self._with_pods[uid]
+
+    async def _has_pods(self, job: Mapping[str, Any]) -> bool:
+        """Whether pods that carry the labels of the job's kind go on; the server is asked.
+
+        Those kinds have no cache of their pods, so the job is looked at again after a while.
+        """
+        key = conditions.key(job)
+        labels = pod_selector(job, self._integration.kind)
+        if labels is None:
+            return False
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        client = self._cluster.connection.client
+        found = await client.list(PODS, key[0], label_selector=selector, field_selector=LIVE_PODS)
+        if all(map(is_deleting, found.items)):
+            return False
+        self._polled.add(key)
+        return True
+
+    def poll_after(self, key: Key) -> float | None:
+        """Seconds after which a job is looked at again whose pods go on; None: when it changes."""
+        waits = key in self._polled
+        self._polled.discard(key)
+        return POD_POLL if waits else None
 
     def forget(self, job: Mapping[str, Any]) -> None:
         """The job is gone."""
@@ -115,7 +145,7 @@ class JobLifecycle:
         if write is None:
             if originals is not None:
                 self._injected.discard(str(job["metadata"].get("uid")))
-            if self._integration.is_active(job) or self.awaits_pods(job):
+            if self._integration.is_active(job) or self.awaits_pods(job) or await self._has_pods(job):
                 return False
             stored = await self._writer.reread(self._jobs, conditions.key(job))
             return (

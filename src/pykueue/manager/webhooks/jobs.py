@@ -14,6 +14,7 @@ from pykueue.api.validation.syntax import subdomain
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.topology import topology_errors
+from pykueue.manager.ancestors import Owner, managing_owner
 from pykueue.manager.configuration import Configuration
 
 from .review import CREATE
@@ -22,8 +23,6 @@ _GATE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[
 _GATE_LENGTH = 63
 #: Groups whose jobs leave their queue unchecked while the gate ValidateRayAndSparkJobUpdates is off.
 _LEAVE_UNCHECKED = ("ray.io", "sparkoperator.k8s.io")
-#: How far owners of owners are looked for.
-MAX_OWNERS = 10
 
 
 class Lookups(Protocol):
@@ -46,9 +45,7 @@ class Lookups(Protocol):
 
     def runs_elsewhere(self, namespace: str, queue: str) -> bool: ...
 
-    def managed_owner(
-        self, obj: Mapping[str, Any]
-    ) -> tuple[JobIntegration, Mapping[str, Any] | None] | None: ...
+    def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None: ...
 
 
 class JobRules:
@@ -97,15 +94,7 @@ class JobRules:
 
     def _has_managed_owner(self, obj: Mapping[str, Any]) -> bool:
         """Whether what it belongs to, or what that belongs to, queues."""
-        for _ in range(MAX_OWNERS):
-            found = self._lookups.managed_owner(obj)
-            if found is None:
-                return False
-            _, owner = found
-            if owner is None or construction.queue_name(owner) or self._manages_all():
-                return True
-            obj = owner
-        return False
+        return managing_owner(obj, self._lookups.queued_owner, self._manages_all()) is not None
 
     def _manages_all(self) -> bool:
         return self._configuration.manage_jobs_without_queue_name

@@ -1,0 +1,200 @@
+"""Jobs inside jobs of other kinds, pods that outlive a status, and jobs that their operator refuses.
+
+Sources: docs/reference/kueue-integrations.md 9.1 and 9.3, docs/reference/operators.md 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kind_samples import SAMPLES
+from kind_worlds import serve
+from manager_stack import Stack, job, story
+
+from pykueue.api.resources import JOBS, PODS, WORKLOADS, Resource
+
+Object = dict[str, Any]
+D = "kueue.x-k8s.io/"
+RAY_JOB, RAY_CLUSTER = SAMPLES["rayjob"].kind.resource, SAMPLES["raycluster"].kind.resource
+PYTORCH = SAMPLES["pytorchjob"].kind.resource
+STUDIES = Resource("science.example.com", "v1", "studies", "Study", True)
+
+
+def child_of(owner: Object, obj: Object) -> Object:
+    """The object as its owner's operator makes it."""
+    metadata = owner["metadata"]
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference]}}
+
+
+def ray_cluster(name: str) -> Object:
+    found = SAMPLES["raycluster"].job()
+    return {**found, "metadata": {**found["metadata"], "name": name}}
+
+
+def frameworks(*names: str) -> str:
+    return f"integrations: {{frameworks: [batch/job, {', '.join(names)}]}}\n"
+
+
+def test_cluster_and_submitter_of_a_ray_job_are_part_of_it() -> None:
+    async def test(stack: Stack) -> None:
+        await serve(stack, RAY_JOB, RAY_CLUSTER)
+        await stack.client.create(RAY_JOB, SAMPLES["rayjob"].job())
+        await stack.settle()
+        owner = await stack.get(RAY_JOB, "tune")
+        assert owner["spec"]["suspend"] is False
+        await stack.client.create(RAY_CLUSTER, child_of(owner, ray_cluster("tune-abcde")))
+        await stack.client.create(JOBS, child_of(owner, job("tune")))
+        await stack.settle()
+        assert not (await stack.get(RAY_CLUSTER, "tune-abcde"))["spec"].get("suspend")
+        assert not await stack.suspended("tune")
+        (workload,) = await stack.workloads()
+        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.settle()
+        assert (await stack.get(RAY_CLUSTER, "tune-abcde"))["spec"]["suspend"] is True
+        assert await stack.suspended("tune")
+
+    story(test, frameworks("ray.io/rayjob", "ray.io/raycluster"), QUEUES_WITH_MEMORY)
+
+
+def test_job_of_a_wrapped_ray_job_follows_the_wrapper() -> None:
+    """The topmost owner in a queue decides, also where those between are in a queue."""
+    wrappers = SAMPLES["appwrapper"].kind.resource
+
+    async def test(stack: Stack) -> None:
+        await serve(stack, wrappers, RAY_JOB, RAY_CLUSTER)
+        await stack.client.create(wrappers, SAMPLES["appwrapper"].job())
+        await stack.settle()
+        wrapper = await stack.get(wrappers, "render")
+        middle = await stack.client.create(RAY_JOB, child_of(wrapper, SAMPLES["rayjob"].job()))
+        await stack.client.create(RAY_CLUSTER, child_of(middle, ray_cluster("inner")))
+        await stack.settle()
+        (workload,) = await stack.workloads()
+        assert workload["metadata"]["ownerReferences"][0]["kind"] == "AppWrapper"
+        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.settle()
+        assert (await stack.get(RAY_CLUSTER, "inner"))["spec"]["suspend"] is True
+        assert (await stack.get(RAY_JOB, "tune"))["spec"]["suspend"] is True
+
+    names = ("workload.codeflare.dev/appwrapper", "ray.io/rayjob", "ray.io/raycluster")
+    story(test, frameworks(*names))
+
+
+def test_job_inside_one_without_a_queue_is_queued_itself() -> None:
+    async def test(stack: Stack) -> None:
+        await serve(stack, RAY_JOB, RAY_CLUSTER)
+        found = SAMPLES["rayjob"].job()
+        found["metadata"]["labels"] = {}
+        owner = await stack.client.create(RAY_JOB, found)
+        await stack.settle()
+        created = await stack.client.create(RAY_CLUSTER, child_of(owner, ray_cluster("inner")))
+        assert created["spec"]["suspend"] is True
+        await stack.settle()
+        (workload,) = await stack.workloads()
+        assert workload["metadata"]["ownerReferences"][0]["name"] == "inner"
+        assert (await stack.get(RAY_CLUSTER, "inner"))["spec"]["suspend"] is False
+
+    story(test, frameworks("ray.io/rayjob", "ray.io/raycluster"), QUEUES_WITH_MEMORY)
+
+
+def test_job_inside_an_external_framework_waits_for_its_workload() -> None:
+    async def test(stack: Stack) -> None:
+        await serve(stack, STUDIES)
+        study = {
+            "apiVersion": "science.example.com/v1",
+            "kind": "Study",
+            "metadata": {"name": "s", "namespace": "default", "labels": {f"{D}queue-name": "lq"}},
+            "spec": {},
+        }
+        owner = await stack.client.create(STUDIES, study)
+        await stack.settle()
+        await stack.client.create(JOBS, child_of(owner, job("part")))
+        await stack.settle()
+        assert await stack.workloads() == [], "its own controller makes the Workload"
+        assert await stack.suspended("part")
+
+    external = "externalFrameworks: [Study.v1.science.example.com]"
+    story(test, f"integrations: {{frameworks: [batch/job], {external}}}\n")
+
+
+@pytest.mark.parametrize("name", ["pytorchjob", "raycluster", "sparkapplication"])
+def test_quota_stays_while_pods_go_on_whatever_the_status_says(name: str) -> None:
+    sample = SAMPLES[name]
+    labels = {
+        "pytorchjob": {
+            "training.kubeflow.org/operator-name": "pytorchjob-controller",
+            "training.kubeflow.org/job-name": "language-model",
+        },
+        "raycluster": {"ray.io/cluster": "notebooks"},
+        "sparkapplication": {"sparkoperator.k8s.io/app-name": "sessions"},
+    }[name]
+
+    async def test(stack: Stack) -> None:
+        resource = sample.kind.resource
+        await serve(stack, resource)
+        await stack.client.create(resource, sample.job())
+        await stack.settle()
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "labels": labels},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+        }
+        await stack.client.create(PODS, pod)
+        workload = await stack.workload(sample.name)
+        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.patch(resource, sample.name, {"status": sample.stopped}, "status")
+        await stack.settle(10)
+        assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "True"
+        await stack.patch(PODS, "p", {"status": {"phase": "Failed"}}, "status")
+        await stack.settle(5)
+        assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "False"
+
+    story(test, frameworks(sample.framework), QUEUES_WITH_MEMORY)
+
+
+def test_ray_job_that_its_operator_refuses_gives_its_quota_back() -> None:
+    async def test(stack: Stack) -> None:
+        await serve(stack, RAY_JOB)
+        await stack.client.create(RAY_JOB, SAMPLES["rayjob"].job())
+        await stack.settle()
+        assert (await stack.conditions("tune"))["QuotaReserved"][0] == "True"
+        status = {"jobDeploymentStatus": "ValidationFailed", "message": "rayVersion is missing"}
+        await stack.patch(RAY_JOB, "tune", {"status": status}, "status")
+        await stack.settle(5)
+        assert (await stack.conditions("tune"))["QuotaReserved"] == ("False", "OnHold")
+        assert await stack.message("tune") == "rayVersion is missing"
+        assert (await stack.get(RAY_JOB, "tune"))["spec"]["suspend"] is True
+        assert (await stack.cluster_queue())["status"]["reservingWorkloads"] == 0
+
+    story(test, frameworks("ray.io/rayjob"), QUEUES_WITH_MEMORY)
+
+
+QUEUES_WITH_MEMORY = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default-flavor}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: default-flavor
+      resources: [{name: cpu, nominalQuota: 20}, {name: memory, nominalQuota: 100Gi}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+"""
