@@ -112,9 +112,9 @@ class JobController:
                 for job in self._jobs.by_index("uid", uid):  # its reference was removed
                     self.controller.queue.add(conditions.key(job))
         if new is not None and (old is None or _lets_run(old) != _lets_run(new)):
-            self._follow(new)
+            self._add_parts(new)
 
-    def _follow(self, workload: Mapping[str, Any]) -> None:
+    def _add_parts(self, workload: Mapping[str, Any]) -> None:
         """Whether parts of its job may run has changed."""
         owner = conditions.owner(workload)
         if owner is not None:
