@@ -230,3 +230,24 @@ def test_who_shrinks_to_reclaim_does_not_take_turns_with_whom_it_reclaims_from()
     made.workload("younger", "lender", 1, count=4, min_count=2)
     assert play(made, 40) == ["older", "older"]
     assert made.reserved() == {"younger"}
+
+
+def test_who_shrinks_to_take_its_quota_back_does_not_borrow_what_it_took_back() -> None:
+    """Whole, the lender's workload borrows and can be preempted for it; shrunk, it cannot.
+
+    The reference admits it whole each time, and the two preempt each other without end.
+    """
+    made = world()
+    made.queue("lender", {"cpu": "4"}, cohort="all", reclaim="Any")
+    made.queue("borrower", {"cpu": "6"}, cohort="all", reclaim="Any", borrow="LowerPriority")
+    made.running("small", "lender", 1, prio=100)
+    made.running("own", "borrower", 5, prio=1000)
+    made.workload("large", "lender", 1, count=4, min_count=1, prio=100)
+    made.cycle()
+    assert "large" in made.reserved()
+    made.workload("urgent", "borrower", 3, prio=1000)
+    assert play(made, 60) == ["large", "urgent"]
+    assert made.reserved() == {"small", "own", "large"}
+    view = made.engine.cluster_queue("lender")
+    assert view is not None
+    assert [(str(one.total), str(one.borrowed)) for one in view.usage] == [("4", "0")]

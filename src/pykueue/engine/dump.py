@@ -67,6 +67,7 @@ class WorkloadState(Model):
     tried_at: int = -1
     preempted_for: str = ""
     preemption_attempts: int = 0
+    level_limit: int = -1
     admission: kueue.Admission | None = None
     usage: list[Use] = []
     flavor_resources: list[tuple[str, str]] = []
@@ -85,8 +86,8 @@ class WorkloadState(Model):
 _PLAIN: Final = (
     "uid", "created", "priority", "timestamp", "queue_since", "requeue_blocked", "requeue_at", "gated",
     "replaces", "reason", "scan_cycle", "scan_generation", "scanned_at", "tried_at", "preempted_for",
-    "preemption_attempts", "admission", "reserved_at", "assumed", "admitted", "ready", "evicted",
-    "eviction_assumed", "superseded",
+    "preemption_attempts", "level_limit", "admission", "reserved_at", "assumed", "admitted", "ready",
+    "evicted", "eviction_assumed", "superseded",
 )  # fmt: skip
 
 

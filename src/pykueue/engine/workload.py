@@ -53,6 +53,7 @@ class WorkloadInfo:
         "flavor_resources",
         "gated",
         "key",
+        "level_limit",
         "local",
         "namespace",
         "obj",
@@ -127,6 +128,8 @@ class WorkloadInfo:
         self.preempted_for = ""
         #: How many times others were preempted for it since it last got quota.
         self.preemption_attempts = 0
+        #: The highest borrowing level it may get quota at by shrinking; -1: any.
+        self.level_limit = -1
         #: Why it waits, in the words of the last decision.
         self.reason = ""
 

@@ -117,7 +117,7 @@ class Evaluator:
             self, info, queue, replaced, nominated, already_targeted, context or PreemptionContext()
         )
         first = attempt.at()
-        if first.assignment.mode == FIT or first.targets:
+        if attempt.succeeds(first):
             return first
         scheduling_class = info.scheduling_class
         assert scheduling_class is not None
@@ -189,6 +189,17 @@ class _Attempt:
         targets, report = self._targets(assignment)
         return Evaluation(assignment, targets, report)
 
+    def succeeds(self, found: Evaluation) -> bool:
+        """Whether it fits or can preempt, without borrowing more than it may.
+
+        A workload that shrank to take its quota back from the one it was preempted for keeps to the borrowing
+        level of that size: at full size it would borrow, and be preempted by that one again.
+        """
+        limit = self.info.level_limit
+        if 0 <= limit < found.assignment.level:
+            return False
+        return found.assignment.mode == FIT or bool(found.targets)
+
     def _with_shared_capacities(self, assignment: Assignment) -> Evaluation:
         """The outcome where more than quota must fit: what could never fit is not preempted for."""
         if assignment.mode == NO_FIT:
@@ -235,7 +246,7 @@ class _Attempt:
             middle = (low + high) // 2
             counts = [count - less * middle // steps for count, less in zip(full, spare, strict=True)]
             found = self.at(counts)
-            if found.assignment.mode == FIT or found.targets:
+            if self.succeeds(found):
                 best, high = found, middle
             else:
                 low = middle + 1

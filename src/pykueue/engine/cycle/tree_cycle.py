@@ -499,6 +499,7 @@ class TreeCycle:
         info.scan = NO_SCAN
         info.preempted_for = ""
         info.preemption_attempts = 0
+        info.level_limit = -1
         info.reason = ""
         if queue.pending.preemptor is info:
             state.undo_log.set(queue.pending, "preemptor", None)
@@ -523,6 +524,9 @@ class TreeCycle:
         self._plan(entry)
         if not all(target.evicted for target, _ in entry.found.targets):
             state.undo_log.set(info, "preemption_attempts", info.preemption_attempts + 1)
+            taken_back = any(target.key == info.preempted_for for target, _ in entry.found.targets)
+            if taken_back and entry.found.assignment.shrunk:
+                state.undo_log.set(info, "level_limit", entry.found.assignment.level)
         for target, reason in entry.found.targets:
             self._targeted.add(target)
             victim_queue = target.queue
