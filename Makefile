@@ -36,6 +36,7 @@ check: $(READY)
 	@$(BIN)/python -m pykueue.embedded.jobset --check
 	@$(BIN)/python -m pykueue.manager.install --check
 	@$(BIN)/python tools/component_table.py --check
+	@$(BIN)/python tools/kind_table.py --check
 	@$(BIN)/python tools/vocabulary.py $(VOCABULARY)
 
 clean:
