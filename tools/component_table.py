@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pykueue.api.crds.generated_files import write_or_check_files
 from pykueue.jobs.kinds import BUILT_IN
-from pykueue.manager.builtin_components import components
-from pykueue.manager.component import Component
+from pykueue.manager.components import Component
+from pykueue.manager.components.builtin import components
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.rights import merged
 

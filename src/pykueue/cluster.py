@@ -37,7 +37,7 @@ from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Transport
-from pykueue.manager.component import Runnable
+from pykueue.manager.components import Runnable
 from pykueue.manager.configuration import Configuration, load
 from pykueue.manager.manager import Manager
 from pykueue.manager.serving.admission import Admission, remove_local

@@ -21,7 +21,7 @@ from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Transport
-from pykueue.manager.component import Runnable
+from pykueue.manager.components import Runnable
 from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.replica import Replica
 

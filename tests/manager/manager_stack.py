@@ -33,7 +33,7 @@ from pykueue.embedded.store.memory import MemoryStore
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.kube.client import Client
 from pykueue.kube.transport import Request, Transport, WatchEvent
-from pykueue.manager.component import Component
+from pykueue.manager.components import Component
 from pykueue.manager.configuration import parse
 from pykueue.manager.manager import Manager
 

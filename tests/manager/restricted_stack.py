@@ -19,8 +19,8 @@ from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.kube.transport import Request, Transport, WatchEvent
-from pykueue.manager.builtin_components import components
-from pykueue.manager.component import Component, Context, Runnable
+from pykueue.manager.components import Component, Context, Runnable
+from pykueue.manager.components.builtin import components
 from pykueue.manager.install.roles import component_rules
 
 _ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "manager"}

@@ -33,8 +33,8 @@ from pykueue.api.resources import (
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.jobset.definition import definition
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
-from pykueue.manager.builtin_components import components
-from pykueue.manager.component import Component, Context, rules
+from pykueue.manager.components import Component, Context, rules
+from pykueue.manager.components.builtin import components
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install.roles import component_rules
 from pykueue.manager.manager import Manager

@@ -7,7 +7,7 @@ from typing import Any
 from pykueue.api.objects import replaced
 from pykueue.api.resources import CONFIG_MAPS, NAMESPACES
 from pykueue.kube.controller import Controller
-from pykueue.manager.component import Component, Context
+from pykueue.manager.components import Component, Context
 from pykueue.manager.rights import allow
 
 ANNOTATION = "example.com/config-maps"

@@ -19,7 +19,7 @@ from pykueue.cli.process import collect_less_often
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
 from pykueue.kube.leases import LeadershipLost
-from pykueue.manager.component import Runnable
+from pykueue.manager.components import Runnable
 from pykueue.manager.configuration import Configuration, ConfigurationError, render
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.configuration.gates import parse_flag

@@ -22,9 +22,9 @@ from pykueue.kube.events import EventRecorder
 from pykueue.kube.limiter import TokenBucket
 from pykueue.kube.transport import Transport
 
-from .builtin_components import components as builtin
 from .cluster import Cluster
-from .component import Component, Context, Runnable
+from .components import Component, Context, Runnable
+from .components.builtin import components as builtin
 from .configuration import Configuration
 from .configuration.gates import GROUPS
 from .connection import Connection

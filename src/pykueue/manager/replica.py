@@ -20,7 +20,7 @@ from pykueue.kube.shutdown import DrainingTransport
 from pykueue.kube.transport import Transport
 
 from .certificates import ManagedCertificates, MountedCertificates
-from .component import Runnable
+from .components import Runnable
 from .configuration import Configuration
 from .install_names import InstallNames
 from .manager import Manager

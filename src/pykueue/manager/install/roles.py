@@ -13,8 +13,8 @@ from pykueue.api.crds import crds
 from pykueue.api.objects import Object
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
-from pykueue.manager.builtin_components import components
-from pykueue.manager.component import rules
+from pykueue.manager.components import rules
+from pykueue.manager.components.builtin import components
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install_names import METRICS_PATH, VISIBILITY_GROUP
 from pykueue.manager.rights import READ, Rule

@@ -15,12 +15,11 @@ from pykueue.api.resources import EVENTS, WORKLOADS, Resource
 from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.kube.events import EventRecorder
-
-from .cluster import Cluster
-from .connection import Connection
-from .metrics import Metrics
-from .rights import READ, Rule, allow, merged
-from .workloads.reservations import Reservations
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.connection import Connection
+from pykueue.manager.metrics import Metrics
+from pykueue.manager.rights import READ, Rule, allow, merged
+from pykueue.manager.workloads.reservations import Reservations
 
 
 class Runnable(Protocol):

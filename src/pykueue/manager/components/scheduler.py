@@ -16,10 +16,10 @@ from pykueue.api.resources import (
     WORKLOADS,
 )
 from pykueue.jobs.kinds import JobKinds
-from pykueue.manager.component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
+from pykueue.manager.scheduler.loop import CONCURRENCY, Scheduler
+from pykueue.manager.scheduler.pending_reasons import Explainer
 
-from .loop import CONCURRENCY, Scheduler
-from .pending_reasons import Explainer
+from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 
 #: Events of both are those of one source.
 _SOURCE = "kueue-admission"

@@ -16,13 +16,13 @@ from pykueue.api.resources import (
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.pod_owners import STATEFUL_SET
-from pykueue.manager.component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
-from pykueue.manager.jobs.component import jobs, owner_rule
+from pykueue.manager.pods.controller import PodController, PodGroupController
+from pykueue.manager.pods.leaderworkersets import LeaderWorkerSetController
+from pykueue.manager.pods.statefulsets import StatefulSetController
 from pykueue.manager.rights import allow
 
-from .controller import PodController, PodGroupController
-from .leaderworkersets import LeaderWorkerSetController
-from .statefulsets import StatefulSetController
+from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
+from .jobs import jobs, owner_rule
 
 
 def pods(integration: JobIntegration, kinds: JobKinds, workers: int) -> Iterator[Component]:

@@ -14,10 +14,10 @@ from pykueue.api.resources import (
     WORKLOADS,
 )
 from pykueue.jobs.kinds import JobKinds
-from pykueue.manager.component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 from pykueue.manager.rights import allow
+from pykueue.manager.workloads.controller import WorkloadController
 
-from .controller import WorkloadController
+from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 
 
 def workloads(kinds: JobKinds, workers: int) -> Component:

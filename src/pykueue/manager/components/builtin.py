@@ -24,15 +24,15 @@ from pykueue.api.resources import (
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.pod import POD
 from pykueue.jobs.pod_owners import STATEFUL_SET
+from pykueue.manager.ancestors import external_resources
+from pykueue.manager.configuration import Configuration
 
-from .ancestors import external_resources
 from .component import Component
-from .configuration import Configuration
-from .jobs.component import jobs
-from .pods.component import leader_worker_sets, pods, stateful_sets
-from .queues.component import queues
-from .scheduler.component import explainer, scheduler
-from .workloads.component import workloads
+from .jobs import jobs
+from .pods import leader_worker_sets, pods, stateful_sets
+from .queues import queues
+from .scheduler import explainer, scheduler
+from .workloads import workloads
 
 #: Workers of a controller where the configuration's groupKindConcurrency says nothing.
 WORKERS = 8

@@ -11,10 +11,10 @@ from pykueue.api.resources import (
     TOPOLOGIES,
     WORKLOADS,
 )
-from pykueue.manager.component import Component
+from pykueue.manager.queues.controller import QueueController
 from pykueue.manager.rights import allow
 
-from .controller import QueueController
+from .component import Component
 
 
 def queues() -> Component:

@@ -15,10 +15,10 @@ from pykueue.api.resources import (
 )
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
-from pykueue.manager.component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
+from pykueue.manager.jobs.controller import JobController
 from pykueue.manager.rights import Rule, allow
 
-from .controller import JobController
+from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 
 
 def jobs(
