@@ -8,7 +8,7 @@ from typing import Any
 from manager_stack import QUEUES, Stack, job, story
 from test_manager_edited import forged, running
 
-from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, JOBS, WORKLOADS
+from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
 from pykueue.kube.transport import Request
 
 Object = dict[str, Any]
@@ -294,5 +294,24 @@ def test_edited_job_gets_a_workload_again_when_the_last_one_lost_its_owner_refer
         assert workload["metadata"]["ownerReferences"][0]["name"] == "a"
         assert workload["spec"]["podSets"][0]["count"] == 3
         assert not await s.suspended("a")
+
+    story(life)
+
+
+def test_quota_is_kept_when_the_admission_is_denied_while_the_drain_of_its_queue_is_written() -> None:
+    async def life(s: Stack) -> None:
+        name = await running(s)
+        seen = await holders(s)
+        delay(s, "PATCH", f"workloads/{name}/status", 2)
+        await s.patch(LOCAL_QUEUES, "lq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+        await s.settle(1)
+        await forge(s, name, "Admitted", "False")
+        await s.settle(60)
+        assert seen
+        assert all(name in names for names in seen)
+        assert await s.suspended("a")
+        await s.stop_pods("a")
+        await s.settle(60)
+        assert (await s.conditions("a"))["QuotaReserved"] == ("False", "Suspended")
 
     story(life)

@@ -224,6 +224,8 @@ class WorkloadController:
         taken: list[Step] = []
 
         def step(current: Object) -> Object | None:
+            if self._reservations.lost(key) is not None:
+                return None  # its status was edited since; it is written back first
             taken.append(next_step(current, self._context(current, jitter)))
             return taken[-1].workload
 
