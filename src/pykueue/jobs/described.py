@@ -39,7 +39,7 @@ class DescribedPodSets:
         for container in slot.paths.added:
             if container.when.holds(job):
                 template = _with_container(template, job, container)
-        return pod_set(template, pod_count(slot.element, slot.paths), slot.name, _ranks(slot))
+        return pod_set(template, pod_count(slot.element, slot.paths, job), slot.name, _ranks(slot))
 
     def _template(self, job: Mapping[str, Any], slot: Slot) -> Mapping[str, Any]:
         """What the pods of a pod set are, before its operator adds to it."""
@@ -160,7 +160,7 @@ class DescribedJob(DescribedPodSets):
             return True
         ready = sum(int(value or 0) for path in counters for value in values_at(job, path))
         slots = pod_set_slots(job, self.kind)
-        return bool(counters) and ready >= sum(pod_count(slot.element, slot.paths) for slot in slots)
+        return bool(counters) and ready >= sum(pod_count(slot.element, slot.paths, job) for slot in slots)
 
     def outcome(self, job: Mapping[str, Any]) -> Outcome | None:
         for signs, succeeded in ((self.kind.succeeded, True), (self.kind.failed, False)):
@@ -180,7 +180,11 @@ class DescribedJob(DescribedPodSets):
         return self._message(job) or "The job is on hold"
 
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
-        return {}
+        return {
+            slot.name: min(amount.of(job, slot.element), pod_count(slot.element, slot.paths, job))
+            for slot in pod_set_slots(job, self.kind)
+            if (amount := slot.paths.reclaimable) is not None
+        }
 
     def default(self, job: Mapping[str, Any]) -> Object:
         return dict(job)

@@ -62,7 +62,7 @@ def _pod_set_errors(slots: list[Slot], kind: JobKind, job: Mapping[str, Any]) ->
         if slot.paths.each and not slot.paths.keys:
             yield from _name_errors(slot, names)
         names.add(slot.name)
-        yield from _count_errors(slot)
+        yield from _count_errors(slot, job)
         yield from _template_errors(slot, job)
     if not slots and kind.pod_sets:
         at = next(paths.each or paths.template for paths in kind.pod_sets)
@@ -81,7 +81,12 @@ def _name_errors(slot: Slot, names: set[str]) -> Iterable[FieldError]:
         yield FieldError(path, INVALID, slot.written, problem)
 
 
-def _count_errors(slot: Slot) -> Iterable[FieldError]:
+def _count_errors(slot: Slot, job: Mapping[str, Any]) -> Iterable[FieldError]:
+    if slot.paths.amount is not None:
+        try:
+            slot.paths.amount.of(job, slot.element)
+        except ValueError as error:
+            yield FieldError(field_path(slot.template), INVALID, slot.name, f"number of pods: {error}")
     for path in {path for factor in slot.paths.counts for path in factor}:
         value = value_at(slot.element, path)
         if value is None:

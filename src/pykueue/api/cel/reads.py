@@ -7,11 +7,13 @@ parts did not change need not run. Whatever the analysis does not understand cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykueue.api.protobuf_wire import wire_fields
+
+from .node import Node
 
 # Field numbers of the published messages Any, CheckedExpr, Expr and Constant (cel/expr/*.proto).
 _ANY_VALUE: Final = 2
@@ -179,6 +181,21 @@ def _constant_text(expr: Any) -> str | None:
 def _is_empty_list(expr: Any) -> bool:
     body = _one(expr, _LIST)
     return body is not None and not _all(body, 1)
+
+
+def undeclared(reads: Reads, node: Node) -> Iterator[str]:
+    """Names of fields that are read and that a schema does not have."""
+    if node.type not in ("object", "array"):
+        return
+    for name, below in reads.fields.items():
+        child = node.child(name)
+        if child is not None:
+            yield from undeclared(below, child)
+        elif not node.open and node.type == "object":
+            yield name
+    inner = node.items if node.type == "array" else node.values
+    if reads.element is not None and inner is not None:
+        yield from undeclared(reads.element, inner)
 
 
 def project(value: Any, reads: Reads) -> Any:

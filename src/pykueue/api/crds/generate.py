@@ -10,6 +10,7 @@ from pykueue.api import kueue
 from pykueue.api.crds.schema import Schema, object_schema
 from pykueue.api.crds.v1beta1 import v1beta1_schema
 from pykueue.api.model import Model
+from pykueue.api.userkinds import manifest
 
 _DEPRECATION: Final = "This version is deprecated. Use v1beta2 instead."
 
@@ -43,6 +44,9 @@ class _Kind:
     deprecated: bool = True
     #: Whether Kueue 0.11 stored it as v1alpha1, having nothing newer.
     kept_as_v1alpha1: bool = False
+    group: str = kueue.GROUP
+    #: The only version of a kind of our own; empty: those of Kueue's kinds.
+    version: str = ""
     status: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,6 +132,20 @@ _KINDS: Final = (
         ),
         selectable=(".status.admission.clusterQueue",),
     ),
+    _Kind(
+        manifest.JobKind,
+        "jobkinds",
+        (),
+        columns=(
+            _Column("Kind", ".spec.kind", "string", "Kind of the jobs"),
+            _Column("Version", ".spec.version", "string", "Version in which jobs are read"),
+            _Column("Active", _of_condition("Active"), "string", "Whether jobs of the kind are queued"),
+            _Column("Reason", '.status.conditions[?(@.type=="Active")].reason', "string", "Why, or why not"),
+            _AGE,
+        ),
+        group=manifest.GROUP,
+        version=manifest.VERSION,
+    ),
 )
 
 
@@ -140,12 +158,21 @@ def _definition(kind: _Kind) -> Schema:
     name = kind.type.__name__
     schema = object_schema(kind.type)
     older = kind.columns if kind.columns_v1beta1 is None else kind.columns_v1beta1
+    versions = (
+        [_version(kind, kind.version, schema, kind.columns)]
+        if kind.version
+        else [
+            *([_UNSERVED_V1ALPHA1] if kind.kept_as_v1alpha1 else ()),
+            _version(kind, "v1beta1", v1beta1_schema(name, schema), older),
+            _version(kind, "v1beta2", schema, kind.columns),
+        ]
+    )
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kueue.GROUP}"},
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
         "spec": {
-            "group": kueue.GROUP,
+            "group": kind.group,
             "names": {
                 "kind": name,
                 "listKind": f"{name}List",
@@ -154,17 +181,13 @@ def _definition(kind: _Kind) -> Schema:
                 "shortNames": list(kind.short_names),
             },
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [
-                *([_UNSERVED_V1ALPHA1] if kind.kept_as_v1alpha1 else ()),
-                _version(kind, "v1beta1", v1beta1_schema(name, schema), older),
-                _version(kind, "v1beta2", schema, kind.columns),
-            ],
+            "versions": versions,
         },
     }
 
 
 def _version(kind: _Kind, version: str, schema: Schema, columns: tuple[_Column, ...]) -> Schema:
-    current = version == "v1beta2"
+    current = version in ("v1beta2", kind.version)
     result: dict[str, Any] = {
         "name": version,
         "served": True,

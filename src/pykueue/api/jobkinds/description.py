@@ -100,6 +100,17 @@ Sign = Predicate | str
 Counter = Predicate | Path
 
 
+class Amount(Protocol):
+    """A number of pods that is worked out."""
+
+    def of(self, job: Mapping[str, Any], element: Mapping[str, Any]) -> int:
+        """The number for a job and the part of it that the paths of a pod set start from.
+
+        Raises ValueError where the job does not say.
+        """
+        ...
+
+
 # Descriptions
 
 
@@ -128,6 +139,10 @@ class PodSetPaths:
     #: Factors of the number of pods that run at a time. A factor is the smallest of its fields: the first
     #: counts as `default_count` where it is not set, the others are ignored there.
     counts: tuple[tuple[Path, ...], ...] = ()
+    #: What takes the place of `counts`; None: nothing.
+    amount: Amount | None = None
+    #: The number of pods that will not run again while the job goes on; None: it cannot be known.
+    reclaimable: Amount | None = None
     #: The collection whose elements the paths above start from; empty: they start from the job.
     each: Path = ()
     #: With a list: the field of the element that names its pod set. Otherwise the pod set's name.
@@ -305,8 +320,13 @@ def pod_set_slots(job: Mapping[str, Any], kind: JobKind) -> Iterator[Slot]:
                 yield Slot(written.lower(), written, paths, (*paths.each, index), _map(element))
 
 
-def pod_count(element: Mapping[str, Any], paths: PodSetPaths) -> int:
-    """How many pods the pod set of a job (or of an element of its collection) runs at a time."""
+def pod_count(element: Mapping[str, Any], paths: PodSetPaths, job: Mapping[str, Any] | None = None) -> int:
+    """How many pods the pod set of a job (or of an element of its collection) runs at a time.
+
+    `job` is the whole job where `element` is a part of it. Raises ValueError where the job does not say.
+    """
+    if paths.amount is not None:
+        return paths.amount.of(element if job is None else job, element)
     count = 1
     for factor in paths.counts:
         first, *others = (_number(value_at(element, path)) for path in factor)

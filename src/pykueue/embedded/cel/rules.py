@@ -22,7 +22,7 @@ from pykueue.api.cel.library import rewrite
 from pykueue.api.cel.names import KEYWORDS, escape
 from pykueue.api.cel.node import ABSENT, Node
 from pykueue.api.cel.program import Program, RuleError, compiled, program_of
-from pykueue.api.cel.reads import Reads
+from pykueue.api.cel.reads import undeclared
 from pykueue.api.objects import Object
 from pykueue.embedded.objects.errors import Cause, duplicate, forbidden, invalid, required
 from pykueue.embedded.objects.jsonpath import field_path
@@ -381,19 +381,5 @@ def _undeclared(program: Program, node: Node, where: str, text: str) -> Iterator
     for variable in ("self", "oldSelf"):
         reads = program.reads(variable)
         if reads is not None:
-            for name in _unknown(reads, node):
+            for name in undeclared(reads, node):
                 yield invalid(where, text, f"compilation failed: undefined field '{name}'")
-
-
-def _unknown(reads: Reads, node: Node) -> Iterator[str]:
-    if node.type not in ("object", "array"):
-        return
-    for name, below in reads.fields.items():
-        child = node.child(name)
-        if child is not None:
-            yield from _unknown(below, child)
-        elif not node.open and node.type == "object":
-            yield name
-    inner = node.items if node.type == "array" else node.values
-    if reads.element is not None and inner is not None:
-        yield from _unknown(reads.element, inner)
