@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pykueue.embedded.operators.mpi import MpiOperator
+from pykueue.embedded.operators.raycluster import RayClusterOperator
+from pykueue.embedded.operators.rayjob import RayJobOperator
+from pykueue.embedded.operators.rayservice import RayServiceOperator
 from pykueue.embedded.operators.reconciliation import Operator
 from pykueue.embedded.operators.training import TRAINING
 
-OPERATORS: tuple[Operator, ...] = (*TRAINING,)
+OPERATORS: tuple[Operator, ...] = (
+    *TRAINING,
+    MpiOperator(),
+    RayClusterOperator(),
+    RayJobOperator(),
+    RayServiceOperator(),
+)
 
 
 #: Names of the kinds, such as PyTorchJob, that `pykueue up --job-kinds` accepts.

@@ -23,7 +23,7 @@ def from_slot(job: Mapping[str, Any], kind: JobKind, slot: Slot, index: int = 0,
     labels = {
         label: filled(text, job, **values) or "" for label, text in (*kind.pod_labels, *slot.paths.pod_labels)
     }
-    return templated(template, filled(slot.paths.pod_name, job, **values) or "", labels)
+    return templated(template, (filled(slot.paths.pod_name, job, **values) or "").lower(), labels)
 
 
 def templated(template: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> Object:

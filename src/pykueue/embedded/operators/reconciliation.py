@@ -6,6 +6,7 @@ carries it out: deletions first, then patches, creations, and last the status.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -184,7 +185,7 @@ class Pass:
 
     def look_again(self, seconds: float) -> None:
         """Look at the job again after so many seconds at the latest."""
-        if self.again is None or seconds < self.again:
+        if seconds < math.inf and (self.again is None or seconds < self.again):
             self.again = max(0.0, seconds)
 
     # The status

@@ -1,0 +1,189 @@
+"""A whole cluster in virtual time that can be restarted, and what jobs of any kind look like in it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from stories_world import condition, flavor, holds, local_queue, priority
+
+from pykueue.api.jobkinds import DESCRIBED, JobKind
+from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, WORKLOADS, Resource
+from pykueue.api.yaml import load_documents
+from pykueue.clock import Clock, run_virtual
+from pykueue.cluster import Cluster
+from pykueue.embedded.nodes.pool import NodePool
+from pykueue.embedded.store.memory import MemoryStore
+from pykueue.kube.client import Client
+from pykueue.kube.discovery import Discovery
+from pykueue.simulate.submit import Submitter
+
+Object = dict[str, Any]
+
+KINDS: dict[str, JobKind] = {kind.resource.kind: kind for kind in DESCRIBED}
+#: What the flavor adds to every pod.
+NODE_LABELS = {"pool": "batch"}
+TOLERATION = {"key": "batch", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def objects(cpu: int) -> list[Object]:
+    """A queue `q` whose flavor has labels and a toleration, and priorities `low` and `high`."""
+    taint = {"key": "batch", "effect": "NoSchedule"}
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "q"},
+        "spec": {
+            "namespaceSelector": {},
+            "preemption": {"withinClusterQueue": "LowerPriority"},
+            "resourceGroups": [
+                {
+                    "coveredResources": ["cpu", "memory"],
+                    "flavors": [
+                        {
+                            "name": "batch",
+                            "resources": [
+                                {"name": "cpu", "nominalQuota": str(cpu)},
+                                {"name": "memory", "nominalQuota": "1Ti"},
+                            ],
+                        }
+                    ],
+                }
+            ],
+        },
+    }
+    spec = {"nodeLabels": NODE_LABELS, "nodeTaints": [taint], "tolerations": [TOLERATION]}
+    return [flavor("batch", **spec), queue, local_queue("q"), priority("low", 1), priority("high", 10)]
+
+
+class World:
+    """The cluster, and what a story does to it and sees of it; jobs are in the namespace `default`."""
+
+    def __init__(self, clock: Clock, cpu: int) -> None:
+        self.clock = clock
+        self._cpu = cpu
+        self._store = MemoryStore()
+        self._starts = 0
+        self._running: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._starts += 1
+        amounts: dict[str, str | int | float] = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+        node = NodePool(name="batch", count=4, allocatable=amounts, labels=dict(NODE_LABELS))
+        self.cluster = Cluster(
+            clock=self.clock, rng=random.Random(self._starts), pools=[node], store=self._store
+        )
+        await self.cluster.start()
+        self._running = asyncio.create_task(self.cluster.run())
+        await self.cluster.synced()
+        transport = self.cluster.transport("story")
+        self.client = Client(transport, clock=self.clock)
+        self._submitter = Submitter(self.client, Discovery(transport), self.clock)
+
+    async def stop(self) -> None:
+        """End everything as a crash would: wherever it is."""
+        assert self._running is not None
+        self._running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._running
+        await self.cluster.stop()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def create(self, *manifests: Object) -> None:
+        await self._submitter.create(list(manifests))
+
+    async def wait(self, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+
+    async def until(self, true: Callable[[], Awaitable[bool]], seconds: float = 600.0) -> None:
+        """Wait until something is so, looking every half second; pods never request more than the quota."""
+        end = self.clock.time() + seconds
+        while not await true():
+            assert self.clock.time() < end, "this does not come true"
+            requested = await self.requested()
+            assert requested <= self._cpu * 1000, f"pods request {requested}m of {self._cpu} CPUs"
+            await self.clock.sleep(0.5)
+
+    async def get(self, job: Object) -> Object:
+        resource = KINDS[job["kind"]].resource if job["kind"] in KINDS else _OTHERS[job["kind"]]
+        return await self.client.get(resource, job["metadata"]["name"], "default")
+
+    async def all(self, resource: Resource) -> list[Object]:
+        namespace = "default" if resource.namespaced else None
+        return (await self.client.list(resource, namespace)).items
+
+    async def pods(self, selector: str = "") -> list[Object]:
+        found = (await self.client.list(PODS, "default", label_selector=selector or None)).items
+        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+
+    async def workloads(self, job: Object) -> list[Object]:
+        """Those of a job, oldest name first."""
+        uid = (await self.get(job))["metadata"]["uid"]
+        found = [one for one in await self.all(WORKLOADS) if _owned_by(one, uid)]
+        return sorted(found, key=lambda one: str(one["metadata"]["name"]))
+
+    async def admitted(self, job: Object) -> bool:
+        found = await self.workloads(job)
+        return bool(found) and all(holds(one, "Admitted") for one in found)
+
+    async def ready(self, job: Object) -> bool:
+        found = await self.workloads(job)
+        return bool(found) and all(holds(one, "PodsReady") and holds(one, "Admitted") for one in found)
+
+    async def finished(self, job: Object) -> Object:
+        """The condition Finished of its Workload; empty while it has none."""
+        found = await self.workloads(job)
+        return condition(found[0], "Finished") if found else {}
+
+    async def used(self) -> int:
+        """Millicores that are reserved."""
+        queue = await self.client.get(CLUSTER_QUEUES, "q")
+        flavors = queue["status"].get("flavorsReservation") or ()
+        totals = [r["total"] for one in flavors for r in one["resources"] if r["name"] == "cpu"]
+        return sum(int(one[:-1]) if one.endswith("m") else int(one) * 1000 for one in totals)
+
+    async def requested(self) -> int:
+        """Millicores that pods request that have not ended, those that are terminating included."""
+        total = 0
+        for pod in await self.pods():
+            if pod["status"].get("phase") in ("Succeeded", "Failed") or not pod["spec"].get("nodeName"):
+                continue
+            for container in pod["spec"]["containers"]:
+                text = str(((container.get("resources") or {}).get("requests") or {}).get("cpu", "0"))
+                total += int(text[:-1]) if text.endswith("m") else int(text) * 1000
+        return total
+
+
+_OTHERS = {"Job": JOBS, "JobSet": JOB_SETS}
+
+
+def _owned_by(workload: Object, uid: str) -> bool:
+    return any(one["uid"] == uid for one in workload["metadata"].get("ownerReferences") or ())
+
+
+def manifests(path: Path) -> list[Object]:
+    """The objects of a file."""
+    return list(load_documents(path.read_text(), path.name))
+
+
+def play(story: Callable[[World], Awaitable[None]], cpu: int, ahead: Iterable[Object] = ()) -> None:
+    """Run a story in virtual time, in a cluster with so many CPUs in the queue `q`, and these objects."""
+
+    async def main(clock: Clock) -> None:
+        world = World(clock, cpu)
+        await world.start()
+        try:
+            await world.create(*objects(cpu), *ahead)
+            await world.wait(2)
+            await story(world)
+        finally:
+            await world.stop()
+
+    run_virtual(main)

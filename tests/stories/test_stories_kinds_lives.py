@@ -1,0 +1,124 @@
+"""The life of a job of each kind: created, queued, run, evicted, restarted beside it, run again, finished.
+
+The manifests are those of examples/. Whenever a story looks, pods request no more than the quota.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kinds_world import KINDS, NODE_LABELS, TOLERATION, World, manifests, play
+from stories_world import EXAMPLE, job
+
+Object = dict[str, Any]
+
+EXAMPLES = EXAMPLE.parent
+#: CPUs of the queue: enough for each example, not for one and the urgent job.
+QUOTA = 12
+
+FINITE = [
+    "kubeflow/pytorchjob",
+    "kubeflow/tfjob",
+    "kubeflow/xgboostjob",
+    "kubeflow/paddlejob",
+    "kubeflow/jaxjob",
+    "mpi/mpijob",
+    "ray/rayjob",
+]
+ENDLESS = ["ray/raycluster", "ray/rayservice"]
+
+
+def sample(name: str) -> tuple[list[Object], Object]:
+    """What an example's job needs, and the job itself, with the lower priority in the queue `q`."""
+    *others, made = manifests(EXAMPLES / f"{name}.yaml")
+    labels = {"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/priority-class": "low"}
+    return others, {**made, "metadata": {**made["metadata"], "labels": labels}}
+
+
+def urgent() -> Object:
+    """A Job of the higher priority that needs the whole queue for half a minute."""
+    return job(
+        "urgent",
+        QUOTA,
+        run_time="30s",
+        labels={"kueue.x-k8s.io/priority-class": "high"},
+    )
+
+
+async def evict(world: World, made: Object, original: Object) -> None:
+    """Let an urgent Job take the quota, restart everything while it runs, and let it finish."""
+    blocker = urgent()
+    await world.create(blocker)
+
+    async def is_replaced() -> bool:
+        return await world.admitted(blocker)
+
+    await world.until(is_replaced, 120)
+    evicted = await world.get(made)
+    assert json.dumps(evicted["spec"]) == json.dumps(original["spec"])
+    left = [pod for pod in await world.pods() if not pod["metadata"]["name"].startswith("urgent")]
+    assert not [pod for pod in left if pod["status"]["phase"] in ("Pending", "Running")]
+    await world.restart()
+    assert not await world.admitted(made)
+
+    async def has_ended() -> bool:
+        return bool(await world.finished(blocker))
+
+    await world.until(has_ended, 120)
+
+
+async def runs(world: World, made: Object) -> None:
+    """Wait until all its pods are ready; they have what the flavor gives."""
+
+    async def is_ready() -> bool:
+        return await world.ready(made)
+
+    await world.until(is_ready, 120)
+    pods = [pod for pod in await world.pods() if not pod["metadata"]["name"].startswith("urgent")]
+    live = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+    assert live
+    for pod in live:
+        assert pod["spec"]["nodeSelector"] == NODE_LABELS
+        assert TOLERATION in pod["spec"]["tolerations"]
+
+
+@pytest.mark.parametrize("name", FINITE)
+def test_job_runs_is_evicted_and_finishes(name: str) -> None:
+    others, made = sample(name)
+
+    async def story(world: World) -> None:
+        original = await world.client.create(KINDS[made["kind"]].resource, made)
+        await runs(world, made)
+        await evict(world, made, original)
+        await runs(world, made)
+
+        async def has_ended() -> bool:
+            return bool(await world.finished(made))
+
+        await world.until(has_ended, 300)
+        assert (await world.finished(made))["reason"] == "Succeeded"
+        await world.wait(30)
+        assert await world.used() == 0
+
+    play(story, QUOTA, others)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_serving_job_runs_is_evicted_and_serves_again(name: str) -> None:
+    others, made = sample(name)
+
+    async def story(world: World) -> None:
+        original = await world.client.create(KINDS[made["kind"]].resource, made)
+        await runs(world, made)
+        await evict(world, made, original)
+        await runs(world, made)
+        await world.client.delete(
+            KINDS[made["kind"]].resource, made["metadata"]["name"], "default", propagation="Background"
+        )
+        await world.wait(60)
+        assert await world.used() == 0
+        assert not [pod for pod in await world.pods() if not pod["metadata"]["name"].startswith("urgent")]
+
+    play(story, QUOTA, others)
