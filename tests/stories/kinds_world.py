@@ -16,7 +16,7 @@ from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, WORKLOAD
 from pykueue.api.yaml import load_documents
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
-from pykueue.embedded.nodes.pool import NodePool
+from pykueue.embedded.nodes.pool import NodePool, Simulation
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.discovery import Discovery
@@ -73,7 +73,13 @@ class World:
     async def start(self) -> None:
         self._starts += 1
         amounts: dict[str, str | int | float] = {"cpu": "64", "memory": "256Gi", "pods": "110"}
-        node = NodePool(name="batch", count=4, allocatable=amounts, labels=dict(NODE_LABELS))
+        node = NodePool(
+            name="batch",
+            count=4,
+            allocatable=amounts,
+            labels=dict(NODE_LABELS),
+            simulation=Simulation(stop_delay="5s"),
+        )
         self.cluster = Cluster(
             clock=self.clock, rng=random.Random(self._starts), pools=[node], store=self._store
         )
@@ -150,10 +156,10 @@ class World:
         return sum(int(one[:-1]) if one.endswith("m") else int(one) * 1000 for one in totals)
 
     async def requested(self) -> int:
-        """Millicores that pods request that have not ended, those that are terminating included."""
+        """Millicores that pods on nodes request, neither terminated nor terminating."""
         total = 0
-        for pod in await self.pods():
-            if pod["status"].get("phase") in ("Succeeded", "Failed") or not pod["spec"].get("nodeName"):
+        for pod in live(await self.pods()):
+            if not pod["spec"].get("nodeName"):
                 continue
             for container in pod["spec"]["containers"]:
                 text = str(((container.get("resources") or {}).get("requests") or {}).get("cpu", "0"))
@@ -162,6 +168,16 @@ class World:
 
 
 _OTHERS = {"Job": JOBS, "JobSet": JOB_SETS}
+
+
+def live(pods: Iterable[Object]) -> list[Object]:
+    """Those that are neither terminated nor terminating: as of Jobs, only they hold quota."""
+    return [
+        pod
+        for pod in pods
+        if pod["status"].get("phase") not in ("Succeeded", "Failed")
+        and not pod["metadata"].get("deletionTimestamp")
+    ]
 
 
 def _owned_by(workload: Object, uid: str) -> bool:

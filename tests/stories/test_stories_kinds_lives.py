@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from kinds_world import KINDS, NODE_LABELS, TOLERATION, World, manifests, play
+from kinds_world import KINDS, NODE_LABELS, TOLERATION, World, live, manifests, play
 from stories_world import EXAMPLE, job
 
 Object = dict[str, Any]
@@ -58,8 +58,8 @@ async def evict(world: World, made: Object, original: Object) -> None:
     await world.until(is_replaced, 120)
     evicted = await world.get(made)
     assert json.dumps(evicted["spec"]) == json.dumps(original["spec"])
-    left = [pod for pod in await world.pods() if not pod["metadata"]["name"].startswith("urgent")]
-    assert not [pod for pod in left if pod["status"]["phase"] in ("Pending", "Running")]
+    left = live(await world.pods())
+    assert not [pod for pod in left if not pod["metadata"]["name"].startswith("urgent")]
     await world.restart()
     assert not await world.admitted(made)
 
@@ -77,9 +77,9 @@ async def runs(world: World, made: Object) -> None:
 
     await world.until(is_ready, 120)
     pods = [pod for pod in await world.pods() if not pod["metadata"]["name"].startswith("urgent")]
-    live = [pod for pod in pods if pod["status"]["phase"] == "Running"]
-    assert live
-    for pod in live:
+    running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+    assert running
+    for pod in running:
         assert pod["spec"]["nodeSelector"] == NODE_LABELS
         assert TOLERATION in pod["spec"]["tolerations"]
 
