@@ -54,7 +54,7 @@ class InProcessTransport:
         call = self._call(Request("GET", request.path, query))
         if call is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
-        await self._pipeline.authorize(call)
+        self._pipeline.authorize(call)
         async for event in watch_objects(self._pipeline.core, call):
             yield event
 

@@ -101,7 +101,7 @@ class Pipeline:
         if self.runs_pods:
             self.builtin.publish_authority(certificate)
 
-    async def authorize(self, call: Call) -> None:
+    def authorize(self, call: Call) -> None:
         """Refuse what the user may not do (403)."""
         self.authorizer.check(call)
 
@@ -133,7 +133,13 @@ class Pipeline:
         loop, code = asyncio.get_running_loop(), 500
         start = loop.time()
         try:
-            answer = await self._decided(call)
+            try:
+                answer = await self._handle(call)
+            except ApiError:
+                # Writes see what is not settled yet, so it decides on refusals too; reads do not.
+                if call.method != "GET":
+                    await self.core.store.settle()
+                raise
             if call.endpoint.fetch is not None:
                 await call.endpoint.ready(answer.stored())
             code = 200 if isinstance(answer, Listing) else answer.code
@@ -147,18 +153,8 @@ class Pipeline:
             verb = "apply" if call.content_type == APPLY_PATCH and call.method == "PATCH" else call.verb()
             self.metrics.request(call, verb, code, loop.time() - start)
 
-    async def _decided(self, call: Call) -> Answer | Listing:
-        """The answer, once what it rests on is settled. Raises StoreError when that was lost."""
-        try:
-            return await self._handle(call)
-        except ApiError:
-            # Writes see what is not settled yet; reads do not.
-            if call.method != "GET":
-                await self.core.store.settle()
-            raise
-
     async def _handle(self, call: Call) -> Answer | Listing:
-        await self.authorize(call)
+        self.authorize(call)
         endpoint, target = call.endpoint, call.target
         if endpoint.deprecation:
             call.warnings.append(endpoint.deprecation)
@@ -258,7 +254,7 @@ class Pipeline:
 
         It takes the right to create, as starting programs is more than reading, whatever the method is.
         """
-        await self.authorize(Call("POST", call.target, {}, call.user))
+        self.authorize(Call("POST", call.target, {}, call.user))
         answer = await self._reads.get(Call("GET", call.target._replace(subresource=""), {}, call.user))
         pod: Object = answer.object(call.endpoint)
         return pod

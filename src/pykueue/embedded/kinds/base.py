@@ -13,7 +13,7 @@ Built-in kinds and custom ones (made from CustomResourceDefinitions) are both de
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -172,13 +172,13 @@ class Kind:
                 kept[key] = new[key]
         return kept
 
-    def compile_ahead(self, obj: Object) -> Iterator[object]:
+    def compile_ahead(self, obj: Object) -> Iterable[object]:
         """Compiles the expressions in an object of this kind, in steps between which others are served.
 
         What it yields is kept until the object is validated and stored, so that neither compiles them again.
         None stands for a step as long as many of the others.
         """
-        return iter(())
+        return ()
 
     def validate(self, obj: Object) -> list[Cause]:
         """Rules that hold for every stored object of this kind, beyond its schema."""

@@ -26,6 +26,7 @@ MAX_COPIED_BYTES = 3 * 1024 * 1024
 MAX_SHIFTED_ITEMS = 20_000_000
 
 _MISSING = object()
+_CONTAINERS = (dict, list)
 
 
 def merge_patch(doc: Object, patch: Any) -> Object:
@@ -66,9 +67,13 @@ def _merge(doc: Object, patch: Object, depth: int) -> Object:
 def _without_nulls(value: Any) -> Any:
     """Objects in the lists of a patch lose their nulls too; what is null in a list stays."""
     if isinstance(value, dict):
-        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+        return {
+            key: _without_nulls(inner) if isinstance(inner, _CONTAINERS) else inner
+            for key, inner in value.items()
+            if inner is not None
+        }
     if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value]
+        return [_without_nulls(inner) if isinstance(inner, _CONTAINERS) else inner for inner in value]
     return value
 
 

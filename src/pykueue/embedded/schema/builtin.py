@@ -225,6 +225,7 @@ class BuiltinSchema:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.compiled = True
         self.node = definition_node(name)
         self._validator: jsonschema_rs.Draft4Validator = compile_validator(json_schema(name))
         #: What was found valid last, so that preparing and validating it looks at it once.

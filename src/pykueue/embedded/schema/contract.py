@@ -17,6 +17,9 @@ class ObjectSchema(Protocol):
     along the changed path, and returns its argument itself when there is nothing to change.
     """
 
+    #: Whether `compile_ahead` has nothing left to do.
+    compiled: bool
+
     @property
     def node(self) -> Node:
         """What patches and managed fields walk along: list types, merge keys."""

@@ -70,7 +70,7 @@ class CustomSchema:
     def __init__(self, group: str, version: str, kind: str, namespaced: bool, openapi: Object) -> None:
         self.group, self.version, self.kind, self.namespaced = group, version, kind, namespaced
         self._published = openapi
-        self._compiled = False
+        self.compiled = False
 
     @cached_property
     def node(self) -> Node:
@@ -97,7 +97,7 @@ class CustomSchema:
         return compile_rules(self.node)
 
     def compile_ahead(self) -> Iterator[None]:
-        if self._compiled:
+        if self.compiled:
             return
         for part in ("node", "_root", "_validator", "_defaults", "_unique"):
             getattr(self, part)
@@ -109,7 +109,7 @@ class CustomSchema:
             if program is None or len(programs) % _COMPILED_TOGETHER == 0:
                 yield
         _ = self._rules
-        self._compiled = True
+        self.compiled = True
 
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
         """Pruned and defaulted, and the paths of the fields pruned."""

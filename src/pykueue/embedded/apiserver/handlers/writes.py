@@ -7,8 +7,7 @@ docs/reference/kubernetes-api-machinery.md, section 11.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 from pykueue.api.json_equality import same
 from pykueue.api.objects import Object
@@ -75,28 +74,25 @@ def _check_size(call: Call, new: Object, current: Record | None) -> None:
         raise ApiError(413, "RequestEntityTooLarge", message)
 
 
-@asynccontextmanager
-async def _compiled(kind: Kind, obj: Object) -> AsyncIterator[None]:
-    """Within it the expressions of an object are compiled; others are served while that is done."""
-    kept = []
+async def _compile_expressions(kind: Kind, obj: Object) -> list[object]:
+    """Compile the expressions of an object; others are served while that is done.
+
+    They stay compiled as long as the caller keeps the result.
+    """
+    kept: list[object] = []
     for one in kind.compile_ahead(obj):
         kept.append(one)
         if one is None or len(kept) % _COMPILED_TOGETHER == 0:
             await asyncio.sleep(0)
-    yield
+    return kept
 
 
-async def _pause(call: Call) -> None:
-    """Let others be served between two steps of a write whose body is large."""
-    if call.body_size >= _LARGE:
-        await asyncio.sleep(0)
-
-
-async def _schema_compiled(endpoint: Endpoint) -> None:
+async def _compile_schema(endpoint: Endpoint) -> None:
     """Compile the schema of a custom kind; others are served while that is done."""
-    for one in {id(one): one for one in (endpoint, endpoint.storage)}.values():
-        for _ in one.schema.compile_ahead():
-            await asyncio.sleep(0)
+    for schema in (endpoint.schema, endpoint.storage.schema):
+        if not schema.compiled:
+            for _ in schema.compile_ahead():
+                await asyncio.sleep(0)
 
 
 class Writes:
@@ -121,14 +117,17 @@ class Writes:
         if endpoint.ending:
             raise method_not_allowed("create not allowed while custom resource definition is terminating")
         if endpoint.custom:
-            await _schema_compiled(endpoint)
+            await _compile_schema(endpoint)
         obj = await decode(endpoint, call.body, options, call)
-        await _pause(call)
+        if call.body_size >= _LARGE:
+            await asyncio.sleep(0)
         return await self._create(call, options, obj)
 
     async def _create(self, call: Call, options: WriteOptions, obj: Object) -> Answer:
-        async with _compiled(call.endpoint.storage.kind, obj):
-            return await self._store_new(call, options, obj)
+        expressions = await _compile_expressions(call.endpoint.storage.kind, obj)
+        answer = await self._store_new(call, options, obj)
+        del expressions  # neither validating nor storing the object had to compile them
+        return answer
 
     async def _store_new(self, call: Call, options: WriteOptions, obj: Object) -> Answer:
         core, target = self._core, call.target
@@ -275,7 +274,7 @@ class Writes:
             raise bad_request("name must be provided")
         body = call.body
         if call.endpoint.custom:
-            await _schema_compiled(call.endpoint)
+            await _compile_schema(call.endpoint)
 
         async def create() -> Answer:
             self._rights.confirm_create(call)
@@ -291,7 +290,7 @@ class Writes:
         options = write_options(call, "PatchOptions")
         endpoint, body = call.endpoint, call.body
         if endpoint.custom:
-            await _schema_compiled(endpoint)
+            await _compile_schema(endpoint)
         match call.content_type:
             case "application/merge-patch+json":
                 return await self.modify(call, options, lambda old: merge_patch(old, body))
@@ -366,9 +365,11 @@ class Writes:
                     "object was found",
                 )
             applied = run(None)
-            await _pause(call)
+            if call.body_size >= _LARGE:
+                await asyncio.sleep(0)
             obj = await decode(endpoint, applied, options, call)
-            await _pause(call)
+            if call.body_size >= _LARGE:
+                await asyncio.sleep(0)
             return await self._create(call, options, obj)
 
         return await self.modify(call, options, run, None if target.subresource else create)
@@ -401,11 +402,15 @@ class Writes:
             if sent is view:
                 await core.store.settled(current.revision)
                 return Answer(200, current)
-            await _pause(call)
+            large = call.body_size >= _LARGE
+            if large:
+                await asyncio.sleep(0)
             new = await decode(endpoint, sent, options, call, view)
-            await _pause(call)
-            async with _compiled(endpoint.storage.kind, new):
-                answer = await self._replace(call, options, current, new, internal)
+            if large:
+                await asyncio.sleep(0)
+            expressions = await _compile_expressions(endpoint.storage.kind, new)
+            answer = await self._replace(call, options, current, new, internal)
+            del expressions
             if answer is not None:
                 return answer
         raise conflict(endpoint.group, endpoint.plural, target.name)

@@ -405,7 +405,7 @@ class HttpFront:
 
     async def _watch(self, request: Request, connection: Connection, call: Call) -> None:
         pipeline = self._pipeline
-        await pipeline.authorize(call)
+        pipeline.authorize(call)
         form = choose(request.header(b"accept"), OBJECT_VIEWS)
         if form.media != "application/json":
             form = PLAIN
@@ -496,7 +496,7 @@ class HttpFront:
     # -- logs
 
     async def _logs(self, connection: Connection, call: Call) -> None:
-        await self._pipeline.authorize(call)
+        self._pipeline.authorize(call)
         lines = await self._pipeline.logs(call)
         connection.begin(_TEXT)
         async for line in lines:

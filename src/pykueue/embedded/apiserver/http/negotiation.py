@@ -16,7 +16,7 @@ from pykueue.api.objects import Object
 from pykueue.api.yaml_values import YamlSyntaxError, read_in_steps
 from pykueue.embedded.objects.errors import bad_request, not_acceptable, unsupported_media_type
 from pykueue.embedded.objects.protobuf import decode as decode_protobuf
-from pykueue.embedded.objects.values import check_depth, has_more_values
+from pykueue.embedded.objects.values import MAX_DEPTH, check_depth, has_more_values
 from pykueue.embedded.schema.walk import MAX_UNKNOWN, path_text
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
@@ -108,6 +108,8 @@ class Body(NamedTuple):
     value: Any
     #: Keys that appear twice in a mapping of a YAML body; JSON is checked by `duplicate_fields`.
     duplicates: list[str] = []  # noqa: RUF012  # never changed
+    #: Whether it is known not to be nested deeper than MAX_DEPTH.
+    shallow: bool = False
 
 
 async def decode_body(data: bytes, media: str, method: str) -> Body:
@@ -122,7 +124,8 @@ async def decode_body(data: bytes, media: str, method: str) -> Body:
         if has_more_values(body.value, MAX_VALUES):
             raise ApiError(413, "RequestEntityTooLarge", f"Request entity has more than {MAX_VALUES} values")
         await asyncio.sleep(0)
-    check_depth(body.value)
+    if not body.shallow:
+        check_depth(body.value)
     return body
 
 
@@ -135,9 +138,9 @@ async def _decoded(data: bytes, media: str, method: str) -> Body:
             )
         if media == APPLY_PATCH and data[:1] not in (b"{", b"["):
             return await _yaml(data)
-        return Body(_json(data))
+        return _json(data)
     if media in (JSON, "text/plain"):
-        return Body(_json(data))
+        return _json(data)
     if media == YAML:
         return await _yaml(data)
     if media == PROTOBUF:
@@ -151,9 +154,11 @@ async def _decoded(data: bytes, media: str, method: str) -> Body:
     )
 
 
-def _json(data: bytes) -> Any:
+def _json(data: bytes) -> Body:
+    # Text that begins so few objects and arrays cannot nest them too deeply.
+    shallow = data.count(b"{") + data.count(b"[") <= MAX_DEPTH
     try:
-        return orjson.loads(data)
+        return Body(orjson.loads(data), shallow=shallow)
     except orjson.JSONDecodeError as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from None
 
