@@ -262,10 +262,9 @@ def test_requests_of_the_roles_are_folded_from_their_fields() -> None:
     requests = [
         one["template"]["spec"]["containers"][0]["resources"]["requests"] for one in (driver, executor)
     ]
-    gib, mib = 2**30, 2**20
     assert requests == [
-        {"cpu": "1", "memory": str(2 * gib + 384 * mib)},
-        {"cpu": "1500m", "memory": str(8 * gib + 858993460)},
+        {"cpu": "1", "memory": f"{2048 + 384}Mi"},
+        {"cpu": "1500m", "memory": f"{8192 + 819}Mi"},
     ]
     assert driver["template"]["spec"]["nodeSelector"] == {"zone": "a"}
     assert driver["template"]["metadata"]["labels"] == {"team": "web"}
@@ -275,10 +274,10 @@ def test_python_applications_have_more_memory_beside_the_heap() -> None:
     job = changed("sparkapplication", type="Python")
     executor = SAMPLES["sparkapplication"].integration.pod_sets(job)[1]
     (container,) = executor["template"]["spec"]["containers"]
-    assert int(container["resources"]["requests"]["memory"]) == 8 * 2**30 + 3435973837
+    assert container["resources"]["requests"]["memory"] == f"{8192 + 3276}Mi"
     job["spec"]["executor"]["memoryOverhead"] = "1g"
     (container,) = SAMPLES["sparkapplication"].integration.pod_sets(job)[1]["template"]["spec"]["containers"]
-    assert int(container["resources"]["requests"]["memory"]) == 9 * 2**30
+    assert container["resources"]["requests"]["memory"] == "9216Mi"
 
 
 def test_start_leaves_the_fields_of_the_roles_alone() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from pykueue.api.crds import crds
+from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET
 from pykueue.api.kueue import V1BETA2
 from pykueue.api.kueue.common import GROUP
 from pykueue.api.resources import JOB_SETS
@@ -17,6 +18,8 @@ from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.jobset.validation import errors as jobset_errors
 from pykueue.embedded.objects.errors import TYPE_INVALID
 from pykueue.embedded.offline import Offline
+from pykueue.embedded.operators.definitions import definitions as job_kind_definitions
+from pykueue.jobs.kinds import BUILT_IN
 from pykueue.jobs.workload import queue_name
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.webhooks.kinds import kind_rules
@@ -47,7 +50,9 @@ GROUPS: Final[dict[str, str]] = {
         GROUP,
     ),
 }
+#: Groups of which every kind is known.
 _CHECKED_GROUPS: Final = frozenset(GROUPS.values())
+GROUPS.update((one.kind, one.group) for one in (*BUILT_IN.resources, LEADER_WORKER_SET.resource))
 _SIMILAR_GROUP: Final = 0.8
 
 #: What a server says where faults kept it from asking more; the faults are enough.
@@ -93,14 +98,16 @@ class Checks:
     """The schemas and rules of all kinds that are read, and of the group's other kinds."""
 
     def __init__(self, configuration: Configuration) -> None:
-        self._offline = Offline([*crds(), jobset_definition()])
+        self._offline = Offline(
+            [*crds(), jobset_definition(), *job_kind_definitions((*DESCRIBED, LEADER_WORKER_SET))]
+        )
         self._gates = configuration.gates
         self._rules = {rules.resource.kind: rules for rules in kind_rules(configuration)}
 
     def unknown_kind(self, api_version: str, kind: str) -> str:
         """Why there is no such kind; empty where there is, or where it belongs to others."""
         group = api_version.rpartition("/")[0]
-        if group not in _CHECKED_GROUPS:
+        if group not in _CHECKED_GROUPS and GROUPS.get(kind) != group:
             wanted = GROUPS.get(kind)
             near = did_you_mean(group, [wanted], _SIMILAR_GROUP) if wanted else ""
             return f"group {group} of {kind} is not known{near}" if near else ""
@@ -132,6 +139,8 @@ class Checks:
         errors: list[FieldError] = []
         if (version, kind) == (JOB_SETS.api_version, JOB_SETS.kind):
             errors += jobset_errors(with_defaults(manifest))
+        if Jobs.are_read(version, kind):
+            return []
         if not Jobs.knows(version, kind):
             errors += validate(manifest, gates=self._gates)
         elif queue_name(manifest):

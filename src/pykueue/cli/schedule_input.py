@@ -18,7 +18,7 @@ from pykueue.api.kueue.common import GROUP
 from pykueue.api.validation import validate
 from pykueue.api.yaml import NoObjectError, YamlError, load_with_places
 from pykueue.engine.dump import EngineState, is_state, state_of
-from pykueue.jobs.base import WorkloadSource
+from pykueue.jobs.base import MissingReferenceError, WorkloadSource
 from pykueue.jobs.workload import queue_name
 from pykueue.manager.configuration import Configuration
 
@@ -33,6 +33,7 @@ _CLUSTER_SCOPED = frozenset(
     {
         "AdmissionCheck",
         "ClusterQueue",
+        "ClusterTrainingRuntime",
         "Cohort",
         "Namespace",
         "PriorityClass",
@@ -132,7 +133,11 @@ class Input:
                 self.warnings.append(job)
                 continue
             kind, obj, _ = job
-            self.manifests.append(workload_of(job, *self._priority(obj, kind)))
+            try:
+                self.manifests.append(workload_of(job, *self._priority(obj, kind)))
+            except MissingReferenceError as error:
+                self._errors.append(f"{describe(obj)}: {error} among the objects")
+                continue
             self._judge(self.manifests[-1])
         if self._errors:
             raise InputError("\n".join(self._errors))
@@ -151,7 +156,8 @@ class Input:
             return
         group = version.rpartition("/")[0]
         is_job = self._jobs.knows(version, kind)
-        is_read = (version, kind) in KINDS or version == V1BETA1
+        are_read_from = self._jobs.are_read(version, kind)
+        is_read = (version, kind) in KINDS or version == V1BETA1 or are_read_from
         if GROUPS.get(kind) != group or unknown or not (is_job or is_read):
             if group == GROUP and not unknown:
                 self._check(place, manifest)
@@ -184,6 +190,9 @@ class Input:
                 self._jobs.add(manifest)
             else:
                 self._ignore(f"{kind} without a queue name")
+            return
+        if are_read_from:
+            self._jobs.add_reference(manifest)
             return
         self.manifests.append(manifest)
         for warning in self._checks.warnings(manifest):

@@ -12,11 +12,11 @@ from pykueue.api.kueue import names
 from pykueue.api.meta import LabelSelector
 from pykueue.api.objects import Object, get, labels_of, replaced, section
 from pykueue.api.pods import is_terminal
-from pykueue.api.resources import PODS
+from pykueue.api.resources import PODS, Resource
 from pykueue.api.selectors import Selector, SelectorError
 from pykueue.api.validation import FieldError
 from pykueue.jobs.base import WorkloadSource
-from pykueue.jobs.kinds import BUILT_IN
+from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet
 from pykueue.jobs.pod import POD, PlainPod, group_name, with_role
 from pykueue.jobs.pod_owners import DEPLOYMENT, replicas
@@ -24,10 +24,18 @@ from pykueue.jobs.podgroup import GroupError, PodGroup
 from pykueue.jobs.workload import build, queue_name
 from pykueue.manager.webhooks.jobs import common_errors
 
-_BY_KIND: dict[tuple[str, str], WorkloadSource] = {
-    (each.kind.resource.api_version, each.kind.resource.kind): each
-    for each in (*BUILT_IN.jobs.values(), *BUILT_IN.pod_owners.values())
-}
+#: Kinds that jobs are read from, by version and kind.
+_REFERENCES = {(one.api_version, one.kind) for each in BUILT_IN.jobs.values() for one in each.kind.references}
+
+
+def _by_kind(kinds: JobKinds) -> dict[tuple[str, str], WorkloadSource]:
+    return {
+        (each.kind.resource.api_version, each.kind.resource.kind): each
+        for each in (*kinds.jobs.values(), *kinds.pod_owners.values())
+    }
+
+
+_BY_KIND = _by_kind(BUILT_IN)
 
 #: A job, its kind, and the name of the Workload it becomes.
 Job = tuple[WorkloadSource, Object, str]
@@ -83,6 +91,23 @@ class Jobs:
         self._deployments: list[Object] = []
         self._groups: dict[tuple[str, str], list[Object]] = {}
         self._uids: set[str] = set()
+        #: What jobs refer to, by kind, namespace and name.
+        self._references: dict[tuple[str, str, str], Object] = {}
+        self._kinds = _by_kind(BUILT_IN.bound(self._referenced))
+
+    def _referenced(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        return self._references.get((resource.kind, namespace, name))
+
+    @staticmethod
+    def are_read(version: str, kind: str) -> bool:
+        """Whether jobs are read from objects of this kind."""
+        return (version, kind) in _REFERENCES
+
+    def add_reference(self, manifest: Object) -> None:
+        """An object that jobs may refer to."""
+        metadata = manifest["metadata"]
+        key = (manifest["kind"], str(metadata.get("namespace") or ""), metadata["name"])
+        self._references[key] = manifest
 
     @staticmethod
     def knows(version: str, kind: str) -> bool:
@@ -103,7 +128,9 @@ class Jobs:
             for index in range(replicas(manifest)):
                 self._single.append((LeaderWorkerSet(), manifest, f"{kind.lower()}-{name}-{index}"))
         else:
-            self._single.append((_BY_KIND[manifest["apiVersion"], kind], manifest, f"{kind.lower()}-{name}"))
+            self._single.append(
+                (self._kinds[manifest["apiVersion"], kind], manifest, f"{kind.lower()}-{name}")
+            )
 
     @staticmethod
     def errors(job: Object) -> Iterable[FieldError]:

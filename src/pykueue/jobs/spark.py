@@ -22,8 +22,8 @@ from .described import DescribedJob, template_at
 from .podsets import TEMPLATE_FIELDS, PodSetInfo, injected
 
 _MIB = 2**20
-#: Memory beside the heap: the larger of this and a share of the heap, unless the role says how much.
-_LEAST_OVERHEAD = 384 * _MIB
+#: Memory beside the heap in MiB: the larger of this and a share of the heap, unless the role says how much.
+_LEAST_OVERHEAD = 384
 _OVERHEAD, _OVERHEAD_OF_OTHER_LANGUAGES = 0.1, 0.4
 #: Spark's units of memory; without one it is counted in MiB.
 _UNITS = {"b": 1, "k": 2**10, "kb": 2**10, "m": _MIB, "mb": _MIB, "g": 2**30, "gb": 2**30}
@@ -41,14 +41,17 @@ def _bytes(text: str) -> int | None:
 
 
 def _memory(role: Mapping[str, Any], language: str) -> str | None:
-    """What a pod of the role requests: heap and overhead, in bytes."""
+    """What a pod of the role requests: heap and overhead, which Spark counts in whole MiB."""
     heap = _bytes(str(role.get("memory") or _DEFAULT_MEMORY))
     if heap is None:
         return None
+    size = ceil(heap / _MIB)
     text = role.get("memoryOverhead")
-    share = _OVERHEAD if language in ("Java", "Scala") else _OVERHEAD_OF_OTHER_LANGUAGES
-    overhead = max(_LEAST_OVERHEAD, ceil(heap * share)) if text is None else _bytes(str(text))
-    return None if overhead is None else str(heap + overhead)
+    if text is None:
+        share = _OVERHEAD if language in ("Java", "Scala") else _OVERHEAD_OF_OTHER_LANGUAGES
+        return f"{size + max(_LEAST_OVERHEAD, int(size * share))}Mi"
+    overhead = _bytes(str(text))
+    return None if overhead is None else f"{size + ceil(overhead / _MIB)}Mi"
 
 
 class SparkApplication(DescribedJob):
