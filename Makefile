@@ -31,7 +31,7 @@ check: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python -m pykueue.api.crds --check
 	@$(BIN)/python -m pykueue.embedded.jobset --check
 	@$(BIN)/python -m pykueue.manager.install --check

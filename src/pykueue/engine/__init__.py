@@ -6,8 +6,8 @@ from pykueue.engine.decision_log import Change, DecisionLog, Entry, Story
 from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
 from pykueue.engine.engine import Engine, EngineError
 from pykueue.engine.events import Event, Removed, Upsert
-from pykueue.engine.explain.explanation import Attempt, Explanation, Level, Search, Target
 from pykueue.engine.explain.queries import Amount, QueueView, WorkloadView
+from pykueue.engine.explanation import Attempt, Explanation, Level, Search, Target
 from pykueue.engine.options import AdmissionFairSharing, Options, Transformation
 
 __all__ = [

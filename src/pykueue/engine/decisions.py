@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from pykueue.api.kueue import Admission
-from pykueue.engine.explain.explanation import Explanation
+from pykueue.engine.explanation import Explanation
 
 #: Reasons of QuotaReserved=False (docs/reference/kueue-semantics.md 5.9).
 PendingReason = Literal[

@@ -15,13 +15,13 @@ from pykueue.engine import capacity
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.fair_sharing.usage_history import UsageHistory
 from pykueue.engine.flavors.requests import NO_LIMITS, Limits, SchedulingClasses
+from pykueue.engine.flavors.reservation import reservation_from
 from pykueue.engine.options import Options
 from pykueue.engine.places import Places
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.flavor_resources import FlavorResources
-from pykueue.engine.quota.reservation import reservation_from
 from pykueue.engine.quota.tree import Cohort, Forest, Tree
 from pykueue.engine.quota.usage import to_quantity
 from pykueue.engine.undo_log import UndoLog

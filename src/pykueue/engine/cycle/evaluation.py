@@ -13,7 +13,7 @@ from msgspec import Struct
 from pykueue.api import kueue
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands
-from pykueue.engine.explain.explanation import Search
+from pykueue.engine.explanation import Search
 from pykueue.engine.flavors.assignment import (
     FIT,
     NO_CANDIDATES,
@@ -30,6 +30,7 @@ from pykueue.engine.flavors.assignment import (
 )
 from pykueue.engine.flavors.plan import Plan, make_plan
 from pykueue.engine.flavors.requests import SchedulingClass
+from pykueue.engine.flavors.reservation import reserved_amounts
 from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, EvaluationContext, Policies
 from pykueue.engine.preemption import classical, fair
@@ -43,7 +44,6 @@ from pykueue.engine.preemption.classical import (
 )
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
-from pykueue.engine.quota.reservation import reserved_amounts
 from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.workload import NO_SCAN, WorkloadInfo
 

@@ -19,15 +19,15 @@ from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.decisions import Admit, Decision, PendingReason, Preempt, Requeue, RequeueReason
-from pykueue.engine.explain.explanation import Explanation
+from pykueue.engine.explanation import Explanation
 from pykueue.engine.fair_sharing.shares import Contender, Tournament
 from pykueue.engine.flavors.assignment import FIT, NO_FIT, REASONS, WAITING
+from pykueue.engine.flavors.reservation import reservation_of
 from pykueue.engine.options import Options
 from pykueue.engine.policies import Held
 from pykueue.engine.preemption.classical import restore, simulate_removal
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
-from pykueue.engine.quota.reservation import reservation_of
 from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.state import State
 from pykueue.engine.workload import (

@@ -11,13 +11,13 @@ from pykueue.api.cohorts import COHORT_CYCLE, cycle_message
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.cycle.evaluation import Evaluator
-from pykueue.engine.explain.explanation import Explanation
 from pykueue.engine.explain.render import reason_text
+from pykueue.engine.explanation import Explanation
 from pykueue.engine.fair_sharing.shares import share_of
+from pykueue.engine.flavors.reservation import requests_of
 from pykueue.engine.queues.cluster_queue import ClusterQueue, UsageCounts
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.queues.pending import Bucket
-from pykueue.engine.quota.reservation import requests_of
 from pykueue.engine.quota.tree import Cohort, Node
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 from pykueue.engine.state import State

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pykueue.engine.decisions import Admit, Decision, Preempt, PreemptionReason, Requeue
-from pykueue.engine.explain.explanation import Attempt, Explanation
+from pykueue.engine.explanation import Attempt, Explanation
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 
 #: Why a workload is preempted, to follow "due to" (docs/reference/kueue-semantics.md 8.10).

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from pykueue.engine.capacity import AssignedPodSet
-from pykueue.engine.explain.explanation import Attempt, Blocker, Mode
+from pykueue.engine.explanation import Attempt, Blocker, Mode
 from pykueue.engine.flavors.plan import GroupPlan, Option, Plan, Step, group_requests
 from pykueue.engine.flavors.requests import SchedulingClass
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue

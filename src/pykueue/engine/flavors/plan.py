@@ -13,7 +13,7 @@ from typing import Any, Final
 from pykueue.api import kueue
 from pykueue.api.core import Affinity, NodeSelectorRequirement
 from pykueue.api.selectors import Requirement
-from pykueue.engine.explain.explanation import Blocker
+from pykueue.engine.explanation import Blocker
 from pykueue.engine.flavors.requests import PodSetClass, SchedulingClass
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
 from pykueue.engine.quota.usage import FlavorUsage

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands
 from pykueue.engine.decisions import PreemptionReason
-from pykueue.engine.explain.explanation import Search, Target
+from pykueue.engine.explanation import Search, Target
 from pykueue.engine.fair_sharing.shares import Share
 from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 from pykueue.engine.decisions import PreemptionReason
-from pykueue.engine.explain.explanation import Search, Target
+from pykueue.engine.explanation import Search, Target
 from pykueue.engine.fair_sharing.shares import Share, share_of
 from pykueue.engine.options import FairSharingStrategy
 from pykueue.engine.preemption.classical import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from pykueue.engine.explain.explanation import Blocker, Level
+from pykueue.engine.explanation import Blocker, Level
 from pykueue.engine.quota.usage import FlavorUsage
 
 if TYPE_CHECKING:

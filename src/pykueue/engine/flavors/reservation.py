@@ -1,5 +1,4 @@
-"""Writing a choice of flavors down: the Admission that goes into the workload's status, and the usage it
-stands for."""
+"""Quota reservations: the Admission that goes into the status of a workload, and the usage it stands for."""
 
 from __future__ import annotations
 

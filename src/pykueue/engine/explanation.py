@@ -1,7 +1,7 @@
 """Why: what was asked, what was there, what stood in the way. Data only; `render` turns it into sentences.
 
 Amounts are integers in the units the quota is counted in: thousandths for cpu, base units for every other
-resource (docs/reference/kueue-semantics.md 2.1). An amount of `UNLIMITED` or more means no bound.
+resource (docs/reference/kueue-semantics.md 2.1). An amount of `quota.usage.UNLIMITED` or more means no bound.
 """
 
 from __future__ import annotations
@@ -10,9 +10,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from pykueue.engine.quota.usage import UNLIMITED
-
-__all__ = ["UNLIMITED", "Attempt", "Blocker", "Explanation", "Level", "Mode", "Search", "Target"]
+__all__ = ["Attempt", "Blocker", "Explanation", "Level", "Mode", "Search", "Target"]
 
 #: How far a flavor can serve a request, from worst to best (docs/reference/kueue-semantics.md 6.4).
 Mode = Literal["NoFit", "NoCandidates", "Preempt", "Reclaim", "Fit"]
