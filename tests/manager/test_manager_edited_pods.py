@@ -61,6 +61,36 @@ def test_running_group_marked_as_finished_before_a_restart_keeps_its_quota() -> 
     story(life, PODS_ON, FLAVORED)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_group_whose_workload_was_removed_goes_on_with_replacement_pods(restarts: bool) -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await pods.create(*(member(name, 3) for name in ("p0", "p1", "p2")))
+        await pods.run("p0", "p1", "p2")
+        await pods.end("p0")
+        await s.patch(WORKLOADS, "g", {"metadata": {"finalizers": None}})
+        await s.delete(WORKLOADS, "g")
+        await s.settle()
+        await pods.end("p1", "p2", phase="Failed")
+        assert await pods.names() == ["p0"]
+        assert await pods.is_held("p0")
+        if restarts:
+            await s.stop_manager()
+            await s.start_manager()
+        await pods.create(*(member(name, 3) for name in ("q1", "q2")))
+        assert await pods.gated() == []
+        (pod_set,) = (await pods.workload())["spec"]["podSets"]
+        assert pod_set["count"] == 3
+        assert "nodeSelector" not in pod_set["template"]["spec"]
+        assert (await pods.workload())["status"]["reclaimablePods"][0]["count"] == 1
+        await pods.run("q1", "q2")
+        await pods.end("q1", "q2")
+        assert (await pods.conditions())["Finished"] == ("True", "Succeeded")
+        assert not await pods.is_held("p0")
+
+    story(life, PODS_ON, FLAVORED)
+
+
 def test_group_keeps_its_quota_when_the_owners_of_its_workload_are_removed_and_it_is_deleted() -> None:
     async def life(s: Stack) -> None:
         pods = Pods(s)

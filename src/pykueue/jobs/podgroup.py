@@ -37,6 +37,11 @@ def _phase(pod: Mapping[str, Any]) -> str:
     return str(get(pod, "status", "phase") or "")
 
 
+def is_held(pod: Mapping[str, Any]) -> bool:
+    """Whether it has the finalizer that keeps it until its Workload has taken note of its end."""
+    return names.MANAGED_FINALIZER in (get(pod, "metadata", "finalizers") or ())
+
+
 def _never_ran(pod: Mapping[str, Any]) -> bool:
     """Deleted before it was bound to a node: no kubelet will write a phase for it."""
     return is_deleting(pod) and not get(pod, "spec", "nodeName")
@@ -178,10 +183,26 @@ class PodGroup:
 
     # Its Workload
 
+    @cached_property
+    def kept(self) -> list[Object]:
+        """Pods that have succeeded and count although the Workload they ran with is gone, oldest first.
+
+        One without the finalizer has ended with an earlier group of this name.
+        """
+        if self.is_serving or self.outcome() is not None:
+            return []
+        succeeded = [pod for pod in self.pods if _phase(pod) == "Succeeded"]
+        return [pod for pod in succeeded if is_held(pod) and not is_deleting(pod)]
+
+    @property
+    def _able(self) -> list[Object]:
+        """The pods that a new Workload is for, those that have succeeded first."""
+        return [*self.kept, *(pod for pod in self.runnable if not is_terminal(pod))]
+
     def is_complete(self) -> bool:
-        """Whether there are enough pods to queue."""
-        able = [pod for pod in self.runnable if not is_terminal(pod)]
-        return bool(able) if self.is_fast else len(able) >= self.total
+        """Whether there are enough pods to queue, and one of them has yet to run."""
+        able = self._able
+        return len(able) > len(self.kept) and (self.is_fast or len(able) >= self.total)
 
     def check(self, label_keys: Iterable[str] = (), annotation_keys: Iterable[str] = ()) -> None:
         """Raises GroupError where the pods contradict each other.
@@ -217,11 +238,14 @@ class PodGroup:
 
     def pod_sets(self) -> list[Object]:
         """One pod set per role, by name, of the first pods that make the group complete."""
+        chosen = self._able[: self.total]
         if self.is_fast:
-            return [pod_set(template_of(self.first), self.total, role(self.first))]
-        chosen = [pod for pod in self.runnable if not is_terminal(pod)][: self.total]
+            sample = next(pod for pod in chosen if not is_terminal(pod))
+            return [pod_set(template_of(sample), self.total, role(sample))]
         counts = Counter(map(role, chosen))
-        samples = {role(pod): pod for pod in reversed(chosen)}
+        # The template of a pod that has run also has what its admission added: rather one that has not.
+        by_age = sorted(chosen, key=lambda pod: (is_terminal(pod), _age(pod)))
+        samples = {role(pod): pod for pod in reversed(by_age)}
         return [pod_set(template_of(samples[name]), counts[name], name) for name in sorted(counts)]
 
     def excess(self, pod_sets: Iterable[Mapping[str, Any]]) -> list[Object]:

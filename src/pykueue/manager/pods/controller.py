@@ -21,7 +21,7 @@ from pykueue.api.resources import PODS
 from pykueue.jobs import workload as construction
 from pykueue.jobs.pod import group_name, is_gated, suspending_parent, ungated
 from pykueue.jobs.pod_owners import STATEFUL_SET
-from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, role
+from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, is_held, role
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.events import NORMAL, WARNING
 from pykueue.kube.informer import DELETED
@@ -53,7 +53,7 @@ class _PodsController(JobController):
         async def release(pod: Object) -> None:
             await self._writer.change(self._jobs, pod, without_finalizer(pod, names.MANAGED_FINALIZER))
 
-        await _each((pod for pod in pods if _has_finalizer(pod)), release)
+        await _each((pod for pod in pods if is_held(pod)), release)
 
 
 class PodController(_PodsController):
@@ -204,11 +204,14 @@ class PodGroupController(_PodsController):
     # Without a Workload
 
     async def _without(self, group: PodGroup) -> None:
-        if group.is_abandoned() or group.is_over():
-            await self._finalize(group.pods)
+        over = group.is_over()
+        gone = group.is_abandoned() or (over and group.outcome() is not None)
+        # What failed or was deleted with an earlier Workload of the group is no part of the next.
+        kept = {pod["metadata"]["uid"] for pod in group.kept} if not gone else set()
+        ended = [pod for pod in group.pods if over or gone or has_ended(pod)]
+        await self._finalize(pod for pod in ended if pod["metadata"]["uid"] not in kept)
+        if over or gone:
             return
-        # What ended with an earlier Workload of the group is no part of the next.
-        await self._finalize(pod for pod in group.pods if is_deleting(pod) and has_ended(pod))
         if group.started() and not group.is_suspended():
             await self._stop_group(group, "No matching Workload")
             return
@@ -412,10 +415,6 @@ async def _each(pods: Iterable[Object], write: Callable[[Object], Awaitable[None
     for result in await asyncio.gather(*map(one, pods), return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
-
-
-def _has_finalizer(pod: Mapping[str, Any]) -> bool:
-    return names.MANAGED_FINALIZER in (get(pod, "metadata", "finalizers") or ())
 
 
 def pod_owner(pod: Mapping[str, Any]) -> Object:
