@@ -21,7 +21,7 @@ def test_logs_and_a_crash(
     nodes = tmp_path / "nodes.yaml"
     nodes.write_text(NODES)
     up = start_up("--nodes", str(nodes))
-    assert "it is no sandbox" in up.output[0]
+    assert "there is no sandbox" in up.output[0]
     kubectl = kubectl_for(up)
     script = "echo first line; echo second line; sleep 1000 & sleep 1000"
     kubectl("run", "steady", "--image=x", "--restart=Always", "--command", "--", "bash", "-c", script)

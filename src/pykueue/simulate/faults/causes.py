@@ -6,7 +6,6 @@ preemptor that may preempt this workload. Source of the rules: docs/reference/ku
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,7 +21,6 @@ from .stored import Stored
 #: Seconds for which a cause counts after it has ended: caches are late while watches stall (8 s for each
 #: event), and a decision is written with delays and retries.
 MEMORY = 60.0
-_PREEMPTOR = re.compile(r"\(UID: ([^,]+), .*preemptor path: /(\S*); preemptee path: /(\S*)$")
 _IN_COHORT = ("InCohortReclamation", "InCohortReclaimWhileBorrowing", "InCohortFairSharing")
 
 
@@ -169,12 +167,11 @@ class Causes:
 
     def _lacks_preemptor(self, before: Object, after: Object) -> str:
         reason = conditions.reason(after, conditions.PREEMPTED)
-        found = _PREEMPTOR.search(
-            str((conditions.condition(after, conditions.EVICTED) or {}).get("message") or "")
-        )
-        if not conditions.is_true(after, conditions.PREEMPTED) or found is None:
+        text = str((conditions.condition(after, conditions.EVICTED) or {}).get("message") or "")
+        uid = text.partition("(UID: ")[2].partition(",")[0]
+        path, _, own_path = text.rpartition("preemptor path: /")[2].partition("; preemptee path: /")
+        if not conditions.is_true(after, conditions.PREEMPTED) or not (uid and path and own_path):
             return "it names no preemptor"
-        uid, path, own_path = found.groups()
         preemptor = self._workloads.get(uid)
         if preemptor is None or uid == before["metadata"]["uid"]:
             return f"the preemptor {uid} does not exist"
