@@ -108,6 +108,21 @@ def test_group_keeps_its_quota_when_the_owners_of_its_workload_are_removed_and_i
     story(life, PODS_ON, FLAVORED)
 
 
+def test_owners_of_the_workload_of_a_finished_group_are_written_back() -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await pods.create(*(member(name, 2) for name in ("p0", "p1")))
+        await pods.run("p0", "p1")
+        await pods.end("p0", "p1")
+        await s.patch(WORKLOADS, "g", {"metadata": {"ownerReferences": None}})
+        await s.settle()
+        owners = (await pods.workload())["metadata"]["ownerReferences"]
+        assert sorted(one["name"] for one in owners) == ["p0", "p1"]
+        assert (await pods.conditions())["Finished"] == ("True", "Succeeded")
+
+    story(life, PODS_ON, FLAVORED)
+
+
 def test_pods_of_a_group_claimed_as_reclaimable_keep_their_quota_while_they_run() -> None:
     async def life(s: Stack) -> None:
         pods = Pods(s)

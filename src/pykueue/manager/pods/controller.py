@@ -181,7 +181,7 @@ class PodGroupController(_PodsController):
                 now = self._clock.time()
                 await self._set_status(workload, partial(transitions.unfinished, runs=runs, now=now))
             else:
-                await self._close(group)
+                await self._close(group, workload)
         elif (outcome := group.outcome()) is not None:
             await self._finish(group.first, workload, outcome)
         else:
@@ -305,13 +305,16 @@ class PodGroupController(_PodsController):
                     return True
         return False
 
-    async def _close(self, group: PodGroup) -> None:
+    async def _close(self, group: PodGroup, workload: Object) -> None:
         """The group is over: remove the finalizers of its pods, and delete those still gated."""
         late = group.waiting()
         for pod in late:
             await self._remove(pod)
         uids = {pod["metadata"]["uid"] for pod in late}
-        await self._finalize(pod for pod in group.pods if pod["metadata"]["uid"] not in uids)
+        ended = [pod for pod in group.pods if pod["metadata"]["uid"] not in uids]
+        if ended and not get(workload, "metadata", "ownerReferences"):
+            await self._owned(PodGroup.of(ended), workload)
+        await self._finalize(ended)
 
     async def _owned(self, group: PodGroup, workload: Object) -> Object:
         """Every pod that stays is an owner, so that the Workload goes with the last of them."""

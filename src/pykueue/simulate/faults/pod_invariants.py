@@ -98,7 +98,8 @@ class PodInvariants(Invariants):
     def _open_workload(self, workload: Object, living: set[str]) -> Iterable[str]:
         name = f"workload {workload['metadata']['name']}"
         owners = {one["uid"] for one in get(workload, "metadata", "ownerReferences") or ()}
-        orphan = conditions.is_finished(workload)  # its owner references were removed: nothing collects it
+        # Its owner references were removed, and there is no pod to write back: nothing collects it.
+        orphan = conditions.is_finished(workload) and not self._pods_of(workload)
         if owners.isdisjoint(living):
             if owners or not orphan:
                 yield f"{name} belongs to no pod"
