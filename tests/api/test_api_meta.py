@@ -85,7 +85,8 @@ def test_micro_times_have_six_digits() -> None:
         ("a in ()", {"a": ""}, True),
         ("n>3", {"n": "4"}, True),
         ("n>3", {"n": "3"}, False),
-        ("n<-1", {"n": "-2"}, True),
+        ("n<5", {"n": "-2"}, True),
+        ("n<5", {"n": "1_0"}, False),
         ("n>3", {"n": "x"}, False),
         ("n>3", {}, False),
         ("a=b,!c,example.com/d in (e)", {"a": "b", "example.com/d": "e"}, True),
@@ -109,7 +110,12 @@ def test_selectors_from_text(text: str, labels: dict[str, str], matches: bool) -
         ("a b", "found 'b' where one of =, ==, !=, <, >, in, notin, ',' may stand"),
         ("a=b c", "found 'c' where ',' is needed"),
         ("a=-b", "'-b' is not a label value"),
-        ("a>b", "'b' is not an integer, which > compares with"),
+        ("a>b", "'b' is not an integer of 64 bits, which > compares with"),
+        (
+            "a>99999999999999999999",
+            "'99999999999999999999' is not an integer of 64 bits, which > compares with",
+        ),
+        ("a<-1", "'-1' is not a label value"),
         ("-a", "'-a' is not a label key"),
         ("!", "a label key is missing"),
     ],
@@ -117,7 +123,7 @@ def test_selectors_from_text(text: str, labels: dict[str, str], matches: bool) -
 def test_selector_errors_say_what_is_wrong(text: str, why: str) -> None:
     with pytest.raises(SelectorError) as caught:
         Selector.parse(text)
-    assert str(caught.value) == f"unable to parse the label selector {text!r}: {why}"
+    assert str(caught.value) == f"unable to parse requirement: {why} in {text!r}"
 
 
 @given(st.text(alphabet="ab=!,() in<>-1/.", max_size=14))

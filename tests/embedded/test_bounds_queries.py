@@ -69,6 +69,12 @@ def test_label_selectors_of_any_text_are_answered(client: RawClient, text: str) 
     assert code in (200, 400)
 
 
+def test_malformed_label_selector_is_refused_with_the_requirement(client: RawClient) -> None:
+    status = client.refused("GET", f"{CONFIG_MAPS}?labelSelector={quote('a in b')}")
+    assert status["code"] == 400
+    assert status["message"] == "unable to parse requirement: found 'b' where '(' is needed in 'a in b'"
+
+
 def test_continue_tokens_of_any_text_are_refused(client: RawClient) -> None:
     for text in ("x", "e30", "1" * 5000, quote("é")):
         assert client.refused("GET", f"{CONFIG_MAPS}?limit=1&continue={text}")["code"] in (400, 410)

@@ -221,3 +221,12 @@ def _canonical(nanos: int, format: Format) -> str:
 
 
 ZERO: Final = Quantity(0)
+
+
+def whole_number(text: str) -> int | None:
+    """An integer of 64 bits as a query writes it, with a sign or without; None when it is none."""
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        return None
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else None

@@ -1,6 +1,6 @@
-"""Label selectors: parsed once, matched often.
+"""Label selectors: parsed once, matched often. The only parser of their text form.
 
-Source of the rules: the Kubernetes documentation on labels and selectors. A selector that says nothing
+Source of the rules: docs/reference/kubernetes-api-machinery.md 9. A selector that says nothing
 matches everything; an absent selector matches nothing, which is for the caller to tell apart.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+
+from pykueue.api.quantity import whole_number
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
@@ -45,13 +47,12 @@ class Requirement(NamedTuple):
                 return value is not None
             case "DoesNotExist":
                 return value is None
-        if value is None:
-            return False
-        try:
-            found, bound = int(value), int(self.values[0])
-        except (ValueError, IndexError):
-            return False
-        return found > bound if self.operator == "Gt" else found < bound
+            case "Gt" | "Lt" if value is not None and self.values:
+                found, bound = whole_number(value), whole_number(self.values[0])
+                if found is None or bound is None:
+                    return False
+                return found > bound if self.operator == "Gt" else found < bound
+        return False
 
     def __str__(self) -> str:
         match self.operator:
@@ -130,8 +131,8 @@ class _Parser:
             case "<" | ">" as sign:
                 self.at += 1
                 bound = self._value()
-                if not re.fullmatch(r"-?[0-9]+", bound, re.ASCII):
-                    raise self._error(f"{bound!r} is not an integer, which {sign} compares with")
+                if whole_number(bound) is None:
+                    raise self._error(f"{bound!r} is not an integer of 64 bits, which {sign} compares with")
                 return Requirement(key, "Gt" if sign == ">" else "Lt", (bound,))
             case "in" | "notin" as word:
                 self.at += 1
@@ -159,7 +160,7 @@ class _Parser:
         value = self._peek()
         if value in ("", ",", ")"):
             return ""
-        if not (_VALUE.fullmatch(value) or re.fullmatch(r"-[0-9]+", value, re.ASCII)):
+        if not _VALUE.fullmatch(value):
             raise self._error(f"{value!r} is not a label value")
         self.at += 1
         return value
@@ -173,4 +174,4 @@ class _Parser:
         self.at += 1
 
     def _error(self, why: str) -> SelectorError:
-        return SelectorError(f"unable to parse the label selector {self.text!r}: {why}")
+        return SelectorError(f"unable to parse requirement: {why} in {self.text!r}")

@@ -1,6 +1,6 @@
 """Label and field selectors: parsed once per request, asked once per object.
 
-Grammar and error texts: docs/reference/kubernetes-api-machinery.md, section 9.
+Rules: docs/reference/kubernetes-api-machinery.md, section 9.
 """
 
 from __future__ import annotations
@@ -10,143 +10,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pykueue.api.objects import Object
+from pykueue.api.selectors import Requirement, Selector, SelectorError
 from pykueue.kube.errors import ApiError
 
 from .errors import bad_request
-from .values import whole_number
 
 Labels = Mapping[str, str]
-LabelTest = Callable[[Labels], bool]
-
-_TOKEN = re.compile(r"\s*(==|!=|[=<>!(),]|[^\s=<>!(),]+)")
-_KEY = re.compile(
-    r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
-_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
 
-def _malformed(text: str, detail: str) -> ApiError:
-    return bad_request(f"unable to parse requirement: {detail} in {text!r}")
-
-
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens: list[str] = []
-        position = 0
-        stripped = text.rstrip()
-        while position < len(stripped):
-            match = _TOKEN.match(stripped, position)
-            if match is None:
-                raise _malformed(text, f"unexpected {stripped[position]!r}")
-            self._tokens.append(match.group(1))
-            position = match.end()
-        self._at = 0
-
-    def _next(self) -> str:
-        token = self._peek()
-        self._at += 1
-        return token
-
-    def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
-
-    def parse(self) -> list[LabelTest]:
-        tests: list[LabelTest] = []
-        if not self._tokens:
-            return tests
-        while True:
-            tests.append(self._requirement())
-            token = self._next()
-            if token == "":
-                return tests
-            if token != ",":
-                raise _malformed(self._text, f"found {token!r}, expected: ',' or the end")
-
-    def _key(self) -> str:
-        key = self._next()
-        if not _KEY.fullmatch(key):
-            raise _malformed(self._text, f"{key!r} is not a label key")
-        return key
-
-    def _value(self, allow_empty: bool = True) -> str:
-        if self._peek() in ("", ","):
-            if not allow_empty:
-                raise _malformed(self._text, "a value is missing")
-            return ""
-        value = self._next()
-        if not _VALUE.fullmatch(value):
-            raise _malformed(self._text, f"{value!r} is not a label value")
-        return value
-
-    def _requirement(self) -> LabelTest:
-        if self._peek() == "!":
-            self._next()
-            key = self._key()
-            return lambda labels: key not in labels
-        key = self._key()
-        operator = self._peek()
-        if operator in ("", ","):
-            return lambda labels: key in labels
-        self._next()
-        match operator:
-            case "=" | "==":
-                value = self._value()
-                return lambda labels: labels.get(key) == value
-            case "!=":
-                value = self._value()
-                return lambda labels: labels.get(key) != value
-            case "in":
-                values = self._values()
-                return lambda labels: labels.get(key) in values
-            case "notin":
-                values = self._values()
-                return lambda labels: labels.get(key) not in values
-            case ">" | "<":
-                return self._comparison(key, operator)
-        raise _malformed(self._text, f"found {operator!r}, expected: in, notin, =, ==, !=, >, <")
-
-    def _comparison(self, key: str, operator: str) -> LabelTest:
-        text = self._value(allow_empty=False)
-        bound = whole_number(text)
-        if bound is None:
-            raise _malformed(self._text, f"{text!r} is not an integer")
-
-        def compare(labels: Labels) -> bool:
-            value = whole_number(labels.get(key, ""))
-            if value is None:
-                return False
-            return value > bound if operator == ">" else value < bound
-
-        return compare
-
-    def _values(self) -> frozenset[str]:
-        if self._next() != "(":
-            raise _malformed(self._text, "expected '('")
-        values = []
-        while True:
-            if self._peek() in (")", ","):
-                values.append("")
-            else:
-                value = self._next()
-                if not _VALUE.fullmatch(value):
-                    raise _malformed(self._text, f"{value!r} is not a label value")
-                values.append(value)
-            token = self._next()
-            if token == ")":
-                return frozenset(values)
-            if token != ",":
-                raise _malformed(self._text, "expected ',' or ')'")
-
-
-def label_selector(text: str) -> LabelTest | None:
-    """The test a label selector states, or None when it selects everything. 400 when malformed."""
-    tests = _Parser(text).parse()
-    if not tests:
-        return None
-    if len(tests) == 1:
-        return tests[0]
-    return lambda labels: all(test(labels) for test in tests)
+def label_selector(text: str) -> Selector | None:
+    """The selector that a query states, or None when it selects everything. 400 when malformed."""
+    try:
+        selector = Selector.parse(text)
+    except SelectorError as error:
+        raise bad_request(str(error)) from None
+    return selector if selector.requirements else None
 
 
 def selector_matches(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
@@ -156,22 +34,10 @@ def selector_matches(selector: Mapping[str, Any] | None, labels: Labels) -> bool
     for key, value in (selector.get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
-    for rule in selector.get("matchExpressions") or ():
-        key, values = rule["key"], rule.get("values") or ()
-        match rule["operator"]:
-            case "In":
-                matched = labels.get(key) in values
-            case "NotIn":
-                matched = labels.get(key) not in values
-            case "Exists":
-                matched = key in labels
-            case "DoesNotExist":
-                matched = key not in labels
-            case _:
-                matched = False
-        if not matched:
-            return False
-    return True
+    return all(
+        Requirement(rule["key"], rule["operator"], tuple(rule.get("values") or ())).matches(labels)
+        for rule in selector.get("matchExpressions") or ()
+    )
 
 
 class FieldTerm(NamedTuple):
@@ -237,7 +103,7 @@ class Filter:
     def __init__(
         self,
         namespace: str | None,
-        labels: LabelTest | None = None,
+        labels: Selector | None = None,
         fields: list[tuple[Callable[[Object], str], bool, str]] | None = None,
         name: str | None = None,
     ) -> None:
@@ -254,7 +120,7 @@ class Filter:
 
     def matches(self, obj: Object) -> bool:
         """Whether an object of the right namespace is selected."""
-        if self._labels is not None and not self._labels(obj["metadata"].get("labels") or {}):
+        if self._labels is not None and not self._labels.matches(obj["metadata"].get("labels") or {}):
             return False
         return all((get(obj) == value) is equal for get, equal, value in self._fields)
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from pykueue.api.objects import Object
+from pykueue.api.quantity import whole_number
 from pykueue.embedded.objects.errors import bad_request
-from pykueue.embedded.objects.values import whole_number
 
 #: Gives the log of a container: pod, container name, the query (follow, tailLines, previous, ...).
 LogSource = Callable[[Object, str, Mapping[str, str]], AsyncIterator[bytes]]

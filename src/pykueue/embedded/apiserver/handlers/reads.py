@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from pykueue.api.objects import Object
+from pykueue.api.quantity import whole_number
 from pykueue.embedded.apiserver.registry.call import Answer, Call
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
@@ -27,7 +28,6 @@ from pykueue.embedded.objects.errors import (
     shown,
 )
 from pykueue.embedded.objects.selectors import Filter, make_filter
-from pykueue.embedded.objects.values import whole_number
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 

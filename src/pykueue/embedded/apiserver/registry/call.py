@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from pykueue.api.objects import Object
+from pykueue.api.quantity import whole_number
 from pykueue.embedded.objects.errors import (
     Cause,
     forbidden,
@@ -19,7 +20,6 @@ from pykueue.embedded.objects.errors import (
     required,
 )
 from pykueue.embedded.objects.selectors import required_name
-from pykueue.embedded.objects.values import whole_number
 from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH, JSON
