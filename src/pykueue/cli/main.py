@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("up", "Run the embedded cluster or parts of it."),
     "demo": ("demo", "Show how queueing whole jobs prevents a deadlock."),
     "dump": ("dump", "Print the manager's objects and state, as input for pykueue schedule."),
+    "kind": ("kind", "Try kinds of jobs that JobKinds describe, and print the rights they need."),
     "manager": ("manager", "Run the manager against any cluster."),
     "manifests": ("manifests", "Print the installation for a cluster as YAML for kubectl."),
     "schedule": ("schedule", "Print decisions on plain manifests and their reasons, without a cluster."),

@@ -97,7 +97,8 @@ class Problem(NamedTuple):
 class Checks:
     """The schemas and rules of all kinds that are read, and of the group's other kinds."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, jobs: Jobs) -> None:
+        self._jobs = jobs
         self._offline = Offline(
             [*crds(), jobset_definition(), *job_kind_definitions((*DESCRIBED, LEADER_WORKER_SET))]
         )
@@ -139,12 +140,12 @@ class Checks:
         errors: list[FieldError] = []
         if (version, kind) == (JOB_SETS.api_version, JOB_SETS.kind):
             errors += jobset_errors(with_defaults(manifest))
-        if Jobs.are_read(version, kind):
+        if self._jobs.are_read(version, kind):
             return []
-        if not Jobs.knows(version, kind):
+        if not self._jobs.knows(version, kind):
             errors += validate(manifest, gates=self._gates)
         elif queue_name(manifest):
-            errors += Jobs.errors(manifest)
+            errors += self._jobs.errors(manifest)
         return [problem(error.path, error.message) for error in errors]
 
     def warnings(self, manifest: Manifest) -> Iterable[str]:

@@ -15,10 +15,12 @@ from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.decoding import describe
 from pykueue.api.kueue import V1BETA1, V1BETA2, names
 from pykueue.api.kueue.common import GROUP
+from pykueue.api.userkinds import JOB_KINDS, JobKindError
 from pykueue.api.validation import validate
 from pykueue.api.yaml import NoObjectError, YamlError, load_with_places
 from pykueue.engine.dump import EngineState, is_state, state_of
-from pykueue.jobs.base import MissingReferenceError, WorkloadSource
+from pykueue.jobs.base import JobIntegration, MissingReferenceError, WorkloadSource
+from pykueue.jobs.user import UserJob, user_jobs
 from pykueue.jobs.workload import queue_name
 from pykueue.manager.configuration import Configuration
 
@@ -107,7 +109,9 @@ class Source:
 class Input:
     """The objects of some documents, and what was left out."""
 
-    def __init__(self, configuration: Configuration, strict: bool) -> None:
+    def __init__(
+        self, configuration: Configuration, strict: bool, described: Iterable[JobIntegration] = ()
+    ) -> None:
         self.manifests: list[Manifest] = []
         #: What the engine of a manager knew, in its dump.
         self.state: EngineState | None = None
@@ -118,10 +122,10 @@ class Input:
         self._errors: list[str] = []
         self._strict = strict
         self._gates: Mapping[str, bool] = configuration.gates
-        self._checks = Checks(configuration)
+        self._jobs = Jobs(described)
+        self._checks = Checks(configuration, self._jobs)
         self._places: dict[Identity, str] = {}
         self._generated: Counter[str] = Counter()
-        self._jobs = Jobs()
 
     def finish(self) -> None:
         """Turns jobs into workloads and judges those. Raises InputError."""
@@ -150,6 +154,8 @@ class Input:
             self.state = state_of([manifest])
             return
         version, kind = manifest["apiVersion"], manifest["kind"]
+        if (version, kind) == (JOB_KINDS.api_version, JOB_KINDS.kind):
+            return  # read before the others
         unknown = self._checks.unknown_kind(version, kind)
         if unknown and self._strict:
             self._errors.append(f"{place}: {describe(manifest)}: {unknown}")
@@ -158,7 +164,8 @@ class Input:
         is_job = self._jobs.knows(version, kind)
         are_read_from = self._jobs.are_read(version, kind)
         is_read = (version, kind) in KINDS or version == V1BETA1 or are_read_from
-        if GROUPS.get(kind) != group or unknown or not (is_job or is_read):
+        is_known = GROUPS.get(kind) == group or self._jobs.describes(version, kind)
+        if not is_known or unknown or not (is_job or is_read):
             if group == GROUP and not unknown:
                 self._check(place, manifest)
             self._ignore(f"{kind} ({version})" if kind in GROUPS else kind)
@@ -277,12 +284,26 @@ def read(source: Source, configuration: Configuration, strict: bool = True) -> I
     Unknown fields and kinds, and what an API server would refuse, are errors if `strict`; else they are
     warnings, as far as the object can be decided on.
     """
-    result = Input(configuration, strict)
+    result = Input(configuration, strict, _described(source.documents))
     result.warnings += source.warnings
     for place, manifest in source.documents:
         result.add(place, manifest)
     result.finish()
     return result
+
+
+def _described(documents: Iterable[Document]) -> list[UserJob]:
+    """The kinds that JobKinds among the documents describe. Raises InputError."""
+    found: list[Manifest] = []
+    for place, manifest in documents:
+        if (manifest["apiVersion"], manifest["kind"]) == (JOB_KINDS.api_version, JOB_KINDS.kind):
+            found.append(manifest)
+            try:
+                user_jobs(found)
+            except JobKindError as error:
+                lines = [f"{place}: {describe(manifest)}: {one}" for one in error.errors]
+                raise InputError("\n".join(lines)) from None
+    return user_jobs(found)
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:

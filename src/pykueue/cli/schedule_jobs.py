@@ -15,7 +15,7 @@ from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, Resource
 from pykueue.api.selectors import Selector, SelectorError
 from pykueue.api.validation import FieldError
-from pykueue.jobs.base import WorkloadSource
+from pykueue.jobs.base import JobIntegration, WorkloadSource
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet
 from pykueue.jobs.pod import POD, PlainPod, group_name, with_role
@@ -86,14 +86,16 @@ class Held:
 class Jobs:
     """The jobs of some manifests, which may be a cluster's, with what its controllers made of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, described: Iterable[JobIntegration] = ()) -> None:
+        """`described` are the kinds that JobKinds among the manifests describe."""
+        self._described = JobKinds(described)
         self._single: list[Job] = []
         self._deployments: list[Object] = []
         self._groups: dict[tuple[str, str], list[Object]] = {}
         self._uids: set[str] = set()
         #: What jobs refer to, by kind, namespace and name.
         self._references: dict[tuple[str, str, str], Object] = {}
-        self._kinds = _by_kind(BUILT_IN.bound(self._referenced))
+        self._kinds = _by_kind(BUILT_IN.bound(self._referenced)) | _by_kind(self._described)
 
     def _referenced(self, resource: Resource, namespace: str, name: str) -> Object | None:
         return self._references.get((resource.kind, namespace, name))
@@ -109,10 +111,13 @@ class Jobs:
         key = (manifest["kind"], str(metadata.get("namespace") or ""), metadata["name"])
         self._references[key] = manifest
 
-    @staticmethod
-    def knows(version: str, kind: str) -> bool:
+    def describes(self, version: str, kind: str) -> bool:
+        """Whether a JobKind describes this kind."""
+        return (version, kind) in self._kinds and (version, kind) not in _BY_KIND
+
+    def knows(self, version: str, kind: str) -> bool:
         """Whether objects of this kind can be jobs."""
-        return (version, kind) in _BY_KIND
+        return (version, kind) in self._kinds
 
     def add(self, manifest: Object) -> None:
         """Takes a job in, which has a queue."""
@@ -128,14 +133,13 @@ class Jobs:
             for index in range(replicas(manifest)):
                 self._single.append((LeaderWorkerSet(), manifest, f"{kind.lower()}-{name}-{index}"))
         else:
-            self._single.append(
-                (self._kinds[manifest["apiVersion"], kind], manifest, f"{kind.lower()}-{name}")
-            )
+            source = self._kinds[manifest["apiVersion"], kind]
+            self._single.append((source, manifest, f"{kind.lower()}-{name}"))
 
-    @staticmethod
-    def errors(job: Object) -> Iterable[FieldError]:
+    def errors(self, job: Object) -> Iterable[FieldError]:
         """What the admission webhooks would refuse of a job that has a queue."""
-        integration = BUILT_IN.for_kind(job["apiVersion"], job["kind"])
+        kinds = self._described if self.describes(job["apiVersion"], job["kind"]) else BUILT_IN
+        integration = kinds.for_kind(job["apiVersion"], job["kind"])
         yield from common_errors(job, integration.kind if integration is not None else POD)
         if integration is not None:
             # It is suspended when it is created; one that a server has may run.

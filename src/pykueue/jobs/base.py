@@ -30,6 +30,10 @@ class MissingReferenceError(LookupError):
     """A job refers to an object that does not exist (yet)."""
 
 
+class UnreadableJobError(ValueError):
+    """A job does not say what its description reads of it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """How a finished job ended."""

@@ -16,7 +16,7 @@ from pykueue.api.resources import (
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
 from pykueue.manager.jobs.controller import JobController
-from pykueue.manager.rights import Rule, allow
+from pykueue.manager.rights import READ, Rule, allow, merged
 
 from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 
@@ -65,6 +65,11 @@ def jobs(
         ),
         workers=workers,
     )
+
+
+def kind_rights(kind: JobKind) -> list[Rule]:
+    """What the manager does with objects of a job kind, and nothing else."""
+    return merged([allow(kind.resource, *READ), *_write_jobs(kind), owner_rule(kind)])
 
 
 def _write_jobs(kind: JobKind) -> Iterator[Rule]:

@@ -20,7 +20,7 @@ from pykueue.api.objects import Key, Object, annotations_of, get, labels_of, rep
 from pykueue.api.validation import FieldError
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
-from pykueue.jobs.base import JobIntegration, MissingReferenceError, Outcome
+from pykueue.jobs.base import JobIntegration, MissingReferenceError, Outcome, UnreadableJobError
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -145,6 +145,9 @@ class JobController:
         except (MissingFlavorError, MissingPriorityClassError, MissingReferenceError) as error:
             log.info("%s: %s/%s: %s", self.controller.name, *key, error)
             return RETRY
+        except UnreadableJobError as error:
+            log.info("%s: %s/%s: %s", self.controller.name, *key, error)  # until the job changes
+            return None
         return self._lifecycle.poll_after(key)
 
     async def _reconcile(self, key: Key) -> None:
