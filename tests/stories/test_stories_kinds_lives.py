@@ -26,6 +26,9 @@ FINITE = [
     "kubeflow/jaxjob",
     "mpi/mpijob",
     "ray/rayjob",
+    "trainjob/trainjob",
+    "appwrapper/appwrapper",
+    "spark/sparkapplication",
 ]
 ENDLESS = ["ray/raycluster", "ray/rayservice"]
 

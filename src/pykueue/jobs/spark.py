@@ -7,12 +7,11 @@ gives to the pods goes to the role's pod template, which Spark starts from, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil
 from typing import Any
 
 from pykueue.api import quantity
 from pykueue.api.jobkinds import Slot, pod_set_slots, value_at, with_value
-from pykueue.api.jobkinds.spark import SPARK_APPLICATION
+from pykueue.api.jobkinds.spark import SPARK_APPLICATION, role_template, spark_bytes
 from pykueue.api.objects import Object, get, replaced, section
 from pykueue.api.quantity import QuantityError
 from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError
@@ -20,38 +19,6 @@ from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError
 from .base import Write
 from .described import DescribedJob, template_at
 from .podsets import TEMPLATE_FIELDS, PodSetInfo, injected
-
-_MIB = 2**20
-#: Memory beside the heap in MiB: the larger of this and a share of the heap, unless the role says how much.
-_LEAST_OVERHEAD = 384
-_OVERHEAD, _OVERHEAD_OF_OTHER_LANGUAGES = 0.1, 0.4
-#: Spark's units of memory; without one it is counted in MiB.
-_UNITS = {"b": 1, "k": 2**10, "kb": 2**10, "m": _MIB, "mb": _MIB, "g": 2**30, "gb": 2**30}
-_UNITS |= {"t": 2**40, "tb": 2**40}
-_DEFAULT_MEMORY, _DEFAULT_CORES = "1g", 1
-
-
-def _bytes(text: str) -> int | None:
-    """An amount of memory as Spark writes it; None for what it would not accept."""
-    digits = text.strip().lower()
-    unit = digits.lstrip("0123456789")
-    number = digits[: len(digits) - len(unit)]
-    factor = _UNITS.get(unit) if unit else _MIB
-    return int(number) * factor if number and factor else None
-
-
-def _memory(role: Mapping[str, Any], language: str) -> str | None:
-    """What a pod of the role requests: heap and overhead, which Spark counts in whole MiB."""
-    heap = _bytes(str(role.get("memory") or _DEFAULT_MEMORY))
-    if heap is None:
-        return None
-    size = ceil(heap / _MIB)
-    text = role.get("memoryOverhead")
-    if text is None:
-        share = _OVERHEAD if language in ("Java", "Scala") else _OVERHEAD_OF_OTHER_LANGUAGES
-        return f"{size + max(_LEAST_OVERHEAD, int(size * share))}Mi"
-    overhead = _bytes(str(text))
-    return None if overhead is None else f"{size + ceil(overhead / _MIB)}Mi"
 
 
 class SparkApplication(DescribedJob):
@@ -61,47 +28,7 @@ class SparkApplication(DescribedJob):
         super().__init__(SPARK_APPLICATION)
 
     def _template(self, job: Mapping[str, Any], slot: Slot) -> Mapping[str, Any]:
-        role = section(dict(job), "spec", slot.name)
-        template = template_at(job, slot)
-        merged = dict(template)
-        for field, path in (("labels", ("metadata", "labels")), ("annotations", ("metadata", "annotations"))):
-            if section(role, field):
-                merged = replaced(merged, path, {**section(template, *path), **section(role, field)})
-        selector = {**section(dict(job), "spec", "nodeSelector"), **section(role, "nodeSelector")}
-        if selector:
-            path = ("spec", "nodeSelector")
-            merged = replaced(merged, path, {**section(template, *path), **selector})
-        if role.get("tolerations"):
-            known = get(merged, "spec", "tolerations") or []
-            added = [one for one in role["tolerations"] if one not in known]
-            merged = replaced(merged, ("spec", "tolerations"), [*known, *added])
-        priority = get(dict(job), "spec", "batchSchedulerOptions", "priorityClassName")
-        for field, value in (("affinity", role.get("affinity")), ("priorityClassName", priority)):
-            if value:
-                merged = replaced(merged, ("spec", field), value)
-        return replaced(merged, ("spec", "containers"), self._containers(job, slot, role, merged))
-
-    def _containers(
-        self, job: Mapping[str, Any], slot: Slot, role: Mapping[str, Any], template: Mapping[str, Any]
-    ) -> list[Object]:
-        """The template's containers, of which the first (or a new one) runs Spark."""
-        containers = get(dict(template), "spec", "containers") or []
-        own: Object = dict(containers[0]) if containers else {"name": f"spark-kubernetes-{slot.name}"}
-        image = role.get("image") or get(dict(job), "spec", "image")
-        if image:
-            own["image"] = image
-        cores = role.get("cores")
-        memory = _memory(role, str(get(dict(job), "spec", "type") or ""))
-        requests: Object = {
-            "cpu": str(role.get("coreRequest") or (_DEFAULT_CORES if cores is None else cores)),
-            **({"memory": memory} if memory else {}),
-        }
-        gpu = section(role, "gpu")
-        if gpu.get("name"):
-            requests[str(gpu["name"])] = str(gpu.get("quantity") or 0)
-        own["resources"] = {**section(own, "resources"), "requests": requests}
-        sidecars = role.get("sidecars") or []
-        return [own, *containers[1:], *sidecars]
+        return role_template(job, slot.name, template_at(job, slot))
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
         yield from super().validate(job, old)
@@ -176,7 +103,7 @@ def _role_errors(name: str, role: Any) -> Iterable[FieldError]:
             yield FieldError(path, REQUIRED, detail="an application has a driver and executors")
         return
     for field in ("memory", "memoryOverhead"):
-        if role.get(field) is not None and _bytes(str(role[field])) is None:
+        if role.get(field) is not None and spark_bytes(str(role[field])) is None:
             yield FieldError(f"{path}.{field}", INVALID, role[field], "must be an amount such as 512m or 4g")
     cores = role.get("cores")
     if cores is not None and (not isinstance(cores, int) or isinstance(cores, bool) or cores < 1):

@@ -62,7 +62,7 @@ def expanded(job: Mapping[str, Any], runtime: Mapping[str, Any]) -> Object:
     jobs = [dict(one) for one in _list(spec.get("replicatedJobs")) if isinstance(one, dict)]
     for patch in _list(value_at(job, ("spec", "runtimePatches"))):
         if value_at(patch, ("manager",)) != PATCH_MANAGER:
-            jobs = [_patched(one, patch) for one in jobs]
+            jobs = [patched(one, patch) for one in jobs]
     spec["replicatedJobs"] = [_filled(one, job, policy) for one in jobs]
     metadata = {"name": value_at(job, ("metadata", "name"))}
     return {"apiVersion": JOB_SETS.api_version, "kind": JOB_SETS.kind, "metadata": metadata, "spec": spec}
@@ -133,7 +133,7 @@ def _with_container(replicated: Object, name: str, fields: Object, env: Iterable
     return result
 
 
-def _patched(replicated: Object, patch: Mapping[str, Any]) -> Object:
+def patched(replicated: Object, patch: Mapping[str, Any]) -> Object:
     """The replicated job with what one manager's runtime patch says about it."""
     place = ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
     for one in _list(value_at(patch, place)):

@@ -18,6 +18,8 @@ from pykueue.api.resources import Resource
 #: The label of definitions that stand-in operators may serve. A real operator's definition does not have it.
 LABEL = "sim.pykueue.io/stand-in-operator"
 
+#: An API server asks for this in groups of the project itself.
+_UNAPPROVED = {"api-approved.kubernetes.io": "unapproved, definition of a stand-in operator"}
 _AGE: Object = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
@@ -213,7 +215,11 @@ def _definition(resource: Resource, schema: Object, facts: _Facts, status: bool 
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}", "labels": {LABEL: "true"}},
+        "metadata": {
+            "name": f"{resource.plural}.{resource.group}",
+            "labels": {LABEL: "true"},
+            **({"annotations": _UNAPPROVED} if resource.group.endswith(".k8s.io") else {}),
+        },
         "spec": {
             "group": resource.group,
             "names": {
