@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from pykueue.api.jobkinds import DESCRIBED
+from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET
 from pykueue.api.resources import EVENTS, PODS, Resource
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import JOB_KINDS, Cluster
@@ -22,7 +22,9 @@ Object = dict[str, Any]
 SOON = 5.0
 RUN_TIME = "sim.pykueue.io/run-time"
 EXIT_CODE = "sim.pykueue.io/exit-code"
-RESOURCES: dict[str, Resource] = {kind.resource.kind: kind.resource for kind in DESCRIBED}
+RESOURCES: dict[str, Resource] = {
+    kind.resource.kind: kind.resource for kind in (*DESCRIBED, LEADER_WORKER_SET)
+}
 
 
 class World:

@@ -11,7 +11,7 @@ from typing import Any
 
 from stories_world import condition, flavor, holds, local_queue, priority
 
-from pykueue.api.jobkinds import DESCRIBED, JobKind
+from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET, JobKind
 from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, WORKLOADS, Resource
 from pykueue.api.yaml import load_documents
 from pykueue.clock import Clock, run_virtual
@@ -24,7 +24,7 @@ from pykueue.simulate.submit import Submitter
 
 Object = dict[str, Any]
 
-KINDS: dict[str, JobKind] = {kind.resource.kind: kind for kind in DESCRIBED}
+KINDS: dict[str, JobKind] = {kind.resource.kind: kind for kind in (*DESCRIBED, LEADER_WORKER_SET)}
 #: What the flavor adds to every pod.
 NODE_LABELS = {"pool": "batch"}
 TOLERATION = {"key": "batch", "operator": "Exists", "effect": "NoSchedule"}

@@ -125,3 +125,33 @@ def test_serving_job_runs_is_evicted_and_serves_again(name: str) -> None:
         assert not [pod for pod in await world.pods() if not pod["metadata"]["name"].startswith("urgent")]
 
     play(story, QUOTA, others)
+
+
+def test_groups_of_a_serving_set_are_evicted_and_serve_again() -> None:
+    """A LeaderWorkerSet has no field to suspend it: its groups are admitted, and their pods gated."""
+    _, made = sample("leaderworkerset/leaderworkerset")
+
+    async def story(world: World) -> None:
+        await world.client.create(KINDS[made["kind"]].resource, made)
+        await runs(world, made)
+        assert len(await world.workloads(made)) == 2
+        pods = live(await world.pods())
+        names = [f"chat-{group}{worker}" for group in (0, 1) for worker in ("", "-1", "-2")]
+        assert [pod["metadata"]["name"] for pod in pods] == names
+        blocker = urgent()
+        await world.create(blocker)
+
+        async def is_replaced() -> bool:
+            return await world.admitted(blocker)
+
+        await world.until(is_replaced, 120)
+        await world.restart()
+
+        async def has_ended() -> bool:
+            return bool(await world.finished(blocker))
+
+        await world.until(has_ended, 120)
+        await runs(world, made)
+        assert (await world.get(made))["status"]["readyReplicas"] == 2
+
+    play(story, QUOTA)

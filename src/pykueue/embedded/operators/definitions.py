@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykueue.api.jobkinds import ALL, DESCRIBED, JobKind, Path
+from pykueue.api.jobkinds import ALL, JobKind, Path
 from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES, RUNTIMES, TRAIN_JOB
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import Resource
@@ -190,7 +190,7 @@ def is_ours(definition: Mapping[str, Any]) -> bool:
     return bool(get(definition, "metadata", "labels", LABEL) == "true")
 
 
-def definitions(kinds: Iterable[JobKind] = DESCRIBED) -> list[Object]:
+def definitions(kinds: Iterable[JobKind]) -> list[Object]:
     """The definitions of these kinds, and of what their jobs refer to."""
     found = []
     for kind in kinds:
