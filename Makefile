@@ -37,6 +37,7 @@ check: $(READY)
 	@$(BIN)/python -m pykueue.manager.install --check
 	@$(BIN)/python tools/component_table.py --check
 	@$(BIN)/python tools/kind_table.py --check
+	@$(BIN)/python tools/rights_table.py --check
 	@$(BIN)/python tools/vocabulary.py $(VOCABULARY)
 
 clean:

@@ -5,12 +5,11 @@ Usage: python tools/component_table.py --check | --write
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pykueue.api.crds.generated_files import write_or_check_files
+from pykueue.api.crds.generated_files import with_table, write_or_check_files
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.manager.components import Component
 from pykueue.manager.components.builtin import components
@@ -18,13 +17,13 @@ from pykueue.manager.configuration import Configuration
 from pykueue.manager.rights import merged
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "develop" / "components.md"
-BEGIN, END = "<!-- components -->\n", "<!-- end -->\n"
+BEGIN = "<!-- components -->\n"
 
 #: A job kind of each sort. The other kinds add one component each, like that of Job.
 FRAMEWORKS = ("batch/job", "pod", "statefulset")
 
 
-def table(found: Iterable[Component]) -> str:
+def table(found: Iterable[Component]) -> list[str]:
     """One row for each component."""
     rows = ["| component | purpose | watches | writes | workers |", "|---|---|---|---|---|"]
     for component in found:
@@ -34,14 +33,13 @@ def table(found: Iterable[Component]) -> str:
         )
         workers = f"{component.workers}" if component.needs_leader else f"{component.workers}, every replica"
         rows.append(f"| `{component.name}` | {component.purpose} | {watches} | {writes} | {workers} |")
-    return "\n".join(rows) + "\n"
+    return rows
 
 
 def page() -> str:
     """The page with its table as it should be."""
     rows = table(components(Configuration(), BUILT_IN.enabled(FRAMEWORKS)))
-    pattern = f"(?<={re.escape(BEGIN)}).*(?={re.escape(END)})"
-    return re.sub(pattern, lambda _: f"\n{rows}\n", PAGE.read_text(), flags=re.DOTALL)
+    return with_table(PAGE.read_text(), BEGIN, rows)
 
 
 if __name__ == "__main__":

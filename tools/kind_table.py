@@ -5,11 +5,10 @@ Usage: python tools/kind_table.py --check | --write
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
-from pykueue.api.crds.generated_files import write_or_check_files
+from pykueue.api.crds.generated_files import with_table, write_or_check_files
 from pykueue.api.jobkinds import JobKind, PodSetPaths, field_path
 from pykueue.jobs.base import JobIntegration, WorkloadSource
 from pykueue.jobs.described import DescribedJob
@@ -17,7 +16,7 @@ from pykueue.jobs.kinds import BUILT_IN
 from pykueue.jobs.pod import POD
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "use" / "kinds.md"
-BEGIN, END = "<!-- kinds -->\n", "<!-- end -->\n"
+BEGIN = "<!-- kinds -->\n"
 HEADER = (
     "| framework | kind | pod sets | suspended by | managed by | reclaimable pods | prebuilt Workload |",
     "|---|---|---|---|---|---|---|",
@@ -72,9 +71,7 @@ def page() -> str:
     """The page with its table as it should be."""
     rows = [_row(job, job) for job in BUILT_IN.jobs.values()]
     rows += [_row(owner, None) for owner in BUILT_IN.pod_owners.values()]
-    table = "\n".join((*HEADER, *rows))
-    pattern = f"(?<={re.escape(BEGIN)}).*(?={re.escape(END)})"
-    return re.sub(pattern, lambda _: f"\n{table}\n\n", PAGE.read_text(), flags=re.DOTALL)
+    return with_table(PAGE.read_text(), BEGIN, (*HEADER, *rows))
 
 
 if __name__ == "__main__":

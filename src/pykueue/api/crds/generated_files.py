@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,16 @@ def write_or_check_files(program: str, files: Mapping[Path, bytes]) -> int:
     for path in stale:
         print(f"{path} is stale: run python -m {program} --write", file=sys.stderr)
     return 1 if stale else 0
+
+
+def with_table(page: str, begin: str, rows: Iterable[str]) -> str:
+    """The text of a page with these rows between the line `begin` and the next `<!-- end -->`.
+
+    Raises ValueError when the page has no such place.
+    """
+    table = "\n".join(rows)
+    pattern = f"(?<={re.escape(begin)}).*?(?=<!-- end -->\n)"
+    filled, places = re.subn(pattern, lambda _: f"\n{table}\n\n", page, count=1, flags=re.DOTALL)
+    if not places:
+        raise ValueError(f"no place for a table: {begin.strip()} and <!-- end --> are missing")
+    return filled
