@@ -70,6 +70,16 @@ async def forge(s: Stack, name: str, kind: str, status: str = "True", **others: 
     await s.patch(WORKLOADS, name, {"status": {"conditions": conditions, **others}}, "status")
 
 
+async def apply_check(s: Stack) -> None:
+    """The active AdmissionCheck that the queue of `CHECKED` requires."""
+    metadata = {"name": "check"}
+    spec = {"controllerName": "example.com/check"}
+    check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": metadata}
+    await s.apply({**check, "spec": spec})
+    active = {**forged("Active"), "lastTransitionTime": s.now()}
+    await s.patch(ADMISSION_CHECKS, "check", {"status": {"conditions": [active]}}, "status")
+
+
 def test_job_does_not_start_when_its_workload_claims_to_be_admitted_without_quota() -> None:
     async def life(s: Stack) -> None:
         await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
@@ -140,12 +150,7 @@ def test_admitted_job_marked_as_finished_before_it_starts_queues_again() -> None
 
 def test_workload_whose_admission_was_cleared_after_a_check_asked_for_a_retry_is_admitted() -> None:
     async def life(s: Stack) -> None:
-        metadata = {"name": "check"}
-        spec = {"controllerName": "example.com/check"}
-        check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": metadata}
-        await s.apply({**check, "spec": spec})
-        active = {**forged("Active"), "lastTransitionTime": s.now()}
-        await s.patch(ADMISSION_CHECKS, "check", {"status": {"conditions": [active]}}, "status")
+        await apply_check(s)
         await s.apply(job("a"))
         await s.settle()
         assert (await s.conditions("a"))["QuotaReserved"] == ("True", "QuotaReserved")
@@ -315,3 +320,28 @@ def test_quota_is_kept_when_the_admission_is_denied_while_the_drain_of_its_queue
         assert (await s.conditions("a"))["QuotaReserved"] == ("False", "Suspended")
 
     story(life)
+
+
+def test_quota_is_kept_until_the_job_stops_when_checks_are_cleared_and_the_queue_is_gone() -> None:
+    async def life(s: Stack) -> None:
+        await apply_check(s)
+        await s.apply(job("a"))
+        await s.settle()
+        name = (await s.workload("a"))["metadata"]["name"]
+        answer = {"name": "check", "state": "Ready", "message": "", "lastTransitionTime": s.now()}
+        await s.patch(WORKLOADS, name, {"status": {"admissionChecks": [answer]}}, "status")
+        await s.settle()
+        await s.run_job("a")
+        await s.delete(LOCAL_QUEUES, "lq")
+        await s.settle()
+        seen = await holders(s)
+        await s.patch(WORKLOADS, name, {"status": {"admissionChecks": None}}, "status")
+        await s.settle(30)
+        assert seen
+        assert all(name in names for names in seen)
+        assert await s.suspended("a")
+        await s.stop_pods("a")
+        await s.settle(30)
+        assert (await s.conditions("a"))["QuotaReserved"] == ("False", "Misconfigured")
+
+    story(life, queues=CHECKED)

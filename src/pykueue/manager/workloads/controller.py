@@ -268,6 +268,9 @@ class WorkloadController:
             jitter=jitter,
             scheduler_reason=self._scheduler_reason(workload),
             has_unreferenced_job=self._has_unreferenced_job(workload),
+            runs_unadmitted=conditions.has_quota(workload)
+            and not conditions.is_admitted(workload)
+            and self._cluster.runs(workload),
         )
 
     async def _follow_priority(self, workload: Object) -> Object:

@@ -35,6 +35,8 @@ from . import transitions
 
 #: Relative jitter of the back-off (docs/reference/kueue-api.md 5.6).
 BACKOFF_JITTER = 0.0001
+#: Seconds between looks at whether the job of a Workload that lost its admission has stopped.
+STOP_POLL = 2.0
 
 EventType = Literal["Normal", "Warning"]
 
@@ -72,6 +74,8 @@ class Context:
     scheduler_reason: str = ""
     #: Whether it has a job although its owner references do not say so.
     has_unreferenced_job: bool = False
+    #: Whether its job runs although it is not admitted: the answers of its checks were removed.
+    runs_unadmitted: bool = False
 
 
 @dataclass
@@ -211,6 +215,9 @@ def _stopped_queues(step: Step, context: Context) -> None:
                 _evict(step, context, reason, f"The {kind} {queue.name} is stopped and drained")
                 return
         elif why := _of_queue(replace(queue, problems=()), kind):
+            if context.runs_unadmitted:
+                step.wake_at(context.now + STOP_POLL)  # its job is stopped first
+                return
             waits = context.waiting is not None
             step.workload = transitions.unreserved(step.workload, why, waits, context.now)
             return
