@@ -75,7 +75,7 @@ class Attempt(Struct):
 
 
 class Target(Struct):
-    """A workload chosen to make room."""
+    """A workload chosen for preemption."""
 
     key: str
     reason: str

@@ -77,7 +77,7 @@ def total_count(pod: Mapping[str, Any]) -> int | None:
 
 
 def role_hash(spec: Mapping[str, Any]) -> str:
-    """What tells the roles of a group apart: eight digits of a hash of the pod spec's shape."""
+    """The role of a pod in its group: eight digits of a hash of the pod spec's shape."""
 
     def containers(field: str) -> list[Any]:
         return [[get(one, "resources", "requests"), one.get("ports")] for one in spec.get(field) or ()]

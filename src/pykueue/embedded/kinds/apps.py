@@ -20,7 +20,7 @@ from pykueue.embedded.kinds.podspec import default_pod_spec, with_defaults
 from pykueue.embedded.kinds.printing import age_cell, containers_cell, images_cell, selector_cell
 from pykueue.embedded.objects.errors import Cause, immutable
 
-#: Columns of wide output that tell about the pod template.
+#: Columns of wide output about the pod template.
 _TEMPLATE_COLUMNS = (Column("Containers", priority=1), Column("Images", priority=1))
 _SELECTOR_COLUMN = Column("Selector", priority=1)
 

@@ -103,7 +103,7 @@ class Kind:
     shows_deleted: bool = False
     #: What happens to dependents when a DELETE does not say.
     default_propagation: str = "Background"
-    #: Told to the user when a DELETE leaves it at that.
+    #: The message of the response when a DELETE leaves it at that.
     default_propagation_warning: str = ""
     #: Whether types are checked as soon as the body is decoded, as for built-in kinds; custom ones are
     #: checked once, after mutating admission.

@@ -254,7 +254,7 @@ def _toleration_change(after: Object, before: Object, allowed: Object) -> list[C
 
 
 def _narrowing(after: Object, before: Object, allowed: Object) -> list[Cause]:
-    """A gated pod may be told to fit fewer nodes than before, never other ones."""
+    """The node selection of a gated pod may become narrower, never wider or different."""
     causes: list[Cause] = []
     new, old = after.get("nodeSelector") or {}, before.get("nodeSelector") or {}
     _take(allowed, after, "nodeSelector")

@@ -251,7 +251,7 @@ class _Step:
         return pod
 
     def _make_executors(self, driver: Object) -> None:
-        """What the driver program does: keep as many executors as it was told, under new numbers."""
+        """What the driver program does: keep the requested number of executors, under new numbers."""
         work, slot = self._work, self._slots["executor"]
         own = [pod for pod in self._executors if _is_owned(pod, driver)]
         staying = [pod for pod in own if not is_terminal(pod) and not is_deleting(pod)]

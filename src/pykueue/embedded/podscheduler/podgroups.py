@@ -231,7 +231,7 @@ class PodGroups:
         else:
             return
         for pod in gang.waiting.values():
-            self._reports.tell(pod, message, every_time=False)
+            self._reports.enqueue(pod, message, every_time=False)
 
     async def _make(self, gang: Gang, mode: GangMode) -> bool:
         """Create the PodGroup of pods that are to have one without saying so; whether they are."""

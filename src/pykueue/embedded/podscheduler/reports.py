@@ -45,7 +45,7 @@ class Reports:
         """Something happened to the pod."""
         self._recorder(pod).event(pod.manifest, type_, reason, note)
 
-    def tell(
+    def enqueue(
         self,
         pod: PodInfo,
         message: str,
@@ -66,7 +66,7 @@ class Reports:
         self._news.pop(uid, None)
 
     async def report(self, uid: str) -> None:
-        """Do what `tell` asked for."""
+        """Write the report that `enqueue` left for this pod."""
         found = self._news.pop(uid, None)
         if found is None:
             return

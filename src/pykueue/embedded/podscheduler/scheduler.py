@@ -357,7 +357,7 @@ class PodScheduler:
                 continue
             gang.verdict = "the nodes kept for it were not free in time."
             for pod in gang.waiting.values():
-                self._reports.tell(pod, f"Pod group {gang.tie}: {gang.verdict}", every_time=False)
+                self._reports.enqueue(pod, f"Pod group {gang.tie}: {gang.verdict}", every_time=False)
             self._seat(gang, retry=True)
 
     # Deciding
@@ -445,7 +445,7 @@ class PodScheduler:
             self._placer.nominate(pod, outcome.nominated)
         elif given_up := self._placer.forget(pod.uid):
             self._improved.add(given_up)
-        self._reports.tell(pod, outcome.message, outcome.nominated, outcome.victims)
+        self._reports.enqueue(pod, outcome.message, outcome.nominated, outcome.victims)
 
     def _refused(self, gang: Gang, pod: PodInfo) -> Unplaced | None:
         """Whether the group may have no more although its minimum is met."""
@@ -498,7 +498,7 @@ class PodScheduler:
         victims = {move.pod.uid: move.victims for move in outcome.moves}
         for uid, pod in gang.waiting.items():
             node = gang.promised.get(uid, "")
-            self._reports.tell(pod, outcome.message, node, victims.get(uid, ()), every_time=False)
+            self._reports.enqueue(pod, outcome.message, node, victims.get(uid, ()), every_time=False)
         self._groups.touch(gang)
 
     def _default_spread(self, pod: PodInfo) -> tuple[Spread, ...]:

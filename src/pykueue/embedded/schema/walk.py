@@ -341,7 +341,7 @@ def _check_elements(
 
 
 def element_key(element: dict[str, Any], keys: tuple[tuple[str, Any], ...]) -> Any:
-    """What tells an element of a `map` list apart: hashable, equal only for equal key fields."""
+    """The identity of an element of a `map` list: hashable, equal only for equal key fields."""
     if len(keys) == 1:
         found = element.get(*keys[0])
         return found if type(found) is str else (type(found), _hashable(found))

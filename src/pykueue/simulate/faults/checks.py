@@ -30,7 +30,7 @@ class CheckController:
         self._minds_changed: set[tuple[str, str]] = set()
 
     async def activate(self) -> None:
-        """Tell that the check is served."""
+        """Report that the check is served."""
         condition = {
             "type": "Active",
             "status": "True",

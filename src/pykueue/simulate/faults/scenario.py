@@ -16,7 +16,7 @@ NAMESPACE = "default"
 #: The one admission check there may be.
 CHECK = "check"
 FLAVORS = ("f0", "f1")
-#: The node label that tells flavors apart.
+#: The node label that distinguishes flavors.
 FLAVOR_LABEL = "example.com/flavor"
 PRIORITIES = {"low": 10, "mid": 100, "high": 1000}
 

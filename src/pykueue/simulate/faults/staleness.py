@@ -19,7 +19,7 @@ from .writers import sent_at
 class Staleness:
     """When the manager's cache had each edit by hand.
 
-    `knows` tells whether it has this version of an object by now, or has learnt that the object is gone.
+    `knows` returns whether it has this version of an object by now, or has learnt that the object is gone.
     """
 
     def __init__(self) -> None:

@@ -120,7 +120,7 @@ class WatchOptions:
 
     @property
     def marks_end(self) -> bool:
-        """Whether a bookmark tells that the initial events are complete."""
+        """Whether a bookmark marks the end of the initial events."""
         return self.initial == "true" and self.bookmarks
 
 

@@ -17,9 +17,9 @@ from .admission import WebhookFailedError
 
 
 def match(conditions: Sequence[Object], decide: Decide) -> Callable[[Object], bool]:
-    """A function that tells whether all conditions hold for an admission request.
+    """A function that returns whether all conditions hold for an admission request.
 
-    `decide` answers what they ask the authorizer. It raises WebhookFailedError when that cannot be told.
+    `decide` answers what they ask the authorizer. It raises WebhookFailedError when that cannot be decided.
     """
     programs = [(one["name"], condition_program(one["expression"])) for one in conditions]
 

@@ -137,7 +137,7 @@ class Children:
             "blockOwnerDeletion": True,
         }
 
-    async def create(self, parent: Object, child: Object, tell: bool = True) -> Object | None:
+    async def create(self, parent: Object, child: Object, emit: bool = True) -> Object | None:
         """Create one child; None when its namespace is going away. Raises what the server says otherwise."""
         try:
             created = await self._client.create(self._children.resource, child)
@@ -146,14 +146,14 @@ class Children:
                 return None
             if error.code >= 500 or error.already_exists:
                 self._uncertain.add(parent["metadata"]["uid"])
-            if tell:
+            if emit:
                 self._recorder.event(parent, WARNING, "FailedCreate", f"Error creating: {error}")
             raise
         except (ConnectionError, TimeoutError):
             self._uncertain.add(parent["metadata"]["uid"])
             raise
         self._children.note(created)
-        if tell:
+        if emit:
             text = f"Created {self._noun}: {created['metadata']['name']}"
             self._recorder.event(parent, NORMAL, "SuccessfulCreate", text)
         return created
@@ -173,7 +173,7 @@ class Children:
         """Delete children; the first error."""
         return await _first_error(self.delete(parent, child) for child in children)
 
-    async def delete(self, parent: Object, child: Object, tell: bool = True) -> None:
+    async def delete(self, parent: Object, child: Object, emit: bool = True) -> None:
         """Delete one child; that it is gone already is no error."""
         namespace, name = key_of(child)
         resource = self._children.resource
@@ -184,14 +184,14 @@ class Children:
         except ApiError as error:
             if error.not_found or error.conflict:
                 return
-            if tell:
+            if emit:
                 self._recorder.event(parent, WARNING, "FailedDelete", f"Error deleting: {error}")
             raise
         if left.get("kind") == resource.kind and is_deleting(left) and _stays(left):
             self._children.note(left)
         else:
             self._children.note_gone(child)
-        if tell:
+        if emit:
             text = f"Deleted {self._noun}: {name}"
             self._recorder.event(parent, NORMAL, "SuccessfulDelete", text)
 

@@ -225,7 +225,7 @@ class DeploymentController:
             "spec": spec,
         }
         try:
-            created = await self._children.create(deployment, replica_set, tell=False)
+            created = await self._children.create(deployment, replica_set, emit=False)
         except ApiError as error:
             if error.already_exists:
                 return await self._taken(deployment, f"{name}-{text}")
@@ -306,7 +306,7 @@ class DeploymentController:
             if not size(one) and not counted([one], "replicas") and not is_deleting(one)
         ]
         for one in empty[: max(0, len(empty) - int(kept))]:
-            await self._children.delete(deployment, one, tell=False)
+            await self._children.delete(deployment, one, emit=False)
 
     # The Deployment itself
 

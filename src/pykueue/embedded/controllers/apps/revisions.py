@@ -12,7 +12,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 
-#: The label that tells which version a pod is of; its value is the revision's name.
+#: The label with the version of a pod; its value is the revision's name.
 REVISION_LABEL = "controller-revision-hash"
 _HASH_LABEL = "controller.kubernetes.io/hash"
 
@@ -101,4 +101,4 @@ class Revisions:
             if one["metadata"]["name"] not in live
         ]
         for one in history[: max(0, len(history) - int(limit))]:
-            await self._children.delete(stateful_set, one, tell=False)
+            await self._children.delete(stateful_set, one, emit=False)

@@ -47,7 +47,7 @@ def hash_text(value: Any, collisions: int = 0) -> str:
 
 
 def template_of(obj: Object) -> Object:
-    """The pod template without the label that tells ReplicaSets apart."""
+    """The pod template without the label that distinguishes ReplicaSets."""
     template: Object = obj["spec"]["template"]
     labels = (template.get("metadata") or {}).get("labels") or {}
     if HASH_LABEL not in labels:

@@ -181,7 +181,7 @@ class StatefulSetController:
             pod_spec["volumes"] = [*others, *claimed]
         subject = f"Pod {name} in StatefulSet {owner_name}"
         try:
-            created = await self._pods.create(stateful_set, {**pod, "spec": pod_spec}, tell=False)
+            created = await self._pods.create(stateful_set, {**pod, "spec": pod_spec}, emit=False)
         except ApiError as error:
             if not error.already_exists:
                 text = f"create {subject} failed error: {error}"
@@ -193,7 +193,7 @@ class StatefulSetController:
         return True
 
     async def _delete(self, stateful_set: Object, pod: Object) -> None:
-        await self._pods.delete(stateful_set, pod, tell=False)
+        await self._pods.delete(stateful_set, pod, emit=False)
         name, owner = pod["metadata"]["name"], stateful_set["metadata"]["name"]
         text = f"delete Pod {name} in StatefulSet {owner} successful"
         self._recorder.event(stateful_set, NORMAL, "SuccessfulDelete", text)

@@ -149,7 +149,7 @@ class Command:
     def kill(self) -> None:
         """Kill the process if it has not ended, and close its input and output."""
         if not self._exit.done():
-            self._link.tell("signal", run=self._run, number=signal.SIGKILL)
+            self._link.notify("signal", run=self._run, number=signal.SIGKILL)
         self.close()
 
     def close(self) -> None:

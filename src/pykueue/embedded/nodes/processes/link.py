@@ -120,7 +120,7 @@ class Link:
         self._outgoing.put_nowait(json.dumps(request).encode() + b"\n")
         return await future
 
-    def tell(self, do: str, **arguments: Any) -> None:
+    def notify(self, do: str, **arguments: Any) -> None:
         """Send a request without waiting for its result."""
         if self._control is not None and not self.gone.is_set():
             self._outgoing.put_nowait(json.dumps({"id": 0, "do": do, **arguments}).encode() + b"\n")

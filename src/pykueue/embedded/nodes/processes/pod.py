@@ -141,8 +141,8 @@ class ProcessPod(PodState):
     def kill(self) -> None:
         """The pod is gone: kill its processes now."""
         for run in self._runs.values():
-            self._host.link.tell("signal", run=run, number=signal.SIGKILL)
-        self._host.link.tell("disconnect", pod=self.uid)
+            self._host.link.notify("signal", run=run, number=signal.SIGKILL)
+        self._host.link.notify("disconnect", pod=self.uid)
 
     async def _until_stopped(self, life: asyncio.Task[None]) -> None:
         """Wait until the pod has ended, a stop is requested, or its deadline has passed."""
@@ -439,10 +439,10 @@ class ProcessPod(PodState):
             hook = self._pre_stop(container, run, lifecycle["preStop"])
             await self._before(left, hook, exited.wait())
         number = getattr(signal, lifecycle.get("stopSignal") or "SIGTERM", signal.SIGTERM)
-        self._host.link.tell("signal", run=run, number=number)
+        self._host.link.notify("signal", run=run, number=number)
         await self._before(left, exited.wait())
         if not exited.is_set():
-            self._host.link.tell("signal", run=run, number=signal.SIGKILL)
+            self._host.link.notify("signal", run=run, number=signal.SIGKILL)
             await exited.wait()
 
     async def _pre_stop(self, container: Container, run: str, action: Object) -> None:

@@ -68,7 +68,7 @@ async def _execute(host: Host, target: Target, command: list[str]) -> None:
         host.link.forget(run)
         raise ProbeFailedError(str(error)) from None
     except asyncio.CancelledError:
-        host.link.tell("signal", run=run, number=signal.SIGKILL)
+        host.link.notify("signal", run=run, number=signal.SIGKILL)
         raise
     if how.code:
         raise ProbeFailedError(how.output.strip() or f"command exited with {how.exit_code}")
