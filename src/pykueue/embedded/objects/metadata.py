@@ -83,8 +83,11 @@ class ObjectUids:
 
     def next(self, now: float) -> str:
         """The UID of an object that is created now, in seconds since 1970; greater than all before it."""
-        self._last = max(int(now * 1000) << 12, self._last + 1)
-        value = (self._last >> 12) << 80 | 7 << 76 | (self._last & 0xFFF) << 64 | 2 << 62
+        last = int(now * 1000) << 12
+        if last <= self._last:
+            last = self._last + 1
+        self._last = last
+        value = (last >> 12) << 80 | 7 << 76 | (last & 0xFFF) << 64 | 2 << 62
         return _uuid_text(value | self._rng.getrandbits(62))
 
 
@@ -142,6 +145,8 @@ def name_fault(name: str, rule: str) -> str:
 def type_causes(metadata: Object) -> list[Cause]:
     """Fields of the wrong JSON type: the rest of the server relies on them."""
     causes: list[Cause] = []
+    if _surely_typed(metadata):
+        return causes
     for field in ("name", "generateName", "namespace", "uid", "resourceVersion"):
         value = metadata.get(field)
         if value is not None and not isinstance(value, str):
@@ -173,6 +178,31 @@ def type_causes(metadata: Object) -> list[Cause]:
             elif field == "managedFields" and isinstance(one, dict):
                 causes.extend(_entry_causes(one, f"metadata.managedFields[{index}]"))
     return causes
+
+
+#: Fields that are no texts.
+_INTEGERS: Final = ("generation", "deletionGracePeriodSeconds")
+_TEXTS_BY_KEY: Final = ("labels", "annotations")
+_NO_TEXTS: Final = frozenset((*_INTEGERS, *_TEXTS_BY_KEY, "finalizers", "ownerReferences", "managedFields"))
+
+
+def _surely_typed(metadata: Object) -> bool:
+    """Whether the few fields that most objects have, and no others, are there in their types."""
+    for field, value in metadata.items():
+        kind = type(value)
+        if kind is str:
+            if field in _NO_TEXTS:
+                return False
+        elif kind is int:
+            if field not in _INTEGERS:
+                return False
+        elif kind is dict and field in _TEXTS_BY_KEY:
+            for text in value.values():
+                if type(text) is not str:
+                    return False
+        else:
+            return False
+    return True
 
 
 #: Fields that the server fills in, whatever is sent: what is sent must still be of their type.

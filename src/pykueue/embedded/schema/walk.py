@@ -176,7 +176,7 @@ class Defaults(NamedTuple):
 
     #: Field, value, and whether an explicit null is replaced.
     fields: tuple[tuple[str, Any, bool], ...]
-    children: dict[str, Defaults]
+    children: tuple[tuple[str, Defaults], ...]
     values: Defaults | None
     items: Defaults | None
 
@@ -190,20 +190,20 @@ def _compile_defaults(node: Node, above: set[int]) -> Defaults | None:
     if id(node) in above:
         return None
     above.add(id(node))
-    fields, children = [], {}
+    fields, children = [], []
     for name, child in node.properties.items():
         below = _compile_defaults(child, above)
         if child.default is not ABSENT:
             value = child.default if below is None else apply_defaults(child.default, below)
             fields.append((name, value, not child.nullable))
         if below is not None:
-            children[name] = below
+            children.append((name, below))
     values = _compile_defaults(node.values, above) if node.values is not None else None
     items = _compile_defaults(node.items, above) if node.items is not None else None
     above.discard(id(node))
     if not fields and not children and values is None and items is None:
         return None
-    return Defaults(tuple(fields), children, values, items)
+    return Defaults(tuple(fields), tuple(children), values, items)
 
 
 def apply_defaults(value: Any, defaults: Defaults) -> Any:
@@ -218,10 +218,10 @@ def apply_defaults(value: Any, defaults: Defaults) -> Any:
             if changed is None:
                 changed = dict(value)
             changed[name] = default
-    children = defaults.children
-    for name, inner in value.items() if children else ():  # objects have fewer fields than schemas
-        if inner is not None and name in children:
-            new = apply_defaults(inner, children[name])
+    for name, child in defaults.children:
+        inner = value.get(name)
+        if inner is not None:
+            new = apply_defaults(inner, child)
             if new is not inner:
                 if changed is None:
                     changed = dict(value)
@@ -255,7 +255,7 @@ class Unique(NamedTuple):
 
     #: Key fields of a `map` list with their defaults, None for a `set`; empty for other nodes.
     keys: tuple[tuple[str, Any], ...] | None
-    children: dict[str, Unique]
+    children: tuple[tuple[str, Unique], ...]
     values: Unique | None
     items: Unique | None
 
@@ -269,11 +269,11 @@ def _compile_unique(node: Node, above: set[int]) -> Unique | None:
     if id(node) in above:
         return None
     above.add(id(node))
-    children = {
-        name: below
+    children = [
+        (name, below)
         for name, child in node.properties.items()
         if (below := _compile_unique(child, above)) is not None
-    }
+    ]
     values = _compile_unique(node.values, above) if node.values is not None else None
     items = _compile_unique(node.items, above) if node.items is not None else None
     above.discard(id(node))
@@ -285,7 +285,7 @@ def _compile_unique(node: Node, above: set[int]) -> Unique | None:
         keys = tuple((key, keyed[key].default if key in keyed else ABSENT) for key in node.list_keys)
     if keys == () and not children and values is None and items is None:
         return None
-    return Unique(keys, children, values, items)
+    return Unique(keys, tuple(children), values, items)
 
 
 def check_unique(value: Any, old: Any, unique: Unique, trail: Trail, causes: list[Cause]) -> None:
@@ -294,10 +294,10 @@ def check_unique(value: Any, old: Any, unique: Unique, trail: Trail, causes: lis
         return
     if type(value) is dict:
         before = old if type(old) is dict else {}
-        children = unique.children
-        for name, inner in value.items() if children else ():  # objects have fewer fields than schemas
-            if inner and name in children:
-                check_unique(inner, before.get(name), children[name], (trail, name), causes)
+        for name, child in unique.children:
+            inner = value.get(name)
+            if inner:
+                check_unique(inner, before.get(name), child, (trail, name), causes)
         if unique.values is not None:
             for name, inner in value.items():
                 check_unique(inner, before.get(name), unique.values, (trail, name), causes)

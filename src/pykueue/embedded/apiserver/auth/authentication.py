@@ -90,6 +90,10 @@ class Authenticator:
         identity = self.identify(token, AUDIENCES)
         return identity.user if identity is not None else None
 
+    def is_static(self, user: User) -> bool:
+        """Whether a user was found by a static token: it holds as long as the server runs."""
+        return any(one is user for one in self._tokens.values())
+
     def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
         """Whose token it is; None when it is not valid for any of the audiences."""
         if not token:

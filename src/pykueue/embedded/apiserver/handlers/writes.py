@@ -157,7 +157,7 @@ class Writes:
             obj = await self._mutate(call, options, attributes, obj)
             meta = dict(obj["metadata"])
             obj = {**obj, "metadata": meta}
-        if kind.has_status and not kind.keeps_status_at_create:
+        if "status" in obj and kind.has_status and not kind.keeps_status_at_create:
             obj = {key: value for key, value in obj.items() if key != "status"}
         if kind.has_generation:
             meta["generation"] = 1

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from pykueue.embedded.apiserver.registry.call import User
 from pykueue.embedded.objects.errors import bad_request
 from pykueue.kube.errors import ApiError
 
@@ -133,8 +134,10 @@ class Connection(asyncio.Protocol):
         #: Bytes and chunks of the body's frame, and the user of the request.
         self._frame_size = self._chunks = 0
         self._user: Any = None
+        #: The Authorization header of a static token that the client sent last, and its user.
+        self.known: tuple[bytes | None, User | None] = (None, None)
         #: Bytes of heads and bodies held for this connection.
-        self._held = (0, 0)
+        self._held_heads = self._held_bodies = 0
         self._continue = False
         # When patience ends, in the loop's seconds.
         self._receive_until = 0.0
@@ -314,8 +317,11 @@ class Connection(asyncio.Protocol):
         """Report what is held for this connection; False when all connections hold too much."""
         heads = self._first_size + self._head_size if self._receiving and not self._head_done else 0
         bodies = self._waiting_bytes + (self._size if self._receiving else 0)
-        known, self._held = self._held, (heads, bodies)
-        return known == self._held or self._handler.hold(heads - known[0], bodies - known[1])
+        more_heads, more_bodies = heads - self._held_heads, bodies - self._held_bodies
+        if not more_heads and not more_bodies:
+            return True
+        self._held_heads, self._held_bodies = heads, bodies
+        return self._handler.hold(more_heads, more_bodies)
 
     def _queue(self, request: Request) -> None:
         self._waiting.append(request)

@@ -204,8 +204,11 @@ class HttpFront:
             ):
                 raise unauthorized()
             user = ANONYMOUS
-        elif any(key.startswith(b"impersonate-") for key in request.headers):
-            user = self._impersonated(request, user)
+        else:
+            for key in request.headers:
+                if key.startswith(b"impersonate-"):
+                    user = self._impersonated(request, user)
+                    break
         target = resolve(self._pipeline.core.registry, path)
         if request.upgrade:
             if target is not None and target.subresource == "exec":
@@ -278,12 +281,17 @@ class HttpFront:
         header = request.headers.get(b"authorization")
         if header is None:
             return None
+        known_header, known_user = connection.known
+        if header == known_header:
+            return known_user
         scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer":
             raise unauthorized()
         user = self._authenticator.by_token(token.strip())
         if user is None:
             raise unauthorized()
+        if self._authenticator.is_static(user):
+            connection.known = (header, user)
         return user
 
     def _impersonated(self, request: Request, user: User) -> User:

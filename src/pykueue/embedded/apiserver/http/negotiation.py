@@ -33,7 +33,9 @@ BODY_LIMIT = 3 * 1024 * 1024
 #: Values a body may have, the aliases of YAML followed: reading, checking and storing takes time for each.
 MAX_VALUES = 100_000
 
-_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+_JSON_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
+_PATCHES = (*_JSON_PATCHES, APPLY_PATCH)
+_JSON_BODIES = (JSON, "text/plain")
 
 
 class Form(NamedTuple):
@@ -102,12 +104,16 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower() or JSON
 
 
+#: Never changed.
+_NONE: list[str] = []
+
+
 class Body(NamedTuple):
     """The value of a request body."""
 
     value: Any
     #: Keys that appear twice in a mapping of a YAML body; JSON is checked by `duplicate_fields`.
-    duplicates: list[str] = []  # noqa: RUF012  # never changed
+    duplicates: list[str] = _NONE
     #: Whether it is known not to be nested deeper than MAX_DEPTH.
     shallow: bool = False
 
@@ -118,7 +124,7 @@ async def decode_body(data: bytes, media: str, method: str) -> Body:
     400 when malformed or nested too deeply, 413 when it has more than MAX_VALUES values, 415 when of an
     unknown type. YAML, which takes long to read, is read in steps between which other requests are served.
     """
-    body = await _decoded(data, media, method)
+    body = _json(data) if media in _json_types(method) else await _decoded(data, media, method)
     if len(data) > MAX_VALUES:  # otherwise it cannot have so many
         await asyncio.sleep(0)
         if has_more_values(body.value, MAX_VALUES):
@@ -129,18 +135,20 @@ async def decode_body(data: bytes, media: str, method: str) -> Body:
     return body
 
 
+def _json_types(method: str) -> tuple[str, ...]:
+    """The types whose bodies are always JSON."""
+    return _JSON_PATCHES if method == "PATCH" else _JSON_BODIES
+
+
 async def _decoded(data: bytes, media: str, method: str) -> Body:
+    """The value of a body that is not JSON, or not by its type alone."""
     if method == "PATCH":
         if media not in _PATCHES:
             raise unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: "
                 + ", ".join(_PATCHES)
             )
-        if media == APPLY_PATCH and data[:1] not in (b"{", b"["):
-            return await _yaml(data)
-        return _json(data)
-    if media in (JSON, "text/plain"):
-        return _json(data)
+        return _json(data) if data[:1] in (b"{", b"[") else await _yaml(data)
     if media == YAML:
         return await _yaml(data)
     if media == PROTOBUF:
@@ -158,7 +166,7 @@ def _json(data: bytes) -> Body:
     # Text that begins so few objects and arrays cannot nest them too deeply.
     shallow = data.count(b"{") + data.count(b"[") <= MAX_DEPTH
     try:
-        return Body(orjson.loads(data), shallow=shallow)
+        return Body(orjson.loads(data), _NONE, shallow)
     except orjson.JSONDecodeError as error:
         raise bad_request(f"the object provided is unrecognized: {error}") from None
 
