@@ -345,3 +345,27 @@ def test_quota_is_kept_until_the_job_stops_when_checks_are_cleared_and_the_queue
         assert (await s.conditions("a"))["QuotaReserved"] == ("False", "Misconfigured")
 
     story(life, queues=CHECKED)
+
+
+def test_manager_that_starts_restores_the_template_of_a_job_that_its_user_suspended_before() -> None:
+    async def life(s: Stack) -> None:
+        flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor"}
+        await s.apply({**flavor, "metadata": {"name": "b"}, "spec": {"nodeLabels": {"zone": "b"}}})
+        name = await running(s)
+        await s.stop_manager()
+        for hook in ("vworkload.kb.io", "vclusterqueue.kb.io", "mclusterqueue.kb.io"):
+            s.server.admission.unregister(hook)  # they cannot answer
+        await s.patch(JOBS, "a", {"spec": {"suspend": True}})
+        await s.stop_pods("a")
+        await s.job_status("a", startTime=None)
+        await s.patch(WORKLOADS, name, {"status": None}, "status")
+        flavors = [{"name": "b", "resources": [{"name": "cpu", "nominalQuota": 10}]}]
+        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"resourceGroups": groups}})
+        await s.start_manager()
+        await s.settle(60)
+        assert "Finished" not in await s.conditions("a")
+        assert not await s.suspended("a")
+        assert (await s.job("a"))["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "b"}
+
+    story(life, queues=LABELED)

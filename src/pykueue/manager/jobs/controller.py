@@ -325,7 +325,7 @@ class JobController:
             await self._adopt_prebuilt(job)
             return
         if len(others) == 1 and not conditions.has_quota(others[0]) and not conditions.is_finished(others[0]):
-            if not self._lifecycle.is_injected(job) or await stop(
+            if not self._lifecycle.is_injected(job, others[0]) or await stop(
                 job, get(others[0], "spec", "podSets"), why
             ):
                 await self._rewrite(job, others[0])

@@ -6,17 +6,17 @@ a job has stopped completely. Source: docs/reference/kueue-integrations.md 9.3, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.jobkinds import pod_selector
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, get, is_deleting, labels_of, replaced
+from pykueue.api.objects import Key, Object, get, is_deleting, labels_of, replaced, section
 from pykueue.api.resources import PODS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
-from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.base import JobIntegration, MissingReferenceError
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.manager.cluster import LIVE_PODS, Cluster
@@ -100,9 +100,18 @@ class JobLifecycle:
         self._with_pods.pop(uid, None)
         self._injected.discard(uid)
 
-    def is_injected(self, job: Mapping[str, Any]) -> bool:
-        """Whether its templates may have what an admission added, which no Workload may ask for."""
-        return str(job["metadata"].get("uid")) in self._injected
+    def is_injected(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+        """Whether its templates may have what an admission added, which no Workload may ask for.
+
+        A job that an earlier manager started has the pod set label, which is not in its Workload.
+        """
+        if str(job["metadata"].get("uid")) in self._injected:
+            return True
+        originals = get(workload, "spec", "podSets") or ()
+        try:
+            return _labelled(self._integration.pod_sets(job)) and not _labelled(originals)
+        except MissingReferenceError:
+            return False
 
     # Start
 
@@ -123,7 +132,7 @@ class JobLifecycle:
             desired = self._integration.started(job, infos)
         except PodSetConflictError:
             write = self._integration.stop(job, get(workload, "spec", "podSets"))
-            if uid not in self._injected or write is None or write.delete:
+            if not self.is_injected(job, workload) or write is None or write.delete:
                 raise
             await self._writer.change(self._jobs, job, write.desired, write.subresource)
             return
@@ -182,3 +191,8 @@ class JobLifecycle:
         desired = replaced(job, ("status", "conditions"), [*known, condition])
         marked = await self._writer.change(self._jobs, job, desired, "status")
         await self._writer.delete(self._jobs, marked)
+
+
+def _labelled(pod_sets: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a template has the label that only starting a job adds."""
+    return any(names.POD_SET_LABEL in section(one, "template", "metadata", "labels") for one in pod_sets)
