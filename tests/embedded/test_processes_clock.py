@@ -39,7 +39,7 @@ class Programs:
             if self._seconds is not None:
                 self._clock.call_later(self._seconds, self._ends[run], Exit(1))
 
-    def tell(self, _method: str, *, run: str, number: int) -> None:
+    def notify(self, _method: str, *, run: str, number: int) -> None:
         self.log.append((self._clock.monotonic(), number))
         if number == signal.SIGKILL:
             self._ends[run](Exit(-number))
