@@ -115,7 +115,8 @@ class Kueue:
 
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
-        self._create("helm", *map(_definition, crds()))
+        published = (crd for crd in crds() if crd["spec"]["group"] == GROUP)
+        self._create("helm", *map(_definition, published))
         until(lambda: all(map(_is_established, plane.kubectl.list("crds"))), "definitions established")
 
     def install(self) -> None:

@@ -42,7 +42,9 @@ def test_the_kinds_are_established(installed: Installation, kubectl: Kubectl) ->
         conditions = {one["type"]: one["status"] for one in crd["status"]["conditions"]}
         assert conditions["Established"] == "True", crd["metadata"]["name"]
         assert conditions.get("NonStructuralSchema", "False") == "False", crd["metadata"]["name"]
-        assert crd["status"]["storedVersions"] == ["v1beta2"]
+        stored = [one["name"] for one in crd["spec"]["versions"] if one["storage"]]
+        assert crd["status"]["storedVersions"] == stored, crd["metadata"]["name"]
+        assert stored == ["v1beta2" if crd["spec"]["group"] == "kueue.x-k8s.io" else "v1alpha1"]
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
