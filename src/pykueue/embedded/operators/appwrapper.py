@@ -25,7 +25,7 @@ _PERIODS = {
     "deletionOnFailureGracePeriodDuration": 0.0,
     "successTTLDuration": 7 * 24 * 3600.0,
 }
-_RETRY_LIMIT = 3
+_DEFAULT_RETRIES = 3
 #: Conditions whose failure means that the component has failed, by the component's kind.
 _FAILING_KINDS = ("Job", "PyTorchJob")
 
@@ -180,7 +180,7 @@ class _Step:
     def _reset_or_fail(self) -> None:
         work = self._work
         text = annotations_of(work.job).get(f"{_PREFIX}retryLimit", "")
-        limit = int(text) if text.isdecimal() else _RETRY_LIMIT
+        limit = int(text) if text.isdecimal() else _DEFAULT_RETRIES
         resets = int(work.status.get("resettingCount") or 0)
         if resets >= limit:
             self._fail()
