@@ -123,6 +123,21 @@ def test_owners_of_the_workload_of_a_finished_group_are_written_back() -> None:
     story(life, PODS_ON, FLAVORED)
 
 
+def test_owners_of_the_workload_of_a_group_whose_pods_are_deleted_are_written_back() -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await pods.create(*(member(name, 2) for name in ("p0", "p1")))
+        await s.stop_manager()
+        await s.patch(WORKLOADS, "g", {"metadata": {"ownerReferences": None}})
+        await pods.delete("p0", "p1")
+        await s.start_manager()
+        await s.settle()
+        owners = (await pods.workload())["metadata"]["ownerReferences"]
+        assert sorted(one["name"] for one in owners) == ["p0", "p1"]
+
+    story(life, PODS_ON, FLAVORED)
+
+
 def test_pods_of_a_group_claimed_as_reclaimable_keep_their_quota_while_they_run() -> None:
     async def life(s: Stack) -> None:
         pods = Pods(s)

@@ -168,6 +168,7 @@ class PodGroupController(_PodsController):
         if workload is None:
             await self._without(group)
         elif group.is_abandoned():
+            await self._referred(pods, workload)
             await self._finalize(pods)
             if workload["metadata"].get("deletionTimestamp") and await self._has_stopped(group):
                 await self._drop_finalizer(workload)
@@ -312,8 +313,7 @@ class PodGroupController(_PodsController):
             await self._remove(pod)
         uids = {pod["metadata"]["uid"] for pod in late}
         ended = [pod for pod in group.pods if pod["metadata"]["uid"] not in uids]
-        if ended and not get(workload, "metadata", "ownerReferences"):
-            await self._owned(PodGroup.of(ended), workload)
+        await self._referred(ended, workload)
         await self._finalize(ended)
 
     async def _owned(self, group: PodGroup, workload: Object) -> Object:
@@ -327,6 +327,15 @@ class PodGroupController(_PodsController):
         if not new:
             return workload
         added |= {pod["metadata"]["uid"] for pod in new}
+        return await self._with_owners(workload, new)
+
+    async def _referred(self, pods: list[Object], workload: Object) -> None:
+        """Write back the owners of a Workload that has lost all of them: it has to go with its pods."""
+        if pods and not get(workload, "metadata", "ownerReferences"):
+            await self._with_owners(workload, pods)
+
+    async def _with_owners(self, workload: Object, new: list[Object]) -> Object:
+        known = get(workload, "metadata", "ownerReferences") or []
         references = [*known, *map(pod_owner, new)]
         desired = replaced(workload, ("metadata", "ownerReferences"), references)
         result = await self._writer.change(self._cluster.workloads, workload, desired)
