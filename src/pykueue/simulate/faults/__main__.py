@@ -10,6 +10,7 @@ from collections import Counter
 import click
 
 from pykueue.simulate.faults import play
+from pykueue.simulate.faults.kindruns import chosen, play_kinds
 from pykueue.simulate.faults.podruns import play_pods
 
 
@@ -24,6 +25,9 @@ from pykueue.simulate.faults.podruns import play_pods
 @click.option("--trace", is_flag=True, help="Print every event of the run, also without a violation.")
 @click.option("--pods", is_flag=True, help="Use the embedded Job controller, scheduler and nodes.")
 @click.option("--plain-pods", is_flag=True, help="Run plain pods and pod groups as jobs.")
+@click.option(
+    "--kinds", default="", help="Run jobs of these kinds, by name and separated by commas, or of `all` kinds."
+)
 @click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
@@ -33,6 +37,7 @@ def main(
     trace: bool,
     pods: bool,
     plain_pods: bool,
+    kinds: str,
     edits: bool,
     keep_going: bool,
 ) -> None:
@@ -45,7 +50,10 @@ def main(
     for number in range(seed, seed + runs):
         if seconds is not None and time.perf_counter() - started > seconds:
             break
-        report = play_pods(number, edits) if plain_pods else play(number, pods, edits)
+        if kinds:
+            report = play_kinds(number, chosen(kinds), edits)
+        else:
+            report = play_pods(number, edits) if plain_pods else play(number, pods, edits)
         ended, writes, deaths = ended + 1, writes + report.writes, deaths + report.deaths
         faults += report.faults
         digests.update(report.digest.encode())

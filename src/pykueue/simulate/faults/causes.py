@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.jobkinds import with_value
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
 from pykueue.clock import Clock
 from pykueue.manager.configuration import Configuration
 
+from .jobkinds import suspend_field, suspended
 from .quiet import is_to_run
 from .stored import Stored
 
@@ -69,10 +71,10 @@ class Causes:
         One whose start arrives after its admission was taken may be stopped even if it is admitted again
         meanwhile: the stop is under way then.
         """
-        if not get(after, "spec", "suspend") and (before is None or get(before, "spec", "suspend")):
+        if not suspended(after) and (before is None or suspended(before)):
             self._started.pop(after["metadata"]["uid"], None)
             if by_manager and any(map(is_to_run, self._stored.workloads_of(after))):
-                self._started[after["metadata"]["uid"]] = after["spec"]
+                self._started[after["metadata"]["uid"]] = _without_switch(after)
 
     def _recently(self, at: float | None) -> bool:
         return at is not None and self._clock.time() < at + MEMORY
@@ -100,10 +102,10 @@ class Causes:
 
     def stopped(self, before: Object, after: Object) -> str:
         """What is wrong with a write of the manager that stops a job; empty where it has a cause."""
-        if get(before, "spec", "suspend") or not get(after, "spec", "suspend"):
+        if suspended(before) or not suspended(after):
             return ""
         started = self._started.get(after["metadata"]["uid"])
-        if started is None or _without_switch(started) != _without_switch(before["spec"]):
+        if started is None or started != _without_switch(before):
             return ""
         if any(map(is_to_run, self._stored.workloads_of(after))):
             return "was stopped although its workload is admitted"
@@ -215,5 +217,6 @@ def _has_check(workload: Mapping[str, Any], state: str) -> bool:
     return any(check.get("state") == state for check in get(workload, "status", "admissionChecks") or ())
 
 
-def _without_switch(spec: Mapping[str, Any]) -> Object:
-    return {field: value for field, value in spec.items() if field != "suspend"}
+def _without_switch(job: Mapping[str, Any]) -> Any:
+    """The job's spec without the field that stops it."""
+    return with_value(job, suspend_field(job["kind"]), None)["spec"]

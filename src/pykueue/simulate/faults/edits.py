@@ -24,7 +24,7 @@ from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 
-from .jobkinds import ENDS, ended
+from .jobkinds import ENDS, ended, suspend_field, suspended
 from .scenario import Scenario
 from .trace import Trace
 from .users import Users
@@ -196,8 +196,11 @@ class EditingUsers(Users):
         if found is None or ended(found[1]):
             return ""
         resource, job = found
-        suspend = not get(job, "spec", "suspend")
-        await self._edit(resource, job, {"spec": {"suspend": suspend}})
+        suspend = not suspended(job)
+        patch: Any = suspend
+        for field in reversed(suspend_field(resource.kind)):
+            patch = {field: patch}
+        await self._edit(resource, job, patch)
         return f"sets suspend {suspend} of {job['metadata']['name']}"
 
     async def _clear_job_status(self) -> str:

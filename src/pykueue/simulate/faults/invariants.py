@@ -22,7 +22,17 @@ from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 
 from .causes import Causes
-from .jobkinds import KINDS, active, ended, parts, requests
+from .jobkinds import (
+    KINDS,
+    OPERATED,
+    active,
+    ended,
+    is_part,
+    requests,
+    suspended,
+    templates,
+    written_templates,
+)
 from .queue_status import miscounted
 from .quiet import misplaced
 from .quota import Books, usage
@@ -58,6 +68,8 @@ class Invariants(Stored):
         self.remembers: Callable[[Object], bool] = lambda workload: True
         self._excused_until = 0.0
         self._stopped: dict[str, float] = {}
+        #: The pod templates of jobs as their users wrote them, by uid.
+        self._templates: dict[str, list[bytes]] = {}
         #: Edits by hand of Workloads and jobs.
         self.staleness = Staleness()
         #: When Workloads and jobs were last edited by hand, by uid.
@@ -89,7 +101,9 @@ class Invariants(Stored):
         def stored(new: Any, old: Any) -> None:
             self.writes += 1
             self.last_write = self._clock.time()
-            after, before = (None if record is None else record.object for record in (new, old))
+            after, before = (
+                None if record is None else {"kind": resource.kind, **record.object} for record in (new, old)
+            )
             obj = after if after is not None else before
             assert obj is not None
             verb = "deleted" if after is None else "created" if before is None else "changed"
@@ -278,7 +292,7 @@ class Invariants(Stored):
             return
         if self._may_be_stale(job):
             return
-        if not get(job, "spec", "suspend"):
+        if not suspended(job):
             self._violate(workload, f"gave its quota back while the job {_name(job)} is not suspended")
         elif active(job):
             self._violate(workload, f"gave its quota back while pods of {_name(job)} are active")
@@ -286,9 +300,15 @@ class Invariants(Stored):
             self._without_pods(workload, job)
 
     def _finished(self, workload: Object) -> None:
-        """A job has ended when its pods have, whatever its status says."""
+        """A Job or JobSet has ended when its pods have, whatever its status says.
+
+        For other kinds the leader decides, and the operator may leave the workers running
+        (docs/reference/operators.md 0, facts 7 and 8): quota is released on its word.
+        """
         job = self.job_of(workload)
-        if job is not None and not job["metadata"].get("deletionTimestamp"):
+        if job is None or job["kind"] in OPERATED:
+            return
+        if not job["metadata"].get("deletionTimestamp"):
             self._without_pods(workload, job)
 
     def _without_pods(self, workload: Object, job: Object) -> None:
@@ -305,19 +325,28 @@ class Invariants(Stored):
     # Jobs
 
     def _job(self, before: Object | None, after: Object | None) -> None:
-        if after is None or not labels_of(after).get(QUEUE_LABEL):
+        if after is None or not labels_of(after).get(QUEUE_LABEL) or is_part(after):
             return
         if before is not None and ended(before) and not ended(after):
             self._violate(after, "the job has not ended any more")
         self._note_stop(before, after)
+        uid = after["metadata"]["uid"]
+        if before is None:
+            self._templates[uid] = written_templates(after)
+        elif uid not in self._edited and not _has_stopped(before) and self._lacks_templates(after):
+            self._violate(after, "has stopped, and its pod templates are not what its user wrote")
         if before is not None and writer() == "manager" and (what := self._causes.stopped(before, after)):
             self._violate(after, what)
-        runs = not get(after, "spec", "suspend")
-        if runs and (before is None or get(before, "spec", "suspend")):
+        if not suspended(after) and (before is None or suspended(before)):
             self._started(after)
 
+    def _lacks_templates(self, job: Object) -> bool:
+        """Whether a job has stopped and its pod templates differ from what its user wrote in any byte."""
+        written = self._templates.get(job["metadata"]["uid"])
+        return _has_stopped(job) and not ended(job) and written not in (None, written_templates(job))
+
     def _note_stop(self, before: Object | None, after: Object) -> None:
-        if before is not None and get(after, "spec", "suspend") and not get(before, "spec", "suspend"):
+        if before is not None and suspended(after) and not suspended(before):
             self._stopped[after["metadata"]["uid"]] = self._clock.time()
 
     def _started(self, job: Object) -> None:
@@ -348,11 +377,11 @@ class Invariants(Stored):
         """A started job has exactly the node labels and tolerations of its flavors."""
         flavors = {flavor["metadata"]["name"]: flavor for flavor in self.objects(RESOURCE_FLAVORS)}
         assigned = get(workload, "status", "admission", "podSetAssignments") or ()
-        for (_, spec), assignment in zip(parts(job), assigned, strict=True):
+        for full, assignment in zip(templates(job), assigned, strict=True):
             got = [flavors[name] for name in set((assignment.get("flavors") or {}).values())]
             labels = {k: v for one in got for k, v in (get(one, "spec", "nodeLabels") or {}).items()}
             tolerations = [t for one in got for t in get(one, "spec", "tolerations") or ()]
-            template = get(spec, "template", "spec") or {}
+            template = get(full, "spec") or {}
             if (template.get("nodeSelector") or {}) != labels:
                 self._violate(job, f"has the nodeSelector {template.get('nodeSelector')}, not {labels}")
             if (template.get("tolerations") or []) != tolerations:
@@ -365,6 +394,8 @@ class Invariants(Stored):
         if before is not None or after is None:
             return
         for job in self.owners(after):
+            if is_part(job):
+                continue
             workload = self._edited_workloads.get(job["metadata"]["uid"], "")
             if self._just_stopped(job) or self._just_edited(job) or self._was_just_edited(workload):
                 continue
@@ -380,7 +411,12 @@ class Invariants(Stored):
 
     def unreacted(self) -> list[str]:
         """What a manager that works would have put right by now, although jobs still wait and run."""
-        return [*miscounted(self), *misplaced(self)]
+        restored = (
+            f"job {_name(job)} does not have the pod templates of its user"
+            for job in self.jobs()
+            if self._lacks_templates(job)
+        )
+        return [*miscounted(self), *misplaced(self), *restored]
 
     def unsettled(self) -> list[str]:
         """Jobs, Workloads and queues that have neither come to their end nor say why not."""
@@ -390,7 +426,7 @@ class Invariants(Stored):
 def _has_stopped(job: Mapping[str, Any]) -> bool:
     """Whether it is suspended without pods, and its template is as it was before it started."""
     stopping = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
-    return bool(get(job, "spec", "suspend")) and not active(job) and not stopping
+    return suspended(job) and not active(job) and not stopping
 
 
 def _is_inconsistent(workload: Mapping[str, Any]) -> str:

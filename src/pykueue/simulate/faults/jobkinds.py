@@ -1,24 +1,46 @@
-"""What Jobs and JobSets have in common, for those who play them and those who watch."""
+"""What jobs of all kinds have in common, for those who play them and those who watch.
+
+Where a kind has its suspend field, its pod templates and its end is read from its description. What Jobs and
+JobSets request is computed here, independently of the manager.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
+import orjson
+
 from pykueue.api import quantity
-from pykueue.api.objects import Object, get
+from pykueue.api.jobkinds import JobKind, pod_set_slots, value_at
+from pykueue.api.objects import Object, controller_of, get
 from pykueue.api.resources import JOB_SETS, JOBS, Resource
+from pykueue.embedded.operators.catalog import OPERATORS
+from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import BUILT_IN
 
-#: The kinds of jobs that there are in a run, by kind.
-KINDS: dict[str, Resource] = {"Job": JOBS, "JobSet": JOB_SETS}
-#: Conditions that say that a job has ended, well or badly.
-SUCCEEDED, FAILED = ("Complete", "Completed"), ("Failed",)
+#: Kinds of jobs that only stand-in operators run, by kind.
+OPERATED: dict[str, JobKind] = {one.kind.resource.kind: one.kind for one in OPERATORS}
+#: The kinds of jobs that there can be in a run, by kind.
+KINDS: dict[str, Resource] = {
+    "Job": JOBS,
+    "JobSet": JOB_SETS,
+    **{name: kind.resource for name, kind in OPERATED.items()},
+}
 #: The conditions that end a job of a kind, well and badly.
 ENDS: dict[Resource, tuple[tuple[str, ...], ...]] = {
     JOBS: (("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")),
     JOB_SETS: (("Completed",), ("Failed",)),
 }
+
+
+@cache
+def integration(kind: str) -> JobIntegration:
+    """The integration of a kind of `KINDS`."""
+    found = BUILT_IN.for_kind(KINDS[kind].api_version, kind)
+    assert found is not None
+    return found
 
 
 def holds(obj: Mapping[str, Any], *kinds: str) -> bool:
@@ -27,46 +49,86 @@ def holds(obj: Mapping[str, Any], *kinds: str) -> bool:
     return any(c.get("type") in kinds and c.get("status") == "True" for c in conditions)
 
 
+def is_part(job: Mapping[str, Any]) -> bool:
+    """Whether it is part of another job, which its controller made it for."""
+    owner = controller_of(job)
+    return owner is not None and owner.get("kind") in KINDS
+
+
 def ended(job: Mapping[str, Any]) -> bool:
-    return holds(job, *SUCCEEDED, *FAILED)
+    """Whether its status says that it has succeeded or failed."""
+    return integration(job["kind"]).outcome(job) is not None
 
 
-def active(job: Mapping[str, Any]) -> int:
-    """How many pods, or Jobs of a set, are at work by the status."""
+def ends(kind: str) -> bool:
+    """Whether jobs of a kind end by themselves."""
+    return bool(integration(kind).kind.succeeded)
+
+
+def suspend_field(kind: str) -> tuple[str, ...]:
+    """The path of the field that stops a job."""
+    path = integration(kind).kind.suspend
+    assert path is not None
+    return path
+
+
+def suspended(job: Mapping[str, Any]) -> bool:
+    """Whether the job's spec says that it may not run."""
+    return bool(value_at(job, suspend_field(job["kind"])))
+
+
+def active(job: Mapping[str, Any]) -> bool:
+    """Whether pods, or Jobs of a set, are at work by the status."""
+    if job["kind"] in OPERATED:
+        return integration(job["kind"]).is_active(job)
     parts = get(job, "status", "replicatedJobsStatus") or ()
-    return int(get(job, "status", "active") or 0) + sum(int(one.get("active") or 0) for one in parts)
+    return bool(get(job, "status", "active")) or any(one.get("active") for one in parts)
 
 
-def parts(job: Mapping[str, Any]) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    """The specs of the Jobs that it is made of, and how many of each have not succeeded yet."""
+def templates(job: Mapping[str, Any]) -> list[Object]:
+    """Its pod templates, in the order of the pod sets."""
+    kind = integration(job["kind"]).kind
+    return [value_at(job, slot.template) or {} for slot in pod_set_slots(job, kind)]
+
+
+def written_templates(job: Mapping[str, Any]) -> list[bytes]:
+    """Its pod templates as text, to compare them to the last byte."""
+    return [orjson.dumps(template, option=orjson.OPT_SORT_KEYS) for template in templates(job)]
+
+
+def _parts(job: Mapping[str, Any]) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    """The pod templates of a Job or JobSet, and how many pods of each run at a time and have yet to end."""
     counts = get(job, "status", "replicatedJobsStatus") or ()
     succeeded = {one["name"]: int(one.get("succeeded") or 0) for one in counts}
-    for one in get(job, "spec", "replicatedJobs") or ():
-        yield int(one.get("replicas") or 1) - succeeded.get(one["name"], 0), get(one, "template", "spec")
-    if not get(job, "spec", "replicatedJobs"):
-        yield 1, job["spec"]
+    specs: list[tuple[int, Mapping[str, Any]]] = [
+        (int(one.get("replicas") or 1) - succeeded.get(one["name"], 0), get(one, "template", "spec"))
+        for one in get(job, "spec", "replicatedJobs") or ()
+    ]
+    done = int(get(job, "status", "succeeded") or 0)
+    for replicas, spec in specs or [(1, job["spec"])]:
+        size = int(spec.get("parallelism") or 0)
+        completions = spec.get("completions")
+        left = size if completions is None else min(size, int(completions) - done)
+        yield max(0, left) * replicas, spec["template"]
 
 
 def requests(job: Mapping[str, Any]) -> dict[str, int]:
-    """What all pods that it runs at a time ask for, in thousandths."""
+    """What all pods that it runs at a time request, in thousandths."""
+    parts = _parts(job)
+    if job["kind"] in OPERATED:
+        pod_sets = integration(job["kind"]).pod_sets(job)
+        parts = [(int(one.get("count", 1)), one["template"]) for one in pod_sets]
     found: dict[str, int] = {}
-    succeeded = int(get(job, "status", "succeeded") or 0)
-    for replicas, spec in parts(job):
-        size = int(spec.get("parallelism") or 0)
-        completions = spec.get("completions")
-        left = size if completions is None else min(size, int(completions) - succeeded)
-        for container in get(spec, "template", "spec", "containers") or ():
+    for count, template in parts:
+        for container in get(template, "spec", "containers") or ():
             for resource, amount in (get(container, "resources", "requests") or {}).items():
-                asked = quantity.parse(amount).milli() * max(0, left) * replicas
-                found[resource] = found.get(resource, 0) + asked
+                found[resource] = found.get(resource, 0) + quantity.parse(amount).milli() * count
     return found
 
 
 def reclaimable(job: Mapping[str, Any]) -> dict[str, int]:
     """Pods by pod set that will not run again although the job goes on."""
-    integration = BUILT_IN.for_kind(KINDS[job["kind"]].api_version, job["kind"])
-    assert integration is not None
-    return integration.reclaimable(job)
+    return integration(job["kind"]).reclaimable(job)
 
 
 def with_condition(job: Object, kind: str, status: str, reason: str, now: str) -> list[Object]:

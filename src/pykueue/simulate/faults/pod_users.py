@@ -41,10 +41,9 @@ def _is_let_go(pod: Object) -> bool:
 class PodUsers(Users):
     """They make pods, delete some, and replace what their groups lost."""
 
-    kinds = (PODS,)
-
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self.kinds = (PODS,)
         self._replacements = 0
         self._left = False
         self._acts = (

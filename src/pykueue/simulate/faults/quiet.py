@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 
 from pykueue.api import conditions
 from pykueue.api.kueue.names import QUEUE_LABEL
-from pykueue.api.objects import Object, get, labels_of
+from pykueue.api.objects import Object, labels_of
 from pykueue.api.resources import WORKLOADS
 from pykueue.clock import Clock
 from pykueue.manager.manager import Manager
 
-from .jobkinds import ended
+from .jobkinds import ended, suspended
 from .leaks import is_retrying
 from .stored import Stored
 from .trace import Trace
@@ -62,10 +62,10 @@ def misplaced(stored: Stored) -> Iterable[str]:
     """Jobs that do not do what their Workload says: that wait although admitted, or run although not."""
     for workload in stored.objects(WORKLOADS):
         job = stored.job_of(workload)
-        if job is not None and is_to_run(workload) and not ended(job) and get(job, "spec", "suspend"):
+        if job is not None and is_to_run(workload) and not ended(job) and suspended(job):
             yield f"job {job['metadata']['name']} is suspended and its workload is admitted"
     for job in stored.jobs():
-        if not labels_of(job).get(QUEUE_LABEL) or ended(job) or get(job, "spec", "suspend"):
+        if not labels_of(job).get(QUEUE_LABEL) or ended(job) or suspended(job):
             continue
         if not any(map(is_to_run, stored.workloads_of(job))):
             yield f"job {job['metadata']['name']} runs and no workload of it is admitted"

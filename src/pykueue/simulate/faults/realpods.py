@@ -12,6 +12,8 @@ from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.controllers import Controllers
 from pykueue.embedded.nodes import SimulatedNodes
 from pykueue.embedded.nodes.pool import NodePool, Simulation, ensure_nodes
+from pykueue.embedded.operators.catalog import named
+from pykueue.embedded.operators.controller import Operators
 from pykueue.embedded.podscheduler import PodScheduler
 
 from .scenario import FLAVOR_LABEL, FLAVORS
@@ -30,12 +32,13 @@ POOLS = [
 
 
 class RealPods:
-    """Runs the pods of all Jobs. Requests of these controllers are reliable."""
+    """Runs the pods of all jobs, those of `kinds` by stand-in operators. Their requests are reliable."""
 
-    def __init__(self, server: Server, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, server: Server, clock: Clock, rng: random.Random, kinds: tuple[str, ...] = ()) -> None:
         self._server = server
         self._clock = clock
         self._rng = rng
+        self._operators = named(kinds)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -46,11 +49,15 @@ class RealPods:
 
         transport, clock = self._server.transport, self._clock
         await ensure_nodes(transport("system:nodes"), clock, POOLS)
-        for component in (
+        components: list[Controllers | PodScheduler | SimulatedNodes | Operators] = [
             Controllers(transport("system:kube-controller-manager"), clock, fork()),
             PodScheduler(transport("system:kube-scheduler"), clock, fork()),
             SimulatedNodes(transport("system:nodes"), clock, fork(), events=False),
-        ):
+        ]
+        if self._operators:
+            stand_ins = transport("system:stand-in-operators")
+            components.append(Operators(self._operators, stand_ins, clock, fork()))
+        for component in components:
             self._tasks.append(asyncio.create_task(component.run()))
 
     def job_stored(self, resource: Resource, before: Object | None, after: Object | None) -> None:

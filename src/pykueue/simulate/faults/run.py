@@ -153,7 +153,7 @@ class Run:
         self.users = self.users_class(client, self.clock, self._fork(), self.plan, self.trace)
         self.runner: JobRunner | RealPods
         if self._pods:
-            self.runner = RealPods(self.server, self.clock, self._fork())
+            self.runner = RealPods(self.server, self.clock, self._fork(), self.plan.kinds)
             await self.runner.start()
         else:
             runner = Client(self.server.transport("runner"), clock=self.clock)
@@ -467,7 +467,7 @@ def play(seed: int, pods: bool = False, edits: bool = False) -> Report:
 
 def play_run(kind: type[Run], seed: int, plan: Scenario, rng: random.Random, pods: bool) -> Report:
     """Play a scenario; `rng` goes on from where the scenario left it."""
-    store = installed_store()
+    store = installed_store(plan.kinds)
 
     async def main() -> Run:
         run = kind(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store, pods)

@@ -41,6 +41,8 @@ class Scenario:
     kills: int
     #: Whether clocks jump.
     jumps: bool
+    #: The kinds of its jobs that stand-in operators run.
+    kinds: tuple[str, ...] = ()
 
     def of_kind(self, kind: str) -> list[Object]:
         return [obj for obj in self.objects if obj["kind"] == kind]
@@ -189,7 +191,7 @@ def _job(rng: random.Random, name: str, local_queue: Object, queues: list[Object
     if rng.random() < 0.1:
         labels[MAX_EXEC_TIME_LABEL] = "15"
     if sets and rng.random() < 0.6:
-        return _jobset(name, labels, parallelism, cpu)
+        return jobset(name, labels, parallelism, cpu)
     annotations: dict[str, str] = {}
     if parallelism > 1 and rng.random() < 0.2:
         annotations["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, parallelism - 1))
@@ -221,7 +223,7 @@ def job(
     }
 
 
-def _jobset(name: str, labels: dict[str, str], size: int, cpu: int) -> Object:
+def jobset(name: str, labels: dict[str, str], size: int, cpu: int) -> Object:
     """A JobSet of a leader and workers: as many pods in all as `size`."""
     parts = [("leader", 1, 1)]
     if size > 1:

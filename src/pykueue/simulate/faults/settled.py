@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, annotations_of, get, labels_of
+from pykueue.api.objects import Object, annotations_of, labels_of
 from pykueue.api.resources import WORKLOADS
 
-from .jobkinds import ended
+from .jobkinds import ended, suspended
 from .stored import Stored
 
 
@@ -47,7 +47,7 @@ def _open(stored: Stored, workload: Object) -> str:
     if not conditions.is_active(workload):
         if reserved.get("status") != "False" or not reserved.get("reason") or not reserved.get("message"):
             return "is deactivated and does not say so"
-        return "" if get(job, "spec", "suspend") else "is deactivated and its job runs"
+        return "" if suspended(job) else "is deactivated and its job runs"
     if reserved.get("status") == "True":
         return "is still running" if conditions.is_admitted(workload) else "is not admitted with its quota"
     return f"still waits: {reserved.get('reason')}: {reserved.get('message')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
@@ -11,34 +12,36 @@ from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
 from pykueue.embedded.jobset.definition import definition as jobset_definition
+from pykueue.embedded.operators.catalog import named
+from pykueue.embedded.operators.definitions import definitions
 from pykueue.embedded.store.memory import MemoryStore
 
-_installed: MemoryStore | None = None
+_installed: dict[tuple[str, ...], MemoryStore] = {}
 
 
-def installed_store() -> MemoryStore:
-    """A new store that holds what a fresh cluster with the project's kinds does.
+def installed_store(kinds: tuple[str, ...] = ()) -> MemoryStore:
+    """A new store that holds what a fresh cluster with the project's kinds does, and these kinds of jobs.
 
     Must not be called while an event loop runs the first time.
     """
-    global _installed
-    if _installed is None:
-        _installed = run_virtual(_install)
+    installed = _installed.get(kinds)
+    if installed is None:
+        installed = _installed[kinds] = run_virtual(partial(_install, kinds))
     store = MemoryStore()
-    store.begin(_installed.revision)
-    for table in _installed.tables():
+    store.begin(installed.revision)
+    for table in installed.tables():
         copy = store.table(table.name)
         for record in table:
             copy.set(record)
     return store
 
 
-async def _install(clock: Clock) -> MemoryStore:
+async def _install(kinds: tuple[str, ...], clock: Clock) -> MemoryStore:
     store = MemoryStore()
     server = Server(store, clock, random.Random(0))
     await server.start()
     server.register_conversion(KUEUE_GROUP, convert)
-    await server.install_crds([*crds(), jobset_definition()])
+    await server.install_crds([*crds(), jobset_definition(), *definitions(one.kind for one in named(kinds))])
     await server.stop()
     return store
 

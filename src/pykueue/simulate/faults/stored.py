@@ -11,7 +11,7 @@ from pykueue.api.objects import Object, get, labels_of, replaced
 from pykueue.api.resources import WORKLOADS, Resource
 from pykueue.embedded.apiserver.server import Server
 
-from .jobkinds import KINDS, reclaimable
+from .jobkinds import KINDS, is_part, reclaimable
 
 
 class Stored:
@@ -26,9 +26,9 @@ class Stored:
         return [{"kind": resource.kind, **obj} for obj in found]
 
     def jobs(self) -> Iterable[Object]:
-        """All stored jobs that are suspended by a field."""
+        """All stored jobs that are suspended by a field, without those that are part of others."""
         for resource in KINDS.values():
-            yield from self.objects(resource)
+            yield from (job for job in self.objects(resource) if not is_part(job))
 
     def find(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """One stored object; None where there is none of that name."""

@@ -16,6 +16,7 @@ from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
+    JOB_SETS,
     JOBS,
     LIMIT_RANGES,
     LOCAL_QUEUES,
@@ -28,7 +29,7 @@ from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 
-from .jobkinds import KINDS, ended
+from .jobkinds import KINDS, ended, ends, is_part
 from .scenario import NAMESPACE, PRIORITIES, Scenario
 from .trace import Trace
 
@@ -55,9 +56,6 @@ PATIENCE = 4 * 3600.0
 class Users:
     """Everybody who works with `kubectl` in a run."""
 
-    #: What they queue.
-    kinds: tuple[Resource, ...] = tuple(KINDS.values())
-
     def __init__(
         self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
     ) -> None:
@@ -66,6 +64,8 @@ class Users:
         self._rng = rng
         self._scenario = scenario
         self._trace = trace
+        #: What they queue.
+        self.kinds: tuple[Resource, ...] = (JOBS, JOB_SETS, *(KINDS[kind] for kind in scenario.kinds))
         self._acts: tuple[Callable[[], Awaitable[str]], ...] = (
             self._delete_job,
             self._delete_job,
@@ -117,8 +117,11 @@ class Users:
                 self._trace.note("user", done)
 
     async def mend(self) -> None:
-        """Put all queues back as they were, and activate half of what is deactivated."""
+        """Delete jobs without an end, restore all queues, and activate half of what is deactivated."""
         self._trace.note("user", "mends everything")
+        for kind in self._scenario.kinds:
+            if not ends(kind):
+                await self._delete_all(KINDS[kind])
         await self._limit(None)
         for kind in ("Cohort", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass"):
             for wanted in self._scenario.of_kind(kind):
@@ -131,9 +134,12 @@ class Users:
         """Delete all jobs."""
         self._trace.note("user", "deletes all jobs")
         for resource in self.kinds:
-            for job in await self._all(resource):
-                name = job["metadata"]["name"]
-                await self._client.delete(resource, name, NAMESPACE, propagation="Background")
+            await self._delete_all(resource)
+
+    async def _delete_all(self, resource: Resource) -> None:
+        for job in await self._all(resource):
+            name = job["metadata"]["name"]
+            await self._client.delete(resource, name, NAMESPACE, propagation="Background")
 
     async def _restore(self, resource: Resource, wanted: Object) -> None:
         name, namespace = wanted["metadata"]["name"], wanted["metadata"].get("namespace")
@@ -196,7 +202,7 @@ class Users:
             (resource, job)
             for resource in {_RESOURCES[job["kind"]]: None for _, job in self._scenario.jobs}
             for job in await self._all(resource)
-            if job["metadata"]["name"] in wanted
+            if job["metadata"]["name"] in wanted and not is_part(job)
         ]
         return self._rng.choice(found) if found else None
 
@@ -215,7 +221,9 @@ class Users:
 
     async def _edit_job(self) -> str:
         mine = {job["metadata"]["name"] for _, job in self._scenario.jobs}
-        job = await self._one(JOBS, lambda job: job["metadata"]["name"] in mine and not ended(job))
+        job = await self._one(
+            JOBS, lambda job: job["metadata"]["name"] in mine and not ended(job) and not is_part(job)
+        )
         if job is None:
             return ""
         parallelism = self._rng.randint(1, max(1, int(job["spec"]["parallelism"])))

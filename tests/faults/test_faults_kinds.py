@@ -1,0 +1,45 @@
+"""Runs by seed in which jobs of all kinds are mixed; docs/develop/testing.md says how they are made."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from pykueue.jobs.described import DescribedJob
+from pykueue.simulate.faults import play
+from pykueue.simulate.faults.jobkinds import requests
+from pykueue.simulate.faults.kindruns import ALL, manifest, play_kinds
+
+RUNS = max(1, int(os.environ.get("PYKUEUE_FAULT_RUNS", "2000")) // 100)
+FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
+#: Runs per test, so that cores can share them.
+BATCH = 10
+#: Lines of the trace that a failure shows.
+SHOWN = 120
+
+
+@pytest.mark.parametrize("first", range(FIRST, FIRST + RUNS, BATCH))
+def test_jobs_of_all_kinds_survive_whatever_fails(first: int) -> None:
+    for seed in range(first, min(first + BATCH, FIRST + RUNS)):
+        report = play_kinds(seed)
+        assert not report.violations, report.text(SHOWN)
+
+
+def test_a_run_of_all_kinds_is_determined_by_its_seed() -> None:
+    assert play_kinds(3).digest == play_kinds(3).digest
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_job_of_every_kind_has_as_many_pods_as_asked(kind: str) -> None:
+    assert requests(manifest(kind, "j", {}, 4, 2)) == {"cpu": 8000}
+
+
+def test_templates_that_are_not_restored_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unchanged(self: DescribedJob, template: dict[str, Any], original: dict[str, Any]) -> dict[str, Any]:
+        return template
+
+    monkeypatch.setattr(DescribedJob, "_restored_template", unchanged)
+    found = (violation for seed in range(50) for violation in play(seed).violations)
+    assert any("its pod templates are not what its user wrote" in one for one in found)
