@@ -45,6 +45,16 @@ class JobKinds:
         found = [*(kind.resource for kind in kinds), *(other for kind in kinds for other in kind.references)]
         return tuple(dict.fromkeys(found))
 
+    def add(self, job: JobIntegration) -> None:
+        """Take one more in."""
+        self.jobs[job.kind.framework] = job
+        self._by_kind[job.kind.resource.group_kind] = job
+
+    def remove(self, job: JobIntegration) -> None:
+        """Without one that was added."""
+        self.jobs.pop(job.kind.framework, None)
+        self._by_kind.pop(job.kind.resource.group_kind, None)
+
     def with_job(self, job: JobIntegration) -> JobKinds:
         """These and one more."""
         return JobKinds([*self.jobs.values(), job], self.pod_owners.values())

@@ -157,6 +157,10 @@ class Informer:
             except Exception:
                 log.exception("an event handler failed on %s", ADDED)
 
+    def off_event(self, handler: Handler) -> None:
+        """Call a handler no longer."""
+        self._handlers = [(order, one) for order, one in self._handlers if one != handler]
+
     def note(self, obj: Object) -> None:
         """Take in what a write returned, without waiting for the watch to show it.
 

@@ -5,7 +5,8 @@ Caches take in what the manager itself writes, so every reader sees every write 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
@@ -44,7 +45,7 @@ from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.pod import POD, group_name
 from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.jobs.podgroup import PodGroup
-from pykueue.kube.informer import Informer, Packing
+from pykueue.kube.informer import Handler, Informer, Packing
 
 from .ancestors import MAX_OWNERS, Owner, external_resources
 from .configuration import Configuration
@@ -125,6 +126,11 @@ class Cluster:
         self.leader_worker_sets = (
             informer(LEADER_WORKER_SET.resource, optional=True) if serves_groups else None
         )
+        self._job_handlers: list[tuple[Handler, int]] = []
+        self._kind_handlers: list[Callable[[], None]] = []
+        #: Set while it is known which kinds JobKinds describe.
+        self.kinds_known = asyncio.Event()
+        self.kinds_known.set()
         self._selector: Selector = decode_as(
             LabelSelector, configuration.managed_jobs_namespace_selector or {}
         ).selector()
@@ -143,9 +149,35 @@ class Cluster:
         if POD.framework in self.jobs:
             self.jobs[POD.framework].add_index(_GROUP_INDEX, group_keys)
         for jobs in self.jobs.values():
-            jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS_LABEL, "")])
-            jobs.add_index("uid", lambda job: [job["metadata"].get("uid", "")])
-            jobs.add_index("controller", _controller_uids)
+            _index_jobs(jobs)
+
+    def on_job_event(self, handler: Handler, order: int = 0) -> None:
+        """Call `handler` for every change of a job of any kind, also of kinds that are added later."""
+        self._job_handlers.append((handler, order))
+        for jobs in self.jobs.values():
+            jobs.on_event(handler, order)
+
+    def add_kind(self, job: JobIntegration, informer: Informer) -> None:
+        """Let jobs of one more kind queue, which a synced cache has."""
+        framework = job.kind.framework
+        _index_jobs(informer)
+        self.jobs[framework] = informer
+        self.kinds.add(job)
+        for handler, order in self._job_handlers:
+            informer.on_event(handler, order)
+        for changed in self._kind_handlers:
+            changed()
+
+    def remove_kind(self, job: JobIntegration) -> None:
+        """Let jobs of a kind that was added queue no longer; their Workloads stay as they are."""
+        self.kinds.remove(job)
+        self.jobs.pop(job.kind.framework, None)
+        for changed in self._kind_handlers:
+            changed()
+
+    def on_kinds_changed(self, handler: Callable[[], None]) -> None:
+        """Call `handler` after a kind was added or removed."""
+        self._kind_handlers.append(handler)
 
     def _referenced(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """An object that a job refers to; None where it does not exist."""
@@ -155,6 +187,7 @@ class Cluster:
     async def synced(self) -> None:
         """Wait until everything has been read once."""
         await self.connection.synced()
+        await self.kinds_known.wait()
 
     @property
     def has_synced(self) -> bool:
@@ -368,6 +401,12 @@ class Cluster:
             chosen = min(defaults, key=lambda c: (int(c.get("value") or 0), c["metadata"]["name"]))
             return int(chosen.get("value") or 0), _reference(PRIORITY_CLASSES, chosen["metadata"]["name"])
         return 0, None
+
+
+def _index_jobs(jobs: Informer) -> None:
+    jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS_LABEL, "")])
+    jobs.add_index("uid", lambda job: [job["metadata"].get("uid", "")])
+    jobs.add_index("controller", _controller_uids)
 
 
 def _reference(resource: Resource, name: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from functools import partial
 from pykueue.api import unsupported
 from pykueue.clock import Clock
 from pykueue.engine import Engine, decision_log
+from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.kube.client import Client
 from pykueue.kube.events import EventRecorder
@@ -25,9 +26,12 @@ from pykueue.kube.transport import Transport
 from .cluster import Cluster
 from .components import Component, Context, Runnable
 from .components.builtin import components as builtin
+from .components.builtin import workers_of
+from .components.jobs import jobs
 from .configuration import Configuration
 from .configuration.gates import GROUPS
 from .connection import Connection
+from .jobs.controller import JobController
 from .metrics import Metrics
 from .scheduler.decision_log import DecisionLog
 from .scheduler.engine_options import engine_options
@@ -111,6 +115,7 @@ class Manager:
             clock,
             partial(self._recorder, self._leader),
             self._fork,
+            host=self,
         )
         self._components: dict[str, Component] = {}
         self.running: dict[str, Runnable] = {}
@@ -154,6 +159,23 @@ class Manager:
         self.running[component.name] = built
         tasks.add(built)
 
+    async def remove(self, name: str) -> None:
+        """Stop a component, and drop what it built; its watch caches stay."""
+        self._components.pop(name)
+        built = self.running.pop(name)
+        await self._leader.remove(built)
+        await self._every_replica.remove(built)
+        if isinstance(built, JobController):
+            built.close()
+
+    def start_kind(self, job: JobIntegration) -> None:
+        """Queue jobs of a kind that the cluster has been told of (`Cluster.add_kind`)."""
+        self.add(jobs(job, self.kinds, workers_of(self.configuration, job.kind.resource)))
+
+    async def stop_kind(self, job: JobIntegration) -> None:
+        """Queue jobs of a kind no longer."""
+        await self.remove(job.kind.framework)
+
     def webhooks(self) -> list[Registration]:
         """Its admission rules, answering from its caches."""
         return webhooks(self.configuration, self.cluster, self.kinds)
@@ -165,7 +187,7 @@ class Manager:
 
     async def synced(self) -> None:
         """Wait until the whole cluster has been read once."""
-        await self.connection.synced()
+        await self.cluster.synced()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -190,12 +212,24 @@ class _Tasks:
 
     def __init__(self) -> None:
         self._runnables: list[Runnable] = []
+        self._tasks: dict[int, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
     def add(self, runnable: Runnable) -> None:
         self._runnables.append(runnable)
         if self._group is not None:
-            self._group.create_task(runnable.run())
+            self._start(self._group, runnable)
+
+    def _start(self, group: asyncio.TaskGroup, runnable: Runnable) -> None:
+        self._tasks[id(runnable)] = group.create_task(runnable.run())
+
+    async def remove(self, runnable: Runnable) -> None:
+        """Run it no longer, if it is one of these."""
+        self._runnables = [one for one in self._runnables if one is not runnable]
+        task = self._tasks.pop(id(runnable), None)
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task])
 
     async def run(self) -> None:
         """Work until cancelled, or until one of them fails."""
@@ -203,6 +237,7 @@ class _Tasks:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 for runnable in self._runnables:
-                    group.create_task(runnable.run())
+                    self._start(group, runnable)
         finally:
             self._group = None
+            self._tasks.clear()

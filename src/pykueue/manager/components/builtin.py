@@ -28,6 +28,7 @@ from pykueue.manager.ancestors import external_resources
 from pykueue.manager.configuration import Configuration
 
 from .component import Component
+from .jobkinds import job_kinds
 from .jobs import jobs
 from .pods import leader_worker_sets, pods, stateful_sets
 from .queues import queues
@@ -50,6 +51,7 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield explainer()
     yield queues()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
+    yield job_kinds(configuration.integrations.job_kind_files)
     for integration in kinds.jobs.values():
         group, kind = integration.kind.resource.group_kind
         of_kind = workers(f"{kind}.{group}")
@@ -62,6 +64,12 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     if LEADER_WORKER_SET.framework in kinds.pod_owners:
         group, kind = LEADER_WORKER_SET.resource.group_kind
         yield leader_worker_sets(workers(f"{kind}.{group}"))
+
+
+def workers_of(configuration: Configuration, resource: Resource) -> int:
+    """Reconciliations at a time of the controller of a kind."""
+    name = f"{resource.kind}.{resource.group}"
+    return configuration.controller.group_kind_concurrency.get(name, WORKERS)
 
 
 def caches(jobs: Iterable[Resource]) -> Component:

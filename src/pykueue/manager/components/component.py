@@ -17,6 +17,7 @@ from pykueue.engine import Engine
 from pykueue.kube.events import EventRecorder
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.connection import Connection
+from pykueue.manager.jobkinds.controller import Host
 from pykueue.manager.metrics import Metrics
 from pykueue.manager.rights import READ, Rule, allow, merged
 from pykueue.manager.workloads.reservations import Reservations
@@ -44,6 +45,8 @@ class Context:
     random: Callable[[], random.Random]
     #: Reconciliations at a time, as the component declares.
     workers: int = 1
+    #: Starts and stops the controllers of kinds that are described while the manager runs.
+    host: Host | None = None
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,8 @@ class Integrations:
     #: Empty until settled: what is switched on where the file names none depends on the cluster.
     frameworks: tuple[str, ...] = ()
     external_frameworks: tuple[str, ...] = ()
+    #: Files with JobKinds, which describe further kinds as JobKind objects do; not a field of Kueue's.
+    job_kind_files: tuple[str, ...] = ()
     label_keys_to_copy: tuple[str, ...] = ()
 
 

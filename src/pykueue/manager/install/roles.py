@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pykueue.api.crds import crds
 from pykueue.api.objects import Object
 from pykueue.api.resources import KUEUE_GROUP
+from pykueue.api.userkinds import JOB_KINDS
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.manager.components import rules
 from pykueue.manager.components.builtin import components
@@ -128,6 +129,7 @@ _KUEUE_KINDS = (
     _Kind("resourceflavor", KUEUE_GROUP, "resourceflavors", False, _ADMIN, (*_ADMIN, "admin")),
     _Kind("topology", KUEUE_GROUP, "topologies", False, _ADMIN, (*_ADMIN, "admin")),
     _Kind("localqueue", KUEUE_GROUP, "localqueues", True, _ADMIN, (*_BOTH, *_BUILT_IN)),
+    _Kind("jobkind", JOB_KINDS.group, JOB_KINDS.plural, True, _ADMIN, _ADMIN),
     _Kind("workload", KUEUE_GROUP, "workloads", True, _ADMIN, (*_BOTH, *_BUILT_IN)),
 )
 

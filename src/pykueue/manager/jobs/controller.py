@@ -25,7 +25,7 @@ from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
-from pykueue.kube.informer import ADDED, DELETED, MODIFIED
+from pykueue.kube.informer import ADDED, DELETED, MODIFIED, Handler, Informer
 from pykueue.manager.ancestors import managing_owner
 from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid
 from pykueue.manager.workloads import transitions
@@ -77,18 +77,31 @@ class JobController:
             workers=workers,
             wait_for=[cluster.synced],
         )
-        self._jobs.on_event(self._job_changed)
-        cluster.job_pods.on_event(self._pod_changed)
-        cluster.workloads.on_event(self._workload_changed)
-        reservations.on_agreement(lambda workload: self._workload_changed(MODIFIED, None, workload))
-        cluster.workload_priority_classes.on_event(self._priority_class_changed)
-        cluster.namespaces.on_event(self._namespace_changed)
+        self._subscriptions: list[tuple[Informer, Handler]] = [
+            (self._jobs, self._job_changed),
+            (cluster.job_pods, self._pod_changed),
+            (cluster.workloads, self._workload_changed),
+            (cluster.workload_priority_classes, self._priority_class_changed),
+            (cluster.namespaces, self._namespace_changed),
+        ]
+        for informer, handler in self._subscriptions:
+            informer.on_event(handler)
+        reservations.on_agreement(self._status_restored)
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self.controller.run()
 
+    def close(self) -> None:
+        """Hear of changes no longer: jobs of the kind are not queued any more."""
+        for informer, handler in self._subscriptions:
+            informer.off_event(handler)
+        self._reservations.off_agreement(self._status_restored)
+
     # What leads to work
+
+    def _status_restored(self, workload: Object) -> None:
+        self._workload_changed(MODIFIED, None, workload)
 
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         job = old if new is None else new

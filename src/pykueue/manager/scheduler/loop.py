@@ -88,8 +88,7 @@ class Scheduler:
             self._feed(informer)
         cluster.workloads.on_event(self._workload_changed, Order.DECIDE)
         reservations.on_restored(self._review_kept)
-        for jobs in cluster.jobs.values():
-            jobs.on_event(self._job_changed, Order.DECIDE)
+        cluster.on_job_event(self._job_changed, Order.DECIDE)
         cluster.job_pods.on_event(self._job_changed, Order.DECIDE)
 
     # Events in

@@ -71,8 +71,7 @@ class WorkloadController:
         ):
             informer.on_event(self._context_changed)
         cluster.workload_priority_classes.on_event(self._priority_class_changed)
-        for jobs in cluster.jobs.values():
-            jobs.on_event(self._job_changed)
+        cluster.on_job_event(self._job_changed)
         cluster.job_pods.on_event(self._pod_changed)
 
     async def run(self) -> None:

@@ -37,6 +37,10 @@ class Reservations:
         """Call `handler` with each kept Workload once its status and job agree again: no event says so."""
         self._handlers.append(handler)
 
+    def off_agreement(self, handler: Callable[[Object], None]) -> None:
+        """Call a handler of `on_agreement` no longer."""
+        self._handlers = [one for one in self._handlers if one != handler]
+
     def on_restored(self, handler: Callable[[Key], None]) -> None:
         """Call `handler` with each Workload whose status is no longer being written back."""
         self._restored_handlers.append(handler)

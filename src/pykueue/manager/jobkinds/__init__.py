@@ -1,0 +1,1 @@
+"""Kinds of jobs that JobKinds describe, while the manager runs."""
