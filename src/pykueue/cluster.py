@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,8 @@ class Cluster:
         #: The manager, where it is one of the parts.
         self.manager: Manager | None = None
         self._admission: Admission | None = None
+        #: Names of the manager's admission rules that the API server asks.
+        self._rules: set[str] = set()
         if self.server is not None:
             self.server.pipeline.runs_pods = "kube" in parts
         if "kube" in parts:
@@ -149,21 +152,33 @@ class Cluster:
             if self.manager is not None:
                 client = Client(self.transport("system:apiserver"), clock=self._clock)
                 await remove_local(client, self.manager.configuration)
-            for rule in self.manager.webhooks() if self.manager is not None else ():
-                self.server.admission.register(
-                    Webhook(
-                        rule.name,
-                        rule.mutating,
-                        rule.rules,
-                        rule.review,
-                        rule.namespace_selector,
-                        rule.object_selector,
-                    )
+            if self.manager is not None:
+                self._register_rules(self.server, self.manager)
+                self.manager.cluster.on_kinds_changed(
+                    partial(self._register_rules, self.server, self.manager)
                 )
         if self._runs_jobs:
             await self._install_kinds()
         if self._pools is not None:
             await declare(self.transport("system:nodes"), self._clock, self._pools)
+
+    def _register_rules(self, server: Server, manager: Manager) -> None:
+        """Let the API server ask the manager's admission rules, also those of kinds described later."""
+        rules = manager.webhooks()
+        for name in self._rules - {rule.name for rule in rules}:
+            server.admission.unregister(name)
+        self._rules = {rule.name for rule in rules}
+        for rule in rules:
+            server.admission.register(
+                Webhook(
+                    rule.name,
+                    rule.mutating,
+                    rule.rules,
+                    rule.review,
+                    rule.namespace_selector,
+                    rule.object_selector,
+                )
+            )
 
     async def _install_kinds(self) -> None:
         """See to it that JobSets and PodGroups are served, here or by another process's API server."""

@@ -72,6 +72,8 @@ GRANTED = {
     "workloadpriorityclasses.kueue.x-k8s.io": READ,
     "workloads.kueue.x-k8s.io": f"{READ} create patch delete",
     "workloads/status.kueue.x-k8s.io": "patch",
+    "jobkinds.pykueue.io": READ,
+    "jobkinds/status.pykueue.io": "patch",
 }
 
 

@@ -7,8 +7,11 @@ docs/reference/kueue-api.md 10.2.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.pod import POD
+from pykueue.jobs.user import UserJob
 from pykueue.manager.configuration import Configuration
 
 from .jobs import JobRules, Lookups
@@ -33,9 +36,20 @@ def webhooks(configuration: Configuration, lookups: Lookups, kinds: JobKinds) ->
     rules: list[Rules] = [
         JobRules(integration, configuration, lookups)
         for integration in kinds.jobs.values()
-        if integration.kind is not POD
+        if integration.kind is not POD and not isinstance(integration, UserJob)
     ]
     rules.extend(pod_rules(configuration, lookups, kinds))
     rules.extend(kind_rules(configuration, lambda workload: lookups.reclaimable(workload)))
     found = [registration for each in rules for registration in registrations(each, namespaces)]
+    for integration in kinds.jobs.values():
+        if isinstance(integration, UserJob):
+            job_rules = JobRules(integration, configuration, lookups)
+            found += [_in_group(one, integration) for one in registrations(job_rules, namespaces)]
     return sorted(found, key=lambda registration: (not registration.mutating, registration.name))
+
+
+def _in_group(registration: Registration, job: UserJob) -> Registration:
+    """Under a name of the kind's group: a described kind may be called as one of another group is."""
+    resource = job.kind.resource
+    prefix = "m" if registration.mutating else "v"
+    return replace(registration, name=f"{prefix}{resource.kind.lower()}.{resource.group}")

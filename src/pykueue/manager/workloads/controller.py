@@ -17,6 +17,7 @@ from pykueue.api.objects import Key, Object, get, labels_of, replaced, without_f
 from pykueue.api.queue_specs import required_checks
 from pykueue.clock import Clock
 from pykueue.engine import Engine
+from pykueue.jobs.user import UserJob
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import DELETED
@@ -385,6 +386,8 @@ class WorkloadController:
             return
         integration, job = found
         assert job is not None
+        if isinstance(integration, UserJob):
+            return  # there is no right to delete jobs of a kind that a JobKind describes
         await self._writer.delete(
             self._cluster.jobs[integration.kind.framework], job, propagation="Background"
         )
