@@ -20,8 +20,10 @@ from pykueue.embedded.operators.catalog import OPERATORS
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import BUILT_IN
 
-#: Kinds of jobs that only stand-in operators run, by kind.
-OPERATED: dict[str, JobKind] = {one.kind.resource.kind: one.kind for one in OPERATORS}
+#: Kinds of jobs that only stand-in operators run, by kind; not those whose pods queue instead of the job.
+OPERATED: dict[str, JobKind] = {
+    one.kind.resource.kind: one.kind for one in OPERATORS if one.kind.framework in BUILT_IN.jobs
+}
 #: The kinds of jobs that there can be in a run, by kind.
 KINDS: dict[str, Resource] = {
     "Job": JOBS,
