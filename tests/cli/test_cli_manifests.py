@@ -51,8 +51,11 @@ class TestWholeInstallation:
     def test_every_kind_of_the_group_is_there_and_served_in_both_versions(
         self, shipped: list[Object]
     ) -> None:
-        definitions = [obj for obj in shipped if obj["kind"] == "CustomResourceDefinition"]
+        everything = [obj for obj in shipped if obj["kind"] == "CustomResourceDefinition"]
+        definitions = [obj for obj in everything if obj["spec"]["group"] == "kueue.x-k8s.io"]
         assert len(definitions) == 11
+        own = [obj["metadata"]["name"] for obj in everything if obj not in definitions]
+        assert own == ["jobkinds.pykueue.io"]
         for definition in definitions:
             versions = {one["name"]: one for one in definition["spec"]["versions"]}
             assert {name for name, one in versions.items() if one["served"]} == {"v1beta1", "v1beta2"}
@@ -376,7 +379,18 @@ def test_roles_of_people_grant_what_the_published_roles_of_kueue_grant() -> None
             without = kind in ("resourceflavor", "topology") or kind.startswith("pending-")
             assert bool(status) is not without, name
     people = {name for name in roles if name.endswith(("-editor-role", "-viewer-role"))}
-    assert compared == people
+    assert compared | {"kueue-jobkind-editor-role", "kueue-jobkind-viewer-role"} == people
+
+
+def test_only_administrators_write_job_kinds() -> None:
+    roles = [one for one in manifests() if one["kind"] == "ClusterRole" and "rules" in one]
+    writing = {
+        role["metadata"]["name"]: [label for label in role["metadata"]["labels"] if "rbac." in label]
+        for role in roles
+        for rule in role["rules"]
+        if {"jobkinds", "*"} & set(rule.get("resources", ())) and {"create", "update"} & set(rule["verbs"])
+    }
+    assert writing == {"kueue-jobkind-editor-role": ["rbac.kueue.x-k8s.io/batch-admin"]}
 
 
 def _published_roles() -> Iterator[tuple[list[str], str, list[str]]]:
