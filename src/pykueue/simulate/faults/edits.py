@@ -24,7 +24,7 @@ from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 
-from .jobkinds import ENDS, ended, suspend_field, suspended
+from .jobkinds import end_conditions, ended, suspend_field, suspended
 from .scenario import Scenario
 from .trace import Trace
 from .users import Users
@@ -171,8 +171,11 @@ class EditingUsers(Users):
         if found is None or ended(found[1]):
             return ""
         resource, job = found
+        known = end_conditions(resource)
+        if not known:
+            return ""
         now = format_time(self._clock.time())
-        kinds = self._rng.choice(ENDS[resource])
+        kinds = self._rng.choice(known)
         present = [c for c in get(job, "status", "conditions") or () if c["type"] not in kinds]
         forged = {"status": "True", "reason": "ByHand", "message": "", "lastTransitionTime": now}
         status: Object = {"conditions": [*present, *({"type": kind, **forged} for kind in kinds)]}

@@ -37,6 +37,14 @@ ENDS: dict[Resource, tuple[tuple[str, ...], ...]] = {
 }
 
 
+def end_conditions(resource: Resource) -> tuple[tuple[str, ...], ...]:
+    """The conditions that end a job, each end's together; none for a kind whose end is no condition."""
+    if resource in ENDS:
+        return ENDS[resource]
+    kind = OPERATED[resource.kind]
+    return tuple((sign,) for sign in (*kind.succeeded, *kind.failed) if isinstance(sign, str))
+
+
 @cache
 def integration(kind: str) -> JobIntegration:
     """The integration of a kind of `KINDS`."""
