@@ -156,3 +156,39 @@ def test_errors_of_the_configuration_are_printed_one_per_line(tmp_path: Path) ->
     assert "nonsense: unknown field" in found.stderr
     assert "featureGates.NoSuchGate: unknown feature gate" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_error_in_a_file_of_job_kinds_is_printed_in_one_line(tmp_path: Path) -> None:
+    kinds = tmp_path / "kinds.yaml"
+    kinds.write_text("foo: [")
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+        f"integrations: {{frameworks: [batch/job], jobKindFiles: [{kinds}]}}\n"
+    )
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [cluster],
+                "contexts": [context],
+                "users": [{"name": "u", "user": {}}],
+                "current-context": "c",
+            }
+        )
+    )
+    options = ["--config", str(config), "--kubeconfig", str(kubeconfig)]
+    found = subprocess.run(
+        [sys.executable, "-m", "pykueue.cli.main", "manager", *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert found.returncode == 1
+    assert f"Error: {kinds}: document 1: line 2" in found.stderr
+    assert "Traceback" not in found.stderr

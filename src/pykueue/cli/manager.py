@@ -114,7 +114,7 @@ def manager(
     collect_less_often()
     try:
         uvloop.run(run(kubeconfig, configuration))
-    except ConfigError as error:
+    except (ConfigError, ConfigurationError) as error:
         raise click.ClickException(str(error)) from None
     except (AdmissionMissingError, CacheSyncError, LeadershipLost, OSError) as error:
         # What ends a process that has begun to log is for those who read its log.
