@@ -26,6 +26,7 @@ KNOWN = {
     "embedded/store/sqlite.py": "statements of the program",
     "api/cel/program.py:_environment": "tuples of names in the program",
     "embedded/objects/protobuf.py:_messages": "no argument",
+    "simulate/faults/jobkinds.py:integration": "kinds of the program",
 }
 
 
