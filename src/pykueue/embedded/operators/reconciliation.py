@@ -15,6 +15,7 @@ from pykueue.api.jobkinds import JobKind
 from pykueue.api.objects import (
     Object,
     condition_of,
+    controller_of,
     controller_reference,
     is_deleting,
     replaced,
@@ -120,7 +121,9 @@ class Pass:
 
     def child(self, resource: Resource, name: str) -> Object | None:
         """The object of that name if the job controls it."""
-        return next((one for one in self.owned(resource) if one["metadata"]["name"] == name), None)
+        found = self.find(resource, name)
+        owner = None if found is None else controller_of(found)
+        return found if owner is not None and owner["uid"] == self.job["metadata"]["uid"] else None
 
     def labelled(self, resource: Resource, label: str) -> list[Object]:
         """The objects of the job's namespace whose label names it."""
