@@ -10,7 +10,6 @@ from pykueue.api.jobkinds.appwrapper import APP_WRAPPER, WRAPPER_LABEL, wrapped_
 from pykueue.api.objects import Object, annotations_of, condition_of, is_deleting, true_condition
 from pykueue.api.pods import phase
 from pykueue.api.resources import PODS, Resource
-from pykueue.api.times import parse_time
 from pykueue.embedded.nodes.durations import parse_duration
 from pykueue.embedded.operators.reconciliation import Operator, Pass
 from pykueue.kube.events import NORMAL
@@ -87,11 +86,8 @@ class _Step:
     def _elapsed(self, condition: str, period: str) -> bool:
         """Whether a condition has had its status for that period; if not, look again when it has."""
         known = condition_of(self._work.status, condition)
-        since = parse_time(known["lastTransitionTime"]) if known is not None else self._work.now
-        left = since + self._period(period) - self._work.now
-        if left > 0:
-            self._work.look_again(left)
-        return left <= 0
+        since = None if known is None else known["lastTransitionTime"]
+        return self._work.has_elapsed(self._period(period), since)
 
     # States
 

@@ -14,7 +14,6 @@ from pykueue.api.jobkinds.ray import RAY_CLUSTERS, RAY_JOB, submitter_template
 from pykueue.api.objects import Object, annotations_of, is_deleting, labels_of, true_condition
 from pykueue.api.pods import phase
 from pykueue.api.resources import JOBS, PODS, SERVICES
-from pykueue.api.times import parse_time
 from pykueue.embedded.nodes.durations import parse_duration
 from pykueue.embedded.operators.pods import RUN_TIME, annotated_by_default, templated, with_variables
 from pykueue.embedded.operators.raycluster import HEAD_PORTS, head_service_name
@@ -182,20 +181,13 @@ class _Step:
         if not work.spec.get("shutdownAfterJobFinishes") or not work.status.get("endTime"):
             return
         ttl = float(work.spec.get("ttlSecondsAfterFinished") or 0)
-        left = parse_time(work.status["endTime"]) + ttl - work.now
-        if left > 0:
-            work.look_again(left)
-        else:
+        if work.has_elapsed(ttl, work.status["endTime"]):
             work.delete_all(RAY_CLUSTERS, work.owned(RAY_CLUSTERS))
 
     def _exceeds(self, field: str, reason: str) -> bool:
         work = self._work
         limit = work.spec.get(field)
-        if limit is None:
-            return False
-        left = parse_time(work.status["startTime"]) + float(limit) - work.now
-        if left > 0:
-            work.look_again(left)
+        if limit is None or not work.has_elapsed(float(limit), work.status["startTime"]):
             return False
         self._fail(reason, f"The RayJob has passed the {field}.")
         return True
@@ -237,9 +229,7 @@ class _Step:
             length = DEFAULT_RUN_TIME if text is None else parse_duration(text)
         except ValueError:
             length = DEFAULT_RUN_TIME
-        left = parse_time(started) + length - work.now if started else length
-        if left > 0:
-            work.look_again(left)
+        if not work.has_elapsed(length, started):
             return "RUNNING"
         return "SUCCEEDED" if annotations.get(_EXIT_CODE, "0") == "0" else "FAILED"
 

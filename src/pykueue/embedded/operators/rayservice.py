@@ -11,9 +11,8 @@ import json
 from typing import Any
 
 from pykueue.api.jobkinds.ray import RAY_CLUSTERS, RAY_SERVICE
-from pykueue.api.objects import Object, annotations_of, is_deleting, labels_of
+from pykueue.api.objects import Object, annotations_of, condition_of, is_deleting, labels_of, true_condition
 from pykueue.api.resources import SERVICES
-from pykueue.api.times import parse_time
 from pykueue.embedded.operators.raycluster import HEAD_PORTS, head_service_name
 from pykueue.embedded.operators.rayjob import origin
 from pykueue.embedded.operators.reconciliation import Operator, Pass
@@ -128,9 +127,8 @@ class _Sync:
             if cluster is not None:
                 known = work.status.get(field) or {}
                 work.put(**{field: {**known, "rayClusterStatus": cluster.get("status") or {}}})
-        serving = active is not None and _head_is_ready(active)
         endpoints = 0
-        if serving and active is not None:
+        if active is not None and true_condition(active.get("status"), "HeadPodReady") is not None:
             endpoints = 1 + int((active.get("status") or {}).get("readyWorkerReplicas") or 0)
         if endpoints:
             work.set_condition("Ready", True, "NonZeroServeEndpoints", "Number of serve endpoints is not 0")
@@ -158,28 +156,12 @@ class _Sync:
         kept |= {one["metadata"]["name"] for one in (active, pending) if one is not None}
         given = work.spec.get("rayClusterDeletionDelaySeconds")
         delay = DELETION_DELAY if given is None else float(given)
-        since = next(
-            (
-                parse_time(one["lastTransitionTime"])
-                for one in work.status.get("conditions") or ()
-                if one["type"] == "UpgradeInProgress"
-            ),
-            work.now,
-        )
+        upgrade = condition_of(work.status, "UpgradeInProgress")
+        since = None if upgrade is None else upgrade["lastTransitionTime"]
         for cluster in work.owned(RAY_CLUSTERS):
-            if cluster["metadata"]["name"] in kept:
-                continue
-            left = since + delay - work.now
-            if left > 0:
-                work.look_again(left)
-            else:
+            if cluster["metadata"]["name"] not in kept and work.has_elapsed(delay, since):
                 work.delete(RAY_CLUSTERS, cluster)
 
 
 def _is_ready(cluster: Object) -> bool:
     return bool((cluster.get("status") or {}).get("state") == "ready")
-
-
-def _head_is_ready(cluster: Object) -> bool:
-    conditions = (cluster.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "HeadPodReady" and one["status"] == "True" for one in conditions)

@@ -22,7 +22,7 @@ from pykueue.api.objects import (
     true_condition,
 )
 from pykueue.api.resources import PODS, Resource
-from pykueue.api.times import format_time
+from pykueue.api.times import format_time, parse_time
 from pykueue.kube.events import NORMAL
 
 
@@ -190,6 +190,16 @@ class Pass:
         """Look at the job again after so many seconds at the latest."""
         if seconds < math.inf and (self.again is None or seconds < self.again):
             self.again = max(0.0, seconds)
+
+    def has_elapsed(self, seconds: float, since: str | None) -> bool:
+        """Whether so many seconds have passed since a time of the API; if not, look again when they have.
+
+        Without a time they begin now.
+        """
+        left = parse_time(since) + seconds - self.now if since else seconds
+        if left > 0:
+            self.look_again(left)
+        return left <= 0
 
     # The status
 

@@ -17,7 +17,6 @@ from pykueue.api.jobkinds.spark import SPARK_APPLICATION, role_template
 from pykueue.api.objects import Object, annotations_of, controller_reference, is_deleting, labels_of
 from pykueue.api.pods import is_terminal, phase
 from pykueue.api.resources import PODS, SERVICES
-from pykueue.api.times import parse_time
 from pykueue.embedded.operators.pods import (
     RUN_TIME,
     annotated_by_default,
@@ -136,10 +135,8 @@ class _Step:
     def _follow_driver(self) -> None:
         work, driver = self._work, self._driver
         if driver is None or is_deleting(driver):
-            submitted = parse_time(work.status["lastSubmissionAttemptTime"])
-            left = submitted + _GRACE - work.now
-            if self._state == "SUBMITTED" and driver is None and left > 0:
-                work.look_again(left)
+            submitted = work.status["lastSubmissionAttemptTime"]
+            if self._state == "SUBMITTED" and driver is None and not work.has_elapsed(_GRACE, submitted):
                 return
             self._enter("FAILING", None, "driver pod not found", terminationTime=work.time)
             return
@@ -170,11 +167,8 @@ class _Step:
             policy == "OnFailure" and attempts <= int(spec.get("onFailureRetries") or 0)
         ):
             interval = float(spec.get("onFailureRetryInterval") or _RETRY_INTERVAL)
-            since = parse_time(work.status["lastSubmissionAttemptTime"])
-            left = since + interval * int(work.status.get("submissionAttempts") or 1) - work.now
-            if left > 0:
-                work.look_again(left)
-            else:
+            pause = interval * int(work.status.get("submissionAttempts") or 1)
+            if work.has_elapsed(pause, work.status["lastSubmissionAttemptTime"]):
                 self._clear_run()
         else:
             message = str(value_at(work.status, ("applicationState", "errorMessage")) or "")
@@ -208,13 +202,8 @@ class _Step:
     def _ended(self) -> None:
         work = self._work
         self._report_executors(False)
-        ttl = work.spec.get("timeToLiveSeconds")
-        if ttl is None or not work.status.get("terminationTime"):
-            return
-        left = parse_time(work.status["terminationTime"]) + float(ttl) - work.now
-        if left > 0:
-            work.look_again(left)
-        else:
+        ttl, ended = work.spec.get("timeToLiveSeconds"), work.status.get("terminationTime")
+        if ttl is not None and ended and work.has_elapsed(float(ttl), ended):
             work.delete(work.kind.resource, work.job)
 
     def _retry_policy(self) -> str:

@@ -20,7 +20,6 @@ from pykueue.api.jobkinds.kubeflow import (
 from pykueue.api.objects import Object, is_deleting, labels_of
 from pykueue.api.pods import phase
 from pykueue.api.resources import PODS, SERVICES
-from pykueue.api.times import parse_time
 from pykueue.embedded.operators.pods import (
     exit_code,
     from_slot,
@@ -164,12 +163,8 @@ class _Sync:
                 }
             )
         ttl, ended = self._policy.get("ttlSecondsAfterFinished"), work.status.get("completionTime")
-        if ttl is not None and ended:
-            left = parse_time(ended) + float(ttl) - work.now
-            if left <= 0:
-                work.delete(self._operator.kind.resource, work.job)
-            else:
-                work.look_again(left)
+        if ttl is not None and ended and work.has_elapsed(float(ttl), ended):
+            work.delete(self._operator.kind.resource, work.job)
 
     def _end(self, type_: str, message: str, *, completed: bool = True, event: str = "Normal") -> None:
         """The job has succeeded or failed."""
@@ -189,12 +184,9 @@ class _Sync:
     def _exceeds_limits(self) -> bool:
         work = self._work
         limit = self._policy.get("activeDeadlineSeconds")
-        if limit is not None:
-            left = parse_time(work.status["startTime"]) + float(limit) - work.now
-            if left <= 0:
-                self._stop_with("it was active longer than specified deadline")
-                return True
-            work.look_again(left)
+        if limit is not None and work.has_elapsed(float(limit), work.status["startTime"]):
+            self._stop_with("it was active longer than specified deadline")
+            return True
         backoff = self._policy.get("backoffLimit")
         if backoff is not None:
             counted = [pod for role in self._roles if role.policy != "Never" for pod in role.pods]

@@ -16,7 +16,6 @@ from pykueue.api.jobkinds.trainjob import (
 )
 from pykueue.api.objects import Object, condition_of, is_deleting, true_condition
 from pykueue.api.resources import CONFIG_MAPS, JOB_SETS
-from pykueue.api.times import parse_time
 from pykueue.embedded.operators.reconciliation import Operator, Pass
 from pykueue.kube.events import WARNING
 
@@ -135,9 +134,6 @@ def _report(work: Pass, made: Object | None) -> None:
         return
     resumed = condition_of(work.status, "Suspended")
     start = resumed["lastTransitionTime"] if resumed else work.job["metadata"]["creationTimestamp"]
-    left = parse_time(start) + float(deadline) - work.now
-    if left > 0:
-        work.look_again(left)
-    else:
+    if work.has_elapsed(float(deadline), start):
         work.set_condition("Failed", True, "DeadlineExceeded", "TrainJob exceeded its active deadline")
         work.delete_all(JOB_SETS, [made] if made is not None else [])
