@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from pykueue.api.jobkinds import pod_set_slots, value_at
 from pykueue.api.jobkinds.leaderworkerset import (
@@ -204,8 +203,6 @@ class _Sync:
         work = self._work
         excluded = ("Progressing", "UpdateInProgress") if type_ == "Available" else ("Available",)
         for other in excluded:
-            if work.is_true(other):
-                known: Any = next(one for one in work.status["conditions"] if one["type"] == other)
-                work.set_condition(other, False, known["reason"], known["message"])
+            work.deny(other)
         if work.set_condition(type_, True, reason, message):
             work.event(reason, message)

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from pykueue.api.jobkinds import Slot, pod_set_slots, value_at
 from pykueue.api.jobkinds.kubeflow import INDEX_LABEL, JOB_LABEL, JOB_ROLE_LABEL, MPI_JOB, OPERATOR_LABEL
 from pykueue.api.objects import Object, condition_of, labels_of, true_condition
-from pykueue.api.pods import phase
+from pykueue.api.pods import is_ready, phase
 from pykueue.api.resources import CONFIG_MAPS, JOBS, PODS, SECRETS, SERVICES
 from pykueue.embedded.operators.launcher import aligned
 from pykueue.embedded.operators.pods import (
@@ -168,7 +168,7 @@ class _Sync:
         if (self._work.spec.get("launcherCreationPolicy") or "AtStartup") == "AtStartup":
             return True
         wanted = 0 if self._suspended else self._count
-        return sum(true_condition(pod.get("status"), "Ready") is not None for pod in self._workers) >= wanted
+        return sum(map(is_ready, self._workers)) >= wanted
 
     def _reconcile_workers(self) -> None:
         work = self._work
@@ -293,7 +293,7 @@ class _Sync:
         work.put(replicaStatuses=shown)
         if self._suspended:
             self._report_suspension()
-        elif self._set_false("Suspended", "is resumed.", "MPIJobResumed"):
+        elif work.is_true("Suspended") and self._set("Suspended", False, "is resumed.", "MPIJobResumed"):
             work.put(startTime=work.time)
             work.event("MPIJobResumed", "MPIJob resumed")
         if complete is not None or failed is not None:
@@ -305,10 +305,6 @@ class _Sync:
         ):
             work.event("MPIJobRunning", f"MPIJob {work.namespace}/{work.name} is running")
 
-    def _set_false(self, type_: str, text: str, reason: str) -> bool:
-        known = condition_of(self._work.status, type_)
-        return known is not None and known["status"] == "True" and self._set(type_, False, text, reason)
-
     def _report_suspension(self) -> None:
         work = self._work
         if self._set("Suspended", True, "is suspended."):
@@ -317,9 +313,8 @@ class _Sync:
 
     def _report_end(self, status: Object, complete: Object | None, failed: Object | None) -> None:
         work = self._work
-        known = condition_of(work.status, "Running")
-        reason = known["reason"] if known is not None else "MPIJobRunning"
-        self._set("Running", False, "has ended.", reason)
+        known = condition_of(work.status, "Running") or {}
+        self._set("Running", False, "has ended.", known.get("reason", ""))
         if complete is not None:
             self._set("Succeeded", True, "successfully completed.")
             work.put(completionTime=status.get("completionTime") or work.time)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pykueue.api.jobkinds import JobKind
+from pykueue.api.meta import new_condition
 from pykueue.api.objects import (
     Object,
     condition_of,
@@ -23,6 +24,7 @@ from pykueue.api.objects import (
 )
 from pykueue.api.resources import PODS, Resource
 from pykueue.api.times import format_time, parse_time
+from pykueue.embedded.controllers.apps.conditions import without_condition
 from pykueue.kube.events import NORMAL
 
 
@@ -235,16 +237,8 @@ class Pass:
         known = condition_of(self.status, type_)
         if known is not None and (known["status"], known.get("reason")) == (text, reason):
             return False
-        moved = known is None or known["status"] != text
-        condition = {
-            "type": type_,
-            "status": text,
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": self.time if known is None or moved else known["lastTransitionTime"],
-        }
-        if append:
-            condition["lastUpdateTime"] = self.time
+        dated = {"lastUpdateTime": self.time} if append else {}
+        condition = new_condition(known, type_, text, reason, message, self.now, **dated)
         conditions = list(self.status.get("conditions") or ())
         if append or known is None:
             conditions = [*(one for one in conditions if one is not known), condition]
@@ -253,17 +247,23 @@ class Pass:
         self.put(conditions=conditions)
         return True
 
-    def deny(self, type_: str, reason: str, message: str = "", *, append: bool = False) -> bool:
-        """Set a condition to False if the status has it; whether that changed it."""
-        if condition_of(self.status, type_) is None:
+    def deny(
+        self, type_: str, reason: str | None = None, message: str | None = None, *, append: bool = False
+    ) -> bool:
+        """Set a condition to False if the status has it; whether that changed its status or reason.
+
+        Without a reason or a message it keeps the one it has.
+        """
+        known = condition_of(self.status, type_)
+        if known is None:
             return False
+        reason = known.get("reason", "") if reason is None else reason
+        message = known.get("message", "") if message is None else message
         return self.set_condition(type_, False, reason, message, append=append)
 
     def remove_condition(self, type_: str) -> None:
         """Remove a condition from the status."""
-        known = self.status.get("conditions") or ()
-        if condition_of(self.status, type_) is not None:
-            self.put(conditions=[one for one in known if one["type"] != type_])
+        self.status = without_condition(self.status, type_)
 
     # Pods
 

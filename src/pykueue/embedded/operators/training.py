@@ -169,12 +169,7 @@ class _Sync:
     def _end(self, type_: str, message: str, *, completed: bool = True, event: str = "Normal") -> None:
         """The job has succeeded or failed."""
         work = self._work
-        if type_ == "Failed" or work.is_true("Running"):
-            running_now = next((one for one in work.status["conditions"] if one["type"] == "Running"), None)
-            if running_now is not None:
-                work.set_condition(
-                    "Running", False, running_now["reason"], running_now["message"], append=True
-                )
+        work.deny("Running", append=True)
         self._set(type_, True, message)
         if completed:
             work.put(completionTime=work.time)
