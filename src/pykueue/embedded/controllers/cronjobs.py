@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pykueue.api.objects import Key, Object, true_condition
+from pykueue.api.objects import Key, Object, is_deleting, true_condition
 from pykueue.api.resources import CRON_JOBS, JOBS
 from pykueue.api.times import format_time, parse_time
 from pykueue.clock import Clock
@@ -73,7 +73,7 @@ class CronJobController:
         status = self._followed(cron_job, jobs)
         await self._clean_up(cron_job, jobs)
         wake: float | None = None
-        if not cron_job["metadata"].get("deletionTimestamp") and not cron_job["spec"].get("suspend"):
+        if not is_deleting(cron_job) and not cron_job["spec"].get("suspend"):
             status, wake = await self._start(cron_job, status)
         if status != (cron_job.get("status") or {}):
             written = await self._client.update(
@@ -130,9 +130,9 @@ class CronJobController:
                 await self._delete(cron_job, job)
 
     async def _delete(self, cron_job: Object, job: Object) -> None:
-        metadata = job["metadata"]
-        if metadata.get("deletionTimestamp"):
+        if is_deleting(job):
             return
+        metadata = job["metadata"]
         try:
             await self._client.delete(
                 JOBS, metadata["name"], metadata["namespace"], propagation="Background", uid=metadata["uid"]

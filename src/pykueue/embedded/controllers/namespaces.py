@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Any
 
 from pykueue.api.meta import new_condition
-from pykueue.api.objects import Object, condition_of
+from pykueue.api.objects import Object, condition_of, is_deleting
 from pykueue.api.resources import NAMESPACES, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.inventory import Entry, Inventory
@@ -54,19 +54,19 @@ class NamespaceController:
         await self._controller.run()
 
     def _namespace_changed(self, type_: str, old: Any, new: Any) -> None:
-        if new is not None and new["metadata"].get("deletionTimestamp"):
+        if new is not None and is_deleting(new):
             self._controller.queue.add(new["metadata"]["name"])
 
     def _content_changed(self, old: Entry | None, new: Entry | None) -> None:
         if old is None or new is not None or not old.namespace:
             return
         namespace = self._namespaces.get(None, old.namespace)
-        if namespace is not None and namespace["metadata"].get("deletionTimestamp"):
+        if namespace is not None and is_deleting(namespace):
             self._controller.queue.add_after(old.namespace, BATCH_DELAY)
 
     async def _sync(self, name: str) -> float | None:
         namespace = self._namespaces.get(None, name)
-        if namespace is None or not namespace["metadata"].get("deletionTimestamp"):
+        if namespace is None or not is_deleting(namespace):
             return None
         finalizers = (namespace.get("spec") or {}).get("finalizers") or []
         if FINALIZER not in finalizers:

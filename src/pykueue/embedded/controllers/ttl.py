@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykueue.api.objects import Key, Object, true_condition
+from pykueue.api.objects import Key, Object, is_deleting, true_condition
 from pykueue.api.resources import JOBS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
@@ -66,7 +66,7 @@ class TtlController:
 def expiry(job: Object) -> float | None:
     """When the Job is to go, in seconds since 1970; None if never, or not known yet."""
     ttl = job["spec"].get("ttlSecondsAfterFinished")
-    if ttl is None or job["metadata"].get("deletionTimestamp"):
+    if ttl is None or is_deleting(job):
         return None
     end = true_condition(job.get("status"), "Complete", "Failed")
     return parse_time(end["lastTransitionTime"]) + float(ttl) if end is not None else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.api.resources import JOB_SETS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, PRIORITY_CLASSES, Resource
 from pykueue.api.validation.fields import INVALID, FieldError
 from pykueue.embedded.apiserver.webhooks.admission import Webhook
@@ -78,7 +78,7 @@ class _Rules:
     async def validate(self, body: Object) -> Object:
         obj, old = body["request"]["object"], body["request"].get("oldObject")
         if old is not None:
-            found = [] if obj["metadata"].get("deletionTimestamp") else list(update_errors(obj, old))
+            found = [] if is_deleting(obj) else list(update_errors(obj, old))
         else:
             found = [*errors(obj), *await self._present_claims(obj)]
         if not found:
@@ -164,7 +164,7 @@ class _Rules:
         owners = pod["metadata"].get("ownerReferences")
         for leader in found.items:
             metadata, node_name = leader["metadata"], leader["spec"].get("nodeName")
-            if metadata.get("deletionTimestamp") or metadata.get("ownerReferences") != owners:
+            if is_deleting(leader) or metadata.get("ownerReferences") != owners:
                 continue
             node = await self._client.find(NODES, node_name) if node_name else None
             if node is not None:

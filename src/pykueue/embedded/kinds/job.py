@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.kinds.apps import default_template
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.jobstatus import status_causes
@@ -178,7 +178,7 @@ def _status_cell(job: Object) -> str:
     for name in _SHOWN_FIRST:
         if name in true:
             return name
-    if job["metadata"].get("deletionTimestamp"):
+    if is_deleting(job):
         return "Terminating"
     return next((name for name in _SHOWN_LAST if name in true), "Running")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pykueue.api.meta import new_condition
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind, Subresource
 from pykueue.embedded.kinds.podspec import (
     DEFAULT_GRACE_PERIOD,
@@ -314,7 +314,7 @@ class _Row:
         initialising = self._init_containers()
         if not initialising or self._is_true("Initialized"):
             self._containers()
-        if pod["metadata"].get("deletionTimestamp"):
+        if is_deleting(pod):
             if status.get("reason") == "NodeLost":
                 self.status = "Unknown"
             elif not is_terminal(pod):

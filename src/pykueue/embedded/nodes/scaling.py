@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.api.resources import CONFIG_MAPS, NODES, PODS
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.annotations import DOMAIN
@@ -232,7 +232,7 @@ class NodePools:
         left = [pod for pod in pods if not _is_left_alone(pod)]
         wait = POLL
         for pod in left:
-            if not pod["metadata"].get("deletionTimestamp") and not await self._evict(pod):
+            if not is_deleting(pod) and not await self._evict(pod):
                 wait = REFUSED_DELAY
         if left and is_ready(node):
             return wait

@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from pykueue.api.objects import Key, Object, controller_of, key_of
+from pykueue.api.objects import Key, Object, controller_of, is_deleting, key_of
 from pykueue.api.resources import NODES, PODS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock, Jumps
@@ -208,7 +208,7 @@ class SimulatedNodes:
             return None
         now, since = self._now(), self._clock.monotonic()
         life = self._life(pod, node)
-        if pod["metadata"].get("deletionTimestamp") is not None:
+        if is_deleting(pod):
             life.observe(pod, now)
         if state.notice is not None:
             life.shut_down(state.notice, state.last_call)
@@ -284,7 +284,7 @@ class SimulatedNodes:
     async def _remove(self, pod: Object) -> None:
         """Delete a terminating pod for good, once none of its containers runs."""
         metadata = pod["metadata"]
-        if metadata.get("deletionTimestamp") is None or not metadata.get("deletionGracePeriodSeconds"):
+        if not is_deleting(pod) or not metadata.get("deletionGracePeriodSeconds"):
             return
         try:
             await self._client.delete(

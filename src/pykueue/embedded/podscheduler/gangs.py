@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.kinds.podspec import Amounts
 from pykueue.embedded.podscheduler.podinfo import PodInfo, is_terminal
 
@@ -280,7 +280,7 @@ def state_of(manifest: Object) -> str:
     phase = status.get("phase")
     if is_terminal(manifest):
         return SUCCEEDED if phase == "Succeeded" else FAILED
-    leaving = manifest["metadata"].get("deletionTimestamp") is not None
+    leaving = is_deleting(manifest)
     if spec.get("nodeName"):
         if leaving:
             return LEAVING

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object, get, replaced
+from pykueue.api.objects import Object, get, is_deleting, replaced
 from pykueue.api.resources import SELF_SUBJECT_ACCESS_REVIEWS, Resource
 from pykueue.api.userkinds import JOB_KINDS, CompiledKind, JobKindError, schema_errors
 from pykueue.clock import Clock
@@ -93,7 +93,7 @@ class JobKindController:
     def _changed(self, type_: str, old: Any, new: Any) -> None:
         if old is not None and new is not None and old["metadata"].get("uid") == new["metadata"].get("uid"):
             same = old.get("spec") == new.get("spec")
-            if same and not new["metadata"].get("deletionTimestamp"):
+            if same and not is_deleting(new):
                 return  # its condition
         self._controller.queue.add((old if new is None else new)["metadata"]["name"])
         # Another JobKind of the same kind may take its place.
@@ -131,7 +131,7 @@ class JobKindController:
     async def _reconcile(self, name: str) -> float | None:
         """Bring one kind to what its JobKind says; returns when to look again, in seconds."""
         obj = self._fixed.get(name) or self._informer.get(None, name)
-        if obj is None or obj["metadata"].get("deletionTimestamp"):
+        if obj is None or is_deleting(obj):
             await self._stop(name)
             return None
         found = await self._judged(name, obj)

@@ -16,7 +16,16 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.jobkinds import is_exempt
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, annotations_of, get, labels_of, replaced, without_finalizer
+from pykueue.api.objects import (
+    Key,
+    Object,
+    annotations_of,
+    get,
+    is_deleting,
+    labels_of,
+    replaced,
+    without_finalizer,
+)
 from pykueue.api.validation import FieldError
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
@@ -228,11 +237,11 @@ class JobController:
             if workload is not None or outcome is not None:
                 await self._delete_workload(job, other)
         if workload is None:
-            if outcome is None and not job["metadata"].get("deletionTimestamp"):
+            if outcome is None and not is_deleting(job):
                 await self._without_workload(job, others)
             return
         workload = await self._with_owner(job, workload)
-        if workload["metadata"].get("deletionTimestamp"):
+        if is_deleting(workload):
             await self._workload_deleted(job, workload)
         elif self._reservations.lost(conditions.key(workload)) is not None:
             return  # the workload controller restores its status first
@@ -248,7 +257,7 @@ class JobController:
 
         The garbage collector removes it too, from what a deleted job leaves behind.
         """
-        if conditions.owner(workload) is not None or job["metadata"].get("deletionTimestamp"):
+        if conditions.owner(workload) is not None or is_deleting(job):
             return workload
         uid = job["metadata"].get("uid")
         known = get(workload, "metadata", "ownerReferences") or ()
@@ -462,7 +471,7 @@ class JobController:
 
     async def _workload_deleted(self, job: Object, workload: Object) -> None:
         """The Workload of a job is being deleted: the job stops first, and is queued again if it exists."""
-        if self.integration.outcome(job) is None and not job["metadata"].get("deletionTimestamp"):
+        if self.integration.outcome(job) is None and not is_deleting(job):
             stopped = await self._lifecycle.stop(job, get(workload, "spec", "podSets"), "Workload is deleted")
             if not stopped:
                 return

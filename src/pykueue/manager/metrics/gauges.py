@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import pykueue
-from pykueue.api.objects import get
+from pykueue.api.objects import get, is_deleting
 from pykueue.api.quantity import MAX_INT64, parse
 from pykueue.engine import Engine
 from pykueue.manager.cluster import Cluster
@@ -140,7 +140,7 @@ class Gauges(Collector):
             yield info.family
 
     def _status(self, queue: Mapping[str, Any]) -> str:
-        if queue["metadata"].get("deletionTimestamp"):
+        if is_deleting(queue):
             return "terminating"
         return (
             "active" if cluster_queue_activity(self._engine, queue["metadata"]["name"]).active else "pending"

@@ -85,7 +85,7 @@ class PodController(_PodsController):
         Its Workload is deleted with it.
         """
         for workload in self._cluster.workloads_of(pod):
-            if workload["metadata"].get("deletionTimestamp"):
+            if is_deleting(workload):
                 await self._drop_finalizer(workload)
             elif conditions.is_evicted(workload) and conditions.has_quota(workload):
                 await self._set_status(workload, self._released)
@@ -170,9 +170,9 @@ class PodGroupController(_PodsController):
         elif group.is_abandoned():
             await self._referred(pods, workload)
             await self._finalize(pods)
-            if workload["metadata"].get("deletionTimestamp") and await self._has_stopped(group):
+            if is_deleting(workload) and await self._has_stopped(group):
                 await self._drop_finalizer(workload)
-        elif workload["metadata"].get("deletionTimestamp"):
+        elif is_deleting(workload):
             await self._deleted(group, workload)
         elif self._reservations.lost(key) is not None:
             return  # the workload controller restores its status first
@@ -197,7 +197,7 @@ class PodGroupController(_PodsController):
 
     async def _without_pods(self, workload: Object) -> None:
         """Release a Workload whose pods are gone, or (where a StatefulSet made it) not there yet."""
-        if workload["metadata"].get("deletionTimestamp"):
+        if is_deleting(workload):
             await self._drop_finalizer(workload)
         elif conditions.is_evicted(workload) and conditions.has_quota(workload):
             await self._set_status(workload, self._released)

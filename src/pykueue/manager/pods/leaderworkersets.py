@@ -11,7 +11,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.jobkinds import LEADER_WORKER_SET, value_at
-from pykueue.api.objects import Key, Object, get, replaced
+from pykueue.api.objects import Key, Object, get, is_deleting, replaced
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet, group_index, set_name
@@ -82,15 +82,11 @@ class LeaderWorkerSetController:
     async def reconcile(self, key: Key) -> float | None:
         """Give each group of one set its Workload, and its pods their place in the group."""
         found = self._sets.get(*key)
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        if found is None or is_deleting(found):
             return None
         if not self._cluster.manages_namespace(key[0]) or not self._is_managed(found):
             return None
-        pods = [
-            pod
-            for pod in self._pods.by_index(_POD_INDEX, key)
-            if not pod["metadata"].get("deletionTimestamp")
-        ]
+        pods = [pod for pod in self._pods.by_index(_POD_INDEX, key) if not is_deleting(pod)]
         wanted = {self._kind.workload_name(found, n, self._limit): n for n in self._groups(found, pods)}
         await self._delete_surplus(found, wanted)
         try:
@@ -128,7 +124,7 @@ class LeaderWorkerSetController:
             name, namespace = workload["metadata"]["name"], workload["metadata"].get("namespace")
             if name in wanted or namespace != found["metadata"].get("namespace"):
                 continue
-            if not workload["metadata"].get("deletionTimestamp"):
+            if not is_deleting(workload):
                 await self._writer.delete(self._cluster.workloads, workload)
                 text = f"Deleted Workload of a group that is gone: {namespace}/{name}"
                 self._recorder.event(found, NORMAL, "DeletedWorkload", text)
@@ -147,7 +143,7 @@ class LeaderWorkerSetController:
 
     async def _synchronise(self, found: Object, workload: Object) -> None:
         """A Workload without quota follows its set: queue, and what its pods are."""
-        if conditions.has_quota(workload) or workload["metadata"].get("deletionTimestamp"):
+        if conditions.has_quota(workload) or is_deleting(workload):
             return
         if conditions.is_finished(workload):
             return

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Key, Object, get, replaced
+from pykueue.api.objects import Key, Object, get, is_deleting, replaced
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
 from pykueue.jobs.leaderworkerset import is_part
@@ -76,7 +76,7 @@ class StatefulSetController:
     async def reconcile(self, key: Key) -> float | None:
         """Give one set its Workload, and its pods their place in the group."""
         stateful_set = self._sets.get(*key)
-        if stateful_set is None or stateful_set["metadata"].get("deletionTimestamp"):
+        if stateful_set is None or is_deleting(stateful_set):
             return None
         if not self._cluster.manages_namespace(key[0]) or not self._is_managed(stateful_set):
             return None
@@ -87,10 +87,10 @@ class StatefulSetController:
         if workload is None:
             if replicas(stateful_set):
                 return await self._create(stateful_set)
-        elif not workload["metadata"].get("deletionTimestamp"):
+        elif not is_deleting(workload):
             await self._synchronise(stateful_set, workload)
         for pod in self._pods.by_index(_OWNER_INDEX, stateful_set["metadata"]["uid"]):
-            if not pod["metadata"].get("deletionTimestamp"):
+            if not is_deleting(pod):
                 await self._writer.change(self._pods, pod, self._kind.member(pod, stateful_set, name))
         return None
 

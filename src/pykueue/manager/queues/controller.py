@@ -14,7 +14,7 @@ from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import ConditionStatus, format_time, set_condition
-from pykueue.api.objects import Object, get, replaced
+from pykueue.api.objects import Object, get, is_deleting, replaced
 from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.api.unsupported import unsupported_check
 from pykueue.clock import Clock
@@ -339,7 +339,7 @@ class QueueController:
         obj = informer.get("", name)
         if obj is None:
             return
-        deleting = bool(obj["metadata"].get("deletionTimestamp"))
+        deleting = is_deleting(obj)
         finalizers = obj["metadata"].get("finalizers") or []
         has = RESOURCE_IN_USE_FINALIZER in finalizers
         only_while_used = informer is self._cluster.checks

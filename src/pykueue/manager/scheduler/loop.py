@@ -14,7 +14,7 @@ from typing import Any
 
 from pykueue.api import DecodeError, conditions, decode, encode
 from pykueue.api.kueue.names import JOB_UID_LABEL
-from pykueue.api.objects import Key, Object, get, labels_of
+from pykueue.api.objects import Key, Object, get, is_deleting, labels_of
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.queue_specs import checks_for
 from pykueue.clock import Clock, Recheck
@@ -391,8 +391,7 @@ def _version(workload: Mapping[str, Any] | None) -> tuple[Any, Any]:
 
 def _is_leaving(obj: Mapping[str, Any]) -> bool:
     """A Workload that is being deleted competes no more; one that holds quota still counts."""
-    deleted = obj["metadata"].get("deletionTimestamp") and obj.get("kind") == "Workload"
-    return bool(deleted) and not conditions.has_quota(obj)
+    return is_deleting(obj) and obj.get("kind") == "Workload" and not conditions.has_quota(obj)
 
 
 def _key(text: str) -> Key:
@@ -407,5 +406,5 @@ def _may_reserve(workload: Mapping[str, Any]) -> bool:
         and not conditions.is_finished(workload)
         and not conditions.has_quota(workload)
         and not conditions.is_gated(workload)
-        and not workload["metadata"].get("deletionTimestamp")
+        and not is_deleting(workload)
     )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, is_deleting
 from pykueue.api.pending_reasons import PENDING_EVALUATION, PendingReason, behind_others
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -108,5 +108,5 @@ def _waits_silently(workload: Mapping[str, Any]) -> bool:
         conditions.condition(workload, conditions.QUOTA_RESERVED) is None
         and conditions.is_active(workload)
         and not conditions.is_finished(workload)
-        and not workload["metadata"].get("deletionTimestamp")
+        and not is_deleting(workload)
     )

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import orjson
 
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.api.resources import Resource
 from pykueue.api.validation import FieldError
 
@@ -135,7 +135,7 @@ def _validating(rules: Rules) -> Review:
     async def review(body: Object) -> Object:
         request = body["request"]
         obj, old = request["object"], request.get("oldObject")
-        errors = [] if obj["metadata"].get("deletionTimestamp") else list(rules.validate(obj, old))
+        errors = [] if is_deleting(obj) else list(rules.validate(obj, old))
         response: Object = {"uid": request["uid"], "allowed": not errors}
         warnings = list(rules.warnings(obj, old))
         if warnings:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pykueue.api import conditions, pending_reasons
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, get, labels_of, replaced, without_finalizer
+from pykueue.api.objects import Key, Object, get, is_deleting, labels_of, replaced, without_finalizer
 from pykueue.api.queue_specs import required_checks
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -170,7 +170,7 @@ class WorkloadController:
         if self._is_orphan(workload) and not lost and not waits:
             await self._finish_orphan(workload)
             return None
-        if workload["metadata"].get("deletionTimestamp"):
+        if is_deleting(workload):
             if not self._has_controller(workload) and not waits:
                 await self._drop_finalizer(key)
             return None
@@ -290,7 +290,7 @@ class WorkloadController:
         """It belonged to a job and does not any more (docs/reference/kueue-api.md 5.7)."""
         if get(workload, "metadata", "ownerReferences") or self._has_job(workload):
             return False
-        if workload["metadata"].get("deletionTimestamp"):
+        if is_deleting(workload):
             return True
         return self._gates["FinishOrphanedWorkloads"] and names.JOB_UID_LABEL in labels_of(workload)
 
@@ -400,7 +400,7 @@ def _queue(name: str, obj: Mapping[str, Any] | None, problems: tuple[str, ...] =
         return Queue(name, exists=False)
     return Queue(
         name,
-        terminating=bool(obj["metadata"].get("deletionTimestamp")),
+        terminating=is_deleting(obj),
         stop_policy=str(get(obj, "spec", "stopPolicy") or "None"),
         problems=problems,
     )

@@ -8,7 +8,7 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
-from pykueue.api.objects import Object, annotations_of, get, labels_of
+from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     COHORTS,
@@ -288,7 +288,7 @@ class Invariants(Stored):
     def _quota_returned(self, workload: Object) -> None:
         """Quota goes back only when nothing runs on it any more."""
         job = self.job_of(workload)
-        if job is None or job["metadata"].get("deletionTimestamp") or ended(job):
+        if job is None or is_deleting(job) or ended(job):
             return
         if self._may_be_stale(job):
             return
@@ -308,14 +308,14 @@ class Invariants(Stored):
         job = self.job_of(workload)
         if job is None or job["kind"] in OPERATED:
             return
-        if not job["metadata"].get("deletionTimestamp"):
+        if not is_deleting(job):
             self._without_pods(workload, job)
 
     def _without_pods(self, workload: Object, job: Object) -> None:
         for pod in self.objects(PODS):
             ours = any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self.owners(pod))
             over = get(pod, "status", "phase") in ("Succeeded", "Failed")
-            if ours and not over and not pod["metadata"].get("deletionTimestamp"):
+            if ours and not over and not is_deleting(pod):
                 self._violate(workload, f"gave its quota back while pod {_name(pod)} runs")
 
     def _just_stopped(self, job: Mapping[str, Any]) -> bool:

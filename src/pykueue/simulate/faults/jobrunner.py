@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Object, get, is_deleting
 from pykueue.api.resources import JOB_SETS, WORKLOADS, Resource
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
@@ -148,7 +148,7 @@ class JobRunner:
         try:
             resource, namespace, name = key
             job = await self._client.find(resource, name, namespace)
-            if job is None or job["metadata"].get("deletionTimestamp"):
+            if job is None or is_deleting(job):
                 return
             status = self._status(job, key)
             if status is not None:

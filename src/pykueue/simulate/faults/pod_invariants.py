@@ -103,7 +103,7 @@ class PodInvariants(Invariants):
         if owners.isdisjoint(living):
             if owners or not orphan:
                 yield f"{name} belongs to no pod"
-        elif workload["metadata"].get("deletionTimestamp"):
+        elif is_deleting(workload):
             yield f"{name} is still being deleted"
         elif not conditions.is_finished(workload) and conditions.is_active(workload):
             reserved = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions, quantity
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Object, get, is_deleting
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 
 from .quota import Pair, nominal, usage
@@ -51,7 +51,7 @@ def _may_queue(workload: Mapping[str, Any]) -> bool:
         and not conditions.is_gated(workload)
         and not conditions.is_on_hold(workload)
         and not conditions.is_true(workload, "WaitingForReplacementPods")
-        and not workload["metadata"].get("deletionTimestamp")
+        and not is_deleting(workload)
     )
 
 
@@ -60,7 +60,7 @@ def _admits(local_queue: Mapping[str, Any] | None) -> bool:
     return (
         local_queue is not None
         and (get(local_queue, "spec", "stopPolicy") or "None") == "None"
-        and not local_queue["metadata"].get("deletionTimestamp")
+        and not is_deleting(local_queue)
     )
 
 

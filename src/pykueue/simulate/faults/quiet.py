@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from pykueue.api import conditions
 from pykueue.api.kueue.names import QUEUE_LABEL
-from pykueue.api.objects import Object, labels_of
+from pykueue.api.objects import Object, is_deleting, labels_of
 from pykueue.api.resources import WORKLOADS
 from pykueue.clock import Clock
 from pykueue.manager.manager import Manager
@@ -77,5 +77,5 @@ def is_to_run(workload: Object) -> bool:
         conditions.may_run(workload)
         and not conditions.is_evicted(workload)
         and not conditions.is_finished(workload)
-        and not workload["metadata"].get("deletionTimestamp")
+        and not is_deleting(workload)
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, annotations_of, labels_of
+from pykueue.api.objects import Object, annotations_of, is_deleting, labels_of
 from pykueue.api.resources import WORKLOADS
 
 from .jobkinds import ended, suspended
@@ -17,7 +17,7 @@ def unfinished(stored: Stored) -> Iterable[str]:
     """Jobs and Workloads that have neither come to their end nor say why not."""
     for job in stored.jobs():
         name = job["metadata"]["name"]
-        workloads = [w for w in stored.workloads_of(job) if not w["metadata"].get("deletionTimestamp")]
+        workloads = [w for w in stored.workloads_of(job) if not is_deleting(w)]
         if names.STOPPING_ANNOTATION in annotations_of(job):
             yield f"job {name} has the annotation of a stop under way"
         if labels_of(job).get(names.QUEUE_LABEL) and not ended(job) and not workloads:
@@ -35,7 +35,7 @@ def _open(stored: Stored, workload: Object) -> str:
         return "" if orphan and conditions.owner(workload) is None else "belongs to no job"
     if conditions.owner(workload) is None:
         return "has lost its owner"
-    if workload["metadata"].get("deletionTimestamp"):
+    if is_deleting(workload):
         return "is still being deleted"
     if conditions.is_finished(workload):
         if ended(job):

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Object, get, is_deleting
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -152,7 +152,7 @@ class Users:
                     raise
                 await self._create(resource, wanted)
                 return
-            if not known["metadata"].get("deletionTimestamp"):
+            if not is_deleting(known):
                 break
             if self._clock.time() > gives_up:
                 self._trace.violate(f"{name} is being deleted without end")

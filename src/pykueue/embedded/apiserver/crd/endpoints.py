@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.apiserver.handlers.deletion import Deletion
 from pykueue.embedded.apiserver.handlers.tables import custom_cell
 from pykueue.embedded.apiserver.registry.call import Call, DeleteOptions, Target, User
@@ -202,7 +202,7 @@ class CustomResources:
         if old is None or crd["spec"] != old["spec"] or is_established(crd) != is_established(old):
             self._serve(crd)
         name = crd["metadata"]["name"]
-        if crd["metadata"].get("deletionTimestamp") and name not in self._ending:
+        if is_deleting(crd) and name not in self._ending:
             self._ending.add(name)
             for endpoint in self._served.get(name, ()):
                 endpoint.ending = True
@@ -236,7 +236,7 @@ class CustomResources:
         served = [one for one in endpoints if versions[one.version].get("served")]
         self._served[name] = served
         for endpoint in served:
-            endpoint.ending = bool(crd["metadata"].get("deletionTimestamp"))
+            endpoint.ending = is_deleting(crd)
             self._core.registry.add(endpoint)
 
     def _endpoint(
@@ -334,7 +334,7 @@ class CustomResources:
                 changed.clear()
                 retry = False
                 for record in table.records():
-                    if record.object["metadata"].get("deletionTimestamp"):
+                    if is_deleting(record.object):
                         continue
                     namespace, name = record.key
                     call = Call("DELETE", Target(endpoint, namespace, name, ""), {}, _CLEANER)

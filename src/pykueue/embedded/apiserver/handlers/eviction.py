@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.api.pods import is_ready
 from pykueue.embedded.apiserver.registry.call import Answer, Call, Target, delete_options, write_options
 from pykueue.embedded.apiserver.registry.core import Core
@@ -58,7 +58,7 @@ class Evictions:
         pod = record.object
         self._deletion.check_preconditions(call.endpoint, options, pod)
         finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        leaving = bool(pod["metadata"].get("deletionTimestamp"))
+        leaving = is_deleting(pod)
         if not finished and not leaving:
             if (pod.get("status") or {}).get("phase") != "Pending":
                 self._spend(pod, options.dry_run)

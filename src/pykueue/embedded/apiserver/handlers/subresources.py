@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.apiserver.registry.call import Answer, Call, write_options
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
@@ -124,7 +124,7 @@ class Subresources:
             spec = pod.get("spec") or {}
             if meta.get("uid") and meta["uid"] != pod["metadata"]["uid"]:
                 raise conflict("", "pods/binding", name, "the pod has another UID")
-            if pod["metadata"].get("deletionTimestamp"):
+            if is_deleting(pod):
                 raise conflict(
                     "", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host"
                 )

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from pykueue.api.json_equality import same
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.apiserver.apply.server_side import apply, track_create, track_update
 from pykueue.embedded.apiserver.apply.strategic import strategic_patch
 from pykueue.embedded.apiserver.auth.escalation import Escalation
@@ -206,7 +206,7 @@ class Writes:
     def _taken(self, endpoint: Endpoint, existing: Record, generated: bool) -> ApiError:
         name = existing.key[1]
         error = already_exists(endpoint.group, endpoint.plural, name)
-        if existing.object["metadata"].get("deletionTimestamp"):
+        if is_deleting(existing.object):
             text = f"object is being deleted: {error.message}"
             return ApiError(error.code, error.reason, text, error.details)
         if generated:

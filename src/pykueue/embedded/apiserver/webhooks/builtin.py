@@ -6,7 +6,7 @@ of LimitRanges, and ResourceQuota last. Source: docs/reference/cluster-workloads
 
 from __future__ import annotations
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.admission.limit_range import check_claim, check_limits, default_limits
 from pykueue.embedded.admission.priority import check_only_default, resolve_priority
 from pykueue.embedded.admission.quota import charge
@@ -83,7 +83,7 @@ class BuiltinAdmission:
     def _account_stored(self, new: Record | None, old: Record | None) -> None:
         if new is None and old is not None and old.key[1] == DEFAULT:
             namespace = self._core.find("", "namespaces", "", old.key[0])
-            if namespace is not None and not namespace["metadata"].get("deletionTimestamp"):
+            if namespace is not None and not is_deleting(namespace):
                 self._give_account(old.key[0])
 
     def _give_account(self, namespace: str) -> None:
@@ -95,7 +95,7 @@ class BuiltinAdmission:
         key = new.key if new is not None else old.key if old is not None else ("", "")
         if key[1] == ROOT_CA and self._authority:
             namespace = self._core.find("", "namespaces", "", key[0])
-            if namespace is not None and not namespace["metadata"].get("deletionTimestamp"):
+            if namespace is not None and not is_deleting(namespace):
                 self._give_certificate(key[0])
 
     def _give_certificate(self, namespace: str) -> None:
@@ -132,6 +132,6 @@ class BuiltinAdmission:
     def complete(self) -> None:
         """Give namespaces what they lack: accounts and certificates whose write was lost or never made."""
         for namespace in list(self._core.all("", "namespaces")):
-            if not namespace["metadata"].get("deletionTimestamp"):
+            if not is_deleting(namespace):
                 self._give_account(namespace["metadata"]["name"])
                 self._give_certificate(namespace["metadata"]["name"])

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from pykueue.api.objects import Key, Object, controller_of
+from pykueue.api.objects import Key, Object, controller_of, is_deleting
 from pykueue.api.resources import JOB_SETS, JOBS, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.jobset import children
@@ -86,7 +86,7 @@ class JobSetController:
 
     async def _sync(self, key: Key) -> float | None:
         jobset = self._jobsets.get(*key)
-        if jobset is None or jobset["metadata"].get("deletionTimestamp"):
+        if jobset is None or is_deleting(jobset):
             return None
         if jobset["spec"].get("managedBy") not in (None, CONTROLLER):
             return None
@@ -226,9 +226,9 @@ class JobSetController:
 
     async def _change(self, job: Object, patch: Object, subresource: str | None = None) -> None:
         """Change this very Job; one that is gone needs no change."""
-        metadata = job["metadata"]
-        if metadata.get("deletionTimestamp"):
+        if is_deleting(job):
             return
+        metadata = job["metadata"]
         patch = {"metadata": {"uid": metadata["uid"]}, **patch}
         try:
             changed = await self._client.patch(
@@ -241,7 +241,7 @@ class JobSetController:
             self._jobs.note(changed)
 
     async def _delete_jobs(self, jobs: Iterable[Object]) -> None:
-        await _all(self._delete(JOBS, job) for job in jobs if not job["metadata"].get("deletionTimestamp"))
+        await _all(self._delete(JOBS, job) for job in jobs if not is_deleting(job))
 
     async def _delete(self, resource: Resource, obj: Object) -> None:
         metadata = obj["metadata"]

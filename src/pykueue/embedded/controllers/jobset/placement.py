@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, is_deleting
 from pykueue.api.resources import NODES
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.disruption import disrupt, disruption
@@ -75,6 +75,6 @@ def _job_of(pod: Object) -> list[Key]:
     """The Job of a pod that is placed exclusively and is not on its way out."""
     metadata = pod["metadata"]
     key = (metadata.get("labels") or {}).get(JOB_KEY)
-    if key is None or metadata.get("deletionTimestamp") or exclusive_topology(pod) is None:
+    if key is None or is_deleting(pod) or exclusive_topology(pod) is None:
         return []
     return [(metadata["namespace"], key)]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
-from pykueue.api.objects import Object, true_condition
+from pykueue.api.objects import Object, is_deleting, true_condition
 from pykueue.api.regex import RegexError, compile_regex
 from pykueue.api.times import parse_time
 from pykueue.embedded.jobset.names import (
@@ -121,11 +121,7 @@ class JobSetState:
 
         A Job whose pods are just being created shows none of them yet.
         """
-        return all(
-            _true(job, "Suspended") is not None
-            for job in self.active
-            if not job["metadata"].get("deletionTimestamp")
-        )
+        return all(_true(job, "Suspended") is not None for job in self.active if not is_deleting(job))
 
     # Policies
 

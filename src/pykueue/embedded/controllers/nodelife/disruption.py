@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from pykueue.api.meta import new_condition
-from pykueue.api.objects import Key, Object, condition_of, controller_of, key_of
+from pykueue.api.objects import Key, Object, condition_of, controller_of, is_deleting, key_of
 from pykueue.api.pods import is_ready
 from pykueue.api.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, REPLICA_SETS
 from pykueue.api.times import parse_time
@@ -140,7 +140,7 @@ class DisruptionController:
         waits: list[float] = []
         for name, stamp in ((budget.get("status") or {}).get("disruptedPods") or {}).items():
             pod = names.get(name)
-            if pod is None or pod["metadata"].get("deletionTimestamp"):
+            if pod is None or is_deleting(pod):
                 continue
             left = parse_time(stamp) + DELETION_TIMEOUT - now
             if left > 0:
@@ -246,7 +246,6 @@ def _selects(budget: Object, pod: Object) -> bool:
 
 
 def _is_healthy(pod: Object, unconfirmed: dict[str, str]) -> bool:
-    metadata = pod["metadata"]
-    if metadata.get("deletionTimestamp") or metadata["name"] in unconfirmed:
+    if is_deleting(pod) or pod["metadata"]["name"] in unconfirmed:
         return False
     return is_ready(pod)

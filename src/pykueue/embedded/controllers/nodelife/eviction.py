@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from pykueue.api.objects import Key, Object, key_of
+from pykueue.api.objects import Key, Object, is_deleting, key_of
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.disruption import disrupt, disruption
@@ -80,9 +80,9 @@ class TaintEviction:
         node = self._nodes.get(None, pod["spec"].get("nodeName") or "")
         found = _evicting(node)
         where = f"Pod {metadata['namespace']}/{metadata['name']}"
-        if metadata.get("deletionTimestamp") or not found:
+        if is_deleting(pod) or not found:
             planned = self._since.pop(uid, None) is not None
-            if planned and node is not None and not metadata.get("deletionTimestamp"):
+            if planned and node is not None and not is_deleting(pod):
                 self._events.event(pod, NORMAL, EVENT, f"Cancelling deletion of {where}")
             return None
         seconds = _tolerated(pod, [one for one, _ in found])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from pykueue.api.objects import Key, Object, key_of
+from pykueue.api.objects import Key, Object, is_deleting, key_of
 from pykueue.api.resources import NODES
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.disruption import disrupt, disruption
@@ -75,7 +75,7 @@ class PodGarbageCollector:
         if new is None:
             self._finished.discard(key)
             return
-        deleting = bool(new["metadata"].get("deletionTimestamp"))
+        deleting = is_deleting(new)
         if deleting:
             self._finished.discard(key)
         elif _is_finished(new) and key not in self._finished:
@@ -102,7 +102,7 @@ class PodGarbageCollector:
         if pod is None:
             return None
         name = pod["spec"].get("nodeName")
-        deleting = bool(pod["metadata"].get("deletionTimestamp"))
+        deleting = is_deleting(pod)
         if not name:
             if deleting:
                 await self._remove(pod)

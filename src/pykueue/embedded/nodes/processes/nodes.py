@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from pykueue.api.objects import Key, Object, key_of
+from pykueue.api.objects import Key, Object, is_deleting, key_of
 from pykueue.api.resources import CONFIG_MAPS, NODES, PODS, SECRETS, SERVICE_ACCOUNTS, SERVICES
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.handlers.exec import Wanted
@@ -377,7 +377,7 @@ class _Session:
     async def _remove(self, pod: Object) -> None:
         """Delete a terminating pod for good, once none of its containers runs."""
         metadata = pod["metadata"]
-        if metadata.get("deletionTimestamp") is None or not metadata.get("deletionGracePeriodSeconds"):
+        if not is_deleting(pod) or not metadata.get("deletionGracePeriodSeconds"):
             return
         try:
             await self._nodes.client.delete(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, is_deleting
 from pykueue.api.pods import is_ready
 from pykueue.embedded.nodes.processes.host import CLUSTER_DOMAIN, GATEWAY
 from pykueue.embedded.nodes.processes.link import AgentError, Link
@@ -101,7 +101,7 @@ class Directory:
 
 
 def _serves(pod: Object) -> bool:
-    if pod["metadata"].get("deletionTimestamp"):
+    if is_deleting(pod):
         return False
     return is_ready(pod)
 
