@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from manager_stack import Object, Stack, job, story
 
 from pykueue.api import resources
+from pykueue.api.meta import parse_time
 from pykueue.api.resources import JOBS
 from pykueue.cli.dump import collect
 from pykueue.cli.schedule import schedule
@@ -295,3 +296,28 @@ def test_manager_serves_the_story_of_a_preempted_workload() -> None:
     positions = [next(i for i, line in enumerate(told) if text in line) for text in expected]
     assert positions == sorted(positions), told
     assert code == 404
+
+
+def test_story_after_a_restart_begins_with_the_workload_and_has_times_of_its_life() -> None:
+    async def life(s: Stack) -> list[str]:
+        await serve(s.server, s.manager)
+        await s.apply(job("a", 2))
+        await s.settle(10)
+        await s.run_job("a")
+        await s.settle(3600)
+        await s.stop_manager()
+        await s.start_manager()
+        await serve(s.server, s.manager)
+        await s.settle(3600)
+        await s.patch(resources.CLUSTER_QUEUES, "cq", {"spec": {"queueingStrategy": "StrictFIFO"}})
+        await s.settle(10)
+        name = (await s.workload("a"))["metadata"]["name"]
+        return lines(await read(s.client, "default", name)).splitlines()
+
+    told = story(life)
+    assert "created in LocalQueue lq" in told[0]
+    assert not [line for line in told if line.endswith("Queue default/lq: created")]
+    times = [line.split(" ")[0] for line in told]
+    assert times == sorted(times)
+    assert "ClusterQueue cq: spec.queueingStrategy: BestEffortFIFO -> StrictFIFO" in told[-1]
+    assert parse_time(times[-1]) >= parse_time(times[0]) + 7200

@@ -4,8 +4,8 @@ An engine that is made with a `DecisionLog` records into it; one without records
 Entries are data: decisions with their explanations, and what changed in an object between two events.
 `pykueue.engine.story` makes a text of them. What happens inside a fork is not recorded.
 
-A time is that of the object where it has one (creation, transition of a condition), else the last time the
-engine was given, in seconds since 1970.
+A time is that of the object where it has one (creation, transition of a condition), else that of the event,
+in seconds since 1970.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class DecisionLog:
         spec = encode(obj.spec)
         if not known.exists:
             known.exists = True
-            self._add(known, now, Change(title, CREATED))
+            self._add(known, obj.metadata.created or now, Change(title, CREATED))
         elif spec != known.spec:
             differences = list(_differences("spec", known.spec, spec))
             for name, before, after in differences[:FIELDS_MAX]:
@@ -210,12 +210,13 @@ class DecisionLog:
         if known is None:
             return Story(key, [], 0)
         entries = list(known.entries)
-        first = entries[0].number
+        first, born = entries[0].number, entries[0].at
         last = entries[-1].number if not known.exists else self._number
         for queue in self._queues_of(key, entries):
             other = self._objects.get(queue)
             for entry in other.entries if other is not None else ():
-                if first < entry.number < last:
+                # A manager that starts reads queues after the workloads that they are older than.
+                if first < entry.number <= last and not (_is_creation(entry) and entry.at < born):
                     entries.append(entry)
         return Story(key, sorted(entries, key=lambda entry: entry.number), known.dropped)
 
@@ -234,6 +235,10 @@ class DecisionLog:
                 case Admit() | Requeue() | Preempt() as decision if decision.key == key:
                     found[f"ClusterQueue {decision.cluster_queue}"] = None
         return iter(found)
+
+
+def _is_creation(entry: Entry) -> bool:
+    return isinstance(entry.what, Change) and entry.what.field == CREATED
 
 
 def _is_same(before: Change | Decision, after: Decision) -> bool:

@@ -56,9 +56,10 @@ class Engine(Queries):
 
     # --- events and cycles -------------------------------------------------------------------------------
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event, at: float | None = None) -> None:
         """Apply that an object appeared, changed or was deleted.
 
+        The decision log records it with the time `at` (seconds since 1970); None: the last time given.
         Raises TypeError for what is neither an `Upsert` of a typed object nor a `Removed`.
         """
         if isinstance(event, Upsert):
@@ -68,7 +69,7 @@ class Engine(Queries):
         else:
             raise TypeError(f"event is of type {type(event).__name__}; accepted: Upsert, Removed")
         if self.log is not None and not self._state.undo_log.on:
-            self.log.observe(event, self._state.now)
+            self.log.observe(event, self._state.now if at is None else at)
 
     def cycle(self, now: float) -> list[Decision]:
         """One scheduling cycle at `now` (seconds since 1970) over the heads of all queues that may have

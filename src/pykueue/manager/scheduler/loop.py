@@ -106,7 +106,7 @@ class Scheduler:
         informer.on_event(on_event, Order.DECIDE)
 
     def _apply_deleted(self, kind: str, key: Key) -> None:
-        self.engine.apply(Removed(kind, *key))
+        self.engine.apply(Removed(kind, *key), self._clock.time())
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         key = conditions.key(old if new is None else new)
@@ -138,7 +138,7 @@ class Scheduler:
                 self._claims.add(conditions.key(obj))
             obj = self._reservations.counted(obj)
         try:
-            self.engine.apply(Upsert(decode(obj)))
+            self.engine.apply(Upsert(decode(obj)), self._clock.time())
         except DecodeError as error:
             log.error("%s; ignored until it is valid", error)
             self._apply_deleted(kind, conditions.key(obj))
