@@ -319,5 +319,5 @@ def test_story_after_a_restart_begins_with_the_workload_and_has_times_of_its_lif
     assert not [line for line in told if line.endswith("Queue default/lq: created")]
     times = [line.split(" ")[0] for line in told]
     assert times == sorted(times)
-    assert "ClusterQueue cq: spec.queueingStrategy: BestEffortFIFO -> StrictFIFO" in told[-1]
+    assert "ClusterQueue cq: spec.queueingStrategy: unset -> StrictFIFO" in told[-1]
     assert parse_time(times[-1]) >= parse_time(times[0]) + 7200
