@@ -7,7 +7,6 @@ variables; leaders belong to the set, and workers to their leader.
 from __future__ import annotations
 
 import hashlib
-import json
 
 from pykueue.api.jobkinds import pod_set_slots, value_at
 from pykueue.api.jobkinds.leaderworkerset import (
@@ -21,7 +20,7 @@ from pykueue.api.objects import Object, controller_reference, is_deleting, label
 from pykueue.api.pods import is_ready, is_terminal, phase
 from pykueue.api.resources import PODS, SERVICES
 from pykueue.embedded.operators.pods import headless_service, index_of, restarts, templated, with_variables
-from pykueue.embedded.operators.reconciliation import Operator, Pass
+from pykueue.embedded.operators.reconciliation import Operator, Pass, hash_of
 
 _PREFIX = "leaderworkerset.sigs.k8s.io/"
 _KEY_LABEL, _REVISION_LABEL = f"{_PREFIX}group-key", f"{_PREFIX}template-revision-hash"
@@ -69,8 +68,7 @@ class _Sync:
         self._work = work
         template = value_at(work.job, _TEMPLATES) or {}
         relevant = {"template": template, "network": work.spec.get("networkConfig")}
-        text = json.dumps(relevant, sort_keys=True)
-        self._revision = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:10]
+        self._revision = hash_of(relevant)[:10]
         size, replicas = value_at(work.job, SIZE), work.spec.get("replicas")
         self._size = 1 if size is None else int(size)
         self._replicas = 1 if replicas is None else int(replicas)
@@ -189,7 +187,7 @@ class _Sync:
             readyReplicas=ready,
             updatedReplicas=updated,
             hpaPodSelector=f"{SET_LABEL}={work.name},{WORKER_INDEX_LABEL}=0",
-            observedGeneration=work.job["metadata"].get("generation", 0),
+            observedGeneration=work.generation,
         )
         if ready == updated == self._replicas:
             self._state("Available", "AllGroupsReady", "All replicas are ready")

@@ -199,7 +199,6 @@ class _Sync:
         if self._launcher_works:
             labels[INDEX_LABEL] = "0"
         pod = templated(value_at(work.job, slot.template) or {}, "", labels)
-        pod["metadata"].pop("name")
         pod["spec"]["restartPolicy"] = slot.element.get("restartPolicy") or "OnFailure"
         implementation = work.spec.get("mpiImplementation") or "OpenMPI"
         variables = {_ROLE_VARIABLE: _LAUNCHER, **_LAUNCHER_VARIABLES.get(implementation, {})}

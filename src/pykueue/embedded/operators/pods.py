@@ -27,11 +27,15 @@ def from_slot(job: Mapping[str, Any], kind: JobKind, slot: Slot, index: int = 0,
 
 
 def templated(template: Mapping[str, Any], name: str, labels: Mapping[str, str]) -> Object:
-    """A pod of a template, with further labels."""
+    """A pod of a template, with further labels; without a name it is a template again."""
     given = template.get("metadata") or {}
     kept = {key: given[key] for key in ("annotations", "finalizers") if given.get(key)}
     return {
-        "metadata": {"name": name, **kept, "labels": {**(given.get("labels") or {}), **labels}},
+        "metadata": {
+            **({"name": name} if name else {}),
+            **kept,
+            "labels": {**(given.get("labels") or {}), **labels},
+        },
         "spec": dict(template.get("spec") or {}),
     }
 

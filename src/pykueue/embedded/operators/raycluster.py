@@ -15,7 +15,15 @@ from pykueue.api.jobkinds.ray import RAY_CLUSTER
 from pykueue.api.objects import Object, condition_of, is_deleting, labels_of
 from pykueue.api.pods import is_ready, is_terminal, phase
 from pykueue.api.resources import PODS, SERVICES
-from pykueue.embedded.operators.pods import from_slot, index_of, ready, stays, with_variables
+from pykueue.embedded.operators.pods import (
+    from_slot,
+    headless_service,
+    in_phase,
+    index_of,
+    ready,
+    stays,
+    with_variables,
+)
 from pykueue.embedded.operators.reconciliation import Operator, Pass
 
 CLUSTER_LABEL, TYPE_LABEL, GROUP_LABEL = "ray.io/cluster", "ray.io/node-type", "ray.io/group"
@@ -53,12 +61,24 @@ def head_service_name(cluster: str) -> str:
     return f"{cluster}-head-svc"
 
 
+def direct(work: Pass, service: str, selector: Object, port: str) -> None:
+    """Create a Service for one of the head's ports, or point the one that exists to other pods."""
+    known = work.child(SERVICES, service)
+    if known is None:
+        spec = {"selector": selector, "ports": [{"name": port, "port": HEAD_PORTS[port]}]}
+        work.create(SERVICES, {"metadata": {"name": service}, "spec": spec})
+    elif known["spec"].get("selector") != selector:
+        work.patch(SERVICES, known, {"spec": {"selector": selector}})
+
+
 class _Sync:
     """One pass over a cluster."""
 
     def __init__(self, work: Pass) -> None:
         self._work = work
         self._pods = work.pods()
+        self._heads = [pod for pod in self._pods if labels_of(pod).get(TYPE_LABEL) == "head"]
+        self._workers = [pod for pod in self._pods if labels_of(pod).get(TYPE_LABEL) == "worker"]
         head, *groups = pod_set_slots(work.job, RAY_CLUSTER)
         self._head, self._groups = head, groups
 
@@ -104,25 +124,16 @@ class _Sync:
         ports = [
             {"name": name, "port": port, "appProtocol": "tcp"} for name, port in sorted(HEAD_PORTS.items())
         ]
-        spec = {
-            "clusterIP": "None",
-            "selector": selector,
-            "ports": ports,
-            "publishNotReadyAddresses": True,
-        }
         name = head_service_name(work.name)
-        work.ensure(SERVICES, {"metadata": {"name": name, "labels": selector}, "spec": spec})
+        work.ensure(SERVICES, headless_service(name, selector, ports=ports, publishNotReadyAddresses=True))
         if any(_hosts(slot) > 1 for slot in self._groups):
             workers = {CLUSTER_LABEL: work.name, TYPE_LABEL: "worker"}
-            spec = {"clusterIP": "None", "selector": workers, "publishNotReadyAddresses": True}
             name = f"{work.name}-headless"
-            work.ensure(SERVICES, {"metadata": {"name": name, "labels": workers}, "spec": spec})
+            work.ensure(SERVICES, headless_service(name, workers, publishNotReadyAddresses=True))
 
     def _reconcile_pods(self) -> None:
         work = self._work
-        heads = [pod for pod in self._pods if labels_of(pod).get(TYPE_LABEL) == "head"]
-        heads = self._without_ended(heads, "Head")
-        if not heads:
+        if not self._without_ended(self._heads, "Head"):
             work.create(PODS, self._pod(self._head))
         for slot in self._groups:
             self._reconcile_group(slot)
@@ -141,7 +152,7 @@ class _Sync:
     def _reconcile_group(self, slot: Slot) -> None:
         """As many replicas as the group says, of so many hosts; a replica that lost one is replaced whole."""
         work, hosts = self._work, _hosts(slot)
-        pods = self._of_group(slot)
+        pods = [pod for pod in self._workers if labels_of(pod).get(GROUP_LABEL) == slot.written]
         by_replica: dict[int, list[Object]] = {}
         for pod in self._without_ended(pods, "Worker"):
             by_replica.setdefault(index_of(pod, REPLICA_INDEX_LABEL) or 0, []).append(pod)
@@ -163,13 +174,6 @@ class _Sync:
                     labels[_REPLICA_NAME_LABEL] = f"{slot.written}-{replica}"
                     labels[_HOST_INDEX_LABEL] = str(host)
                 work.create(PODS, pod)
-
-    def _of_group(self, slot: Slot) -> list[Object]:
-        return [
-            pod
-            for pod in self._pods
-            if labels_of(pod).get(TYPE_LABEL) == "worker" and labels_of(pod).get(GROUP_LABEL) == slot.written
-        ]
 
     def _pod(self, slot: Slot) -> Object:
         work = self._work
@@ -198,8 +202,7 @@ class _Sync:
             work.put(state=state, stateTransitionTimes=times)
 
     def _report(self) -> None:
-        work, staying = self._work, stays(self._pods)
-        workers = [pod for pod in staying if labels_of(pod).get(TYPE_LABEL) == "worker"]
+        work, workers = self._work, stays(self._workers)
         desired = {slot.written: _replicas(slot.element) * _hosts(slot) for slot in self._groups}
         suspended = bool(work.spec.get("suspend"))
         before = dict(work.status)
@@ -212,15 +215,15 @@ class _Sync:
                 _UNLIMITED,
                 sum(int(slot.element.get("maxReplicas", _UNLIMITED)) * _hosts(slot) for slot in self._groups),
             ),
-            availableWorkerReplicas=sum(phase(pod) == "Running" for pod in workers),
+            availableWorkerReplicas=in_phase(workers, "Running"),
             readyWorkerReplicas=ready(workers),
             endpoints={name: str(port) for name, port in HEAD_PORTS.items()},
-            observedGeneration=work.job["metadata"].get("generation", 0),
+            observedGeneration=work.generation,
             **self._desired_resources(),
         )
         self._report_head()
         if not suspended and not work.is_true(_SUSPENDED) and not work.is_true(_SUSPENDING):
-            self._report_readiness(staying, sum(desired.values()))
+            self._report_readiness(stays(self._pods), sum(desired.values()))
         if work.status != before:
             work.put(lastUpdateTime=work.time)
 
@@ -237,8 +240,7 @@ class _Sync:
 
     def _report_head(self) -> None:
         work = self._work
-        heads = [pod for pod in self._pods if labels_of(pod).get(TYPE_LABEL) == "head"]
-        head = next(iter([*stays(heads), *heads]), None)
+        head = next(iter([*stays(self._heads), *self._heads]), None)
         if head is None:
             work.set_condition("HeadPodReady", False, "HeadPodNotFound")
             return

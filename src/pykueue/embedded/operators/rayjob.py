@@ -16,7 +16,13 @@ from pykueue.api.pods import phase
 from pykueue.api.resources import JOBS, PODS, SERVICES
 from pykueue.embedded.nodes.durations import parse_duration
 from pykueue.embedded.operators.pods import RUN_TIME, annotated_by_default, templated, with_variables
-from pykueue.embedded.operators.raycluster import HEAD_PORTS, head_service_name
+from pykueue.embedded.operators.raycluster import (
+    CLUSTER_LABEL,
+    HEAD_PORTS,
+    TYPE_LABEL,
+    direct,
+    head_service_name,
+)
 from pykueue.embedded.operators.reconciliation import Operator, Pass
 from pykueue.kube.events import WARNING
 
@@ -87,7 +93,7 @@ class _Step:
         handler = states.get(state)
         if handler is not None:
             handler()
-        self._work.put(observedGeneration=self._work.job["metadata"].get("generation", 0))
+        self._work.put(observedGeneration=self._work.generation)
 
     def _enter(self, state: str, **fields: Any) -> None:
         self._work.put(jobDeploymentStatus=state, **fields)
@@ -150,7 +156,8 @@ class _Step:
             return
         self._copy_cluster_status()
         if self._cluster is not None:
-            self._ensure_service(self._cluster["metadata"]["name"])
+            selector = {CLUSTER_LABEL: self._cluster["metadata"]["name"], TYPE_LABEL: "head"}
+            direct(work, head_service_name(work.name), selector, "dashboard")
         state = self._ray_job_state()
         if state != work.status.get("jobStatus"):
             work.put(jobStatus=state)
@@ -257,8 +264,7 @@ class _Step:
                 *submitter_template(work.job)["spec"]["containers"],
             ]
             pod_spec = {**pod["spec"], "containers": containers, "restartPolicy": "Never"}
-            template = {"metadata": _unnamed(pod), "spec": pod_spec}
-            spec["headGroupSpec"] = {**head, "template": template}
+            spec["headGroupSpec"] = {**head, "template": {**pod, "spec": pod_spec}}
         return {"metadata": found, "spec": spec}
 
     def _new_submitter(self) -> Object:
@@ -278,29 +284,9 @@ class _Step:
             "metadata": {"name": work.name, "labels": {**origin(work), **created_by}},
             "spec": {
                 "backoffLimit": 2 if limit is None else limit,
-                "template": {
-                    "metadata": _unnamed(pod),
-                    "spec": {**pod["spec"], "restartPolicy": policy},
-                },
+                "template": {**pod, "spec": {**pod["spec"], "restartPolicy": policy}},
             },
         }
-
-    def _ensure_service(self, cluster: str) -> None:
-        work = self._work
-        selector = {"ray.io/cluster": cluster, "ray.io/node-type": "head"}
-        ports = [{"name": "dashboard", "port": HEAD_PORTS["dashboard"]}]
-        name = head_service_name(work.name)
-        known = work.child(SERVICES, name)
-        if known is None:
-            work.create(
-                SERVICES, {"metadata": {"name": name}, "spec": {"selector": selector, "ports": ports}}
-            )
-        elif known["spec"].get("selector") != selector:
-            work.patch(SERVICES, known, {"spec": {"selector": selector}})
-
-
-def _unnamed(pod: Object) -> Object:
-    return {key: value for key, value in pod["metadata"].items() if key != "name"}
 
 
 def _problem(spec: Object) -> str:

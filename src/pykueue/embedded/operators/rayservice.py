@@ -6,16 +6,14 @@ cluster is ready. Suspending or resuming the service does the same to its cluste
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any
 
 from pykueue.api.jobkinds.ray import RAY_CLUSTERS, RAY_SERVICE
 from pykueue.api.objects import Object, annotations_of, condition_of, is_deleting, labels_of, true_condition
 from pykueue.api.resources import SERVICES
-from pykueue.embedded.operators.raycluster import HEAD_PORTS, head_service_name
+from pykueue.embedded.operators.raycluster import CLUSTER_LABEL, direct, head_service_name
 from pykueue.embedded.operators.rayjob import origin
-from pykueue.embedded.operators.reconciliation import Operator, Pass
+from pykueue.embedded.operators.reconciliation import Operator, Pass, hash_of
 
 FINALIZER = "ray.io/rayservice-finalizer"
 _HASH = "ray.io/hash-without-replicas-and-workers-to-delete"
@@ -57,8 +55,7 @@ class _Sync:
     def __init__(self, work: Pass) -> None:
         self._work = work
         self._config: Object = work.spec.get("rayClusterConfig") or {}
-        text = json.dumps(_relevant(self._config), sort_keys=True)
-        self._hash = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._hash = hash_of(_relevant(self._config))
 
     def run(self) -> None:
         active, pending = self._cluster("activeServiceStatus"), self._cluster("pendingServiceStatus")
@@ -109,16 +106,8 @@ class _Sync:
     def _serve(self, cluster: Object) -> None:
         """Point the Services to a cluster that has become ready."""
         work, name = self._work, cluster["metadata"]["name"]
-        selector = {"ray.io/cluster": name}
-        ports = [{"name": "serve", "port": HEAD_PORTS["serve"]}]
         for service in (head_service_name(work.name), f"{work.name}-serve-svc"):
-            known = work.child(SERVICES, service)
-            if known is None:
-                work.create(
-                    SERVICES, {"metadata": {"name": service}, "spec": {"selector": selector, "ports": ports}}
-                )
-            elif known["spec"].get("selector") != selector:
-                work.patch(SERVICES, known, {"spec": {"selector": selector}})
+            direct(work, service, {CLUSTER_LABEL: name}, "serve")
         work.put(activeServiceStatus={"rayClusterName": name}, pendingServiceStatus=None)
 
     def _report(self, active: Object | None, pending: Object | None) -> None:
@@ -145,7 +134,7 @@ class _Sync:
         work.put(
             serviceStatus="Running" if work.is_true("Ready") else None,
             numServeEndpoints=endpoints or None,
-            observedGeneration=work.job["metadata"].get("generation", 0),
+            observedGeneration=work.generation,
         )
 
     def _delete_replaced(self, active: Object | None, pending: Object | None) -> None:

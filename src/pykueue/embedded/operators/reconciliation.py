@@ -6,6 +6,8 @@ carries it out: deletions first, then patches, creations, and last the status.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -59,6 +61,12 @@ class Operator(ABC):
         """Decide what is to be done about a job now."""
 
 
+def hash_of(value: Any) -> str:
+    """Hexadecimal hash of a JSON value, by which a change of a specification is noticed."""
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
 class Patch(NamedTuple):
     """A merge patch of an object."""
 
@@ -105,6 +113,11 @@ class Pass:
     def spec(self) -> Object:
         """Its specification; empty where it has none."""
         return self.job.get("spec") or {}
+
+    @property
+    def generation(self) -> int:
+        """Generation of the job; 0 where it has none."""
+        return int(self.job["metadata"].get("generation", 0))
 
     @property
     def deleting(self) -> bool:

@@ -6,8 +6,6 @@ there is no driver starts no new submission by itself.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -22,9 +20,10 @@ from pykueue.embedded.operators.pods import (
     annotated_by_default,
     from_slot,
     index_of,
+    stays,
     templated,
 )
-from pykueue.embedded.operators.reconciliation import Operator, Pass
+from pykueue.embedded.operators.reconciliation import Operator, Pass, hash_of
 from pykueue.kube.events import NORMAL, WARNING
 
 _APP_LABEL, _EXECUTOR_LABEL = "sparkoperator.k8s.io/app-name", "spark-exec-id"
@@ -62,8 +61,7 @@ class _Step:
             pod for pod in work.labelled(PODS, _APP_LABEL) if _EXECUTOR_LABEL in labels_of(pod)
         ]
         relevant = {key: work.spec[key] for key in work.spec if key not in ("suspend", "timeToLiveSeconds")}
-        text = json.dumps(relevant, sort_keys=True)
-        self._hash = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._hash = hash_of(relevant)
 
     def run(self) -> None:
         states: dict[str, Callable[[], None]] = {
@@ -242,8 +240,7 @@ class _Step:
     def _make_executors(self, driver: Object) -> None:
         """What the driver program does: keep the requested number of executors, under new numbers."""
         work, slot = self._work, self._slots["executor"]
-        own = [pod for pod in self._executors if _is_owned(pod, driver)]
-        staying = [pod for pod in own if not is_terminal(pod) and not is_deleting(pod)]
+        staying = [pod for pod in stays(work.owned(PODS, driver)) if not is_terminal(pod)]
         last = max((index_of(pod, _EXECUTOR_LABEL) or 0 for pod in self._executors), default=0)
         for number in range(pod_count(slot.element, slot.paths) - len(staying)):
             submission = labels_of(driver).get(_SUBMISSION_LABEL, "")
@@ -271,8 +268,3 @@ class _Step:
                 shown[name] = state if ended else "UNKNOWN" if driver_runs else "COMPLETED"
         if shown:
             work.put(executorState=shown)
-
-
-def _is_owned(pod: Object, driver: Object) -> bool:
-    references = pod["metadata"].get("ownerReferences") or ()
-    return any(one["uid"] == driver["metadata"]["uid"] for one in references)
