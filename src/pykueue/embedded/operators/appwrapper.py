@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api.jobkinds import Place, value_at, with_value
 from pykueue.api.jobkinds.appwrapper import APP_WRAPPER, WRAPPER_LABEL, wrapped_pod_sets
 from pykueue.api.objects import Object, annotations_of, condition_of, is_deleting, true_condition
-from pykueue.api.pods import phase
 from pykueue.api.resources import PODS, Resource
 from pykueue.embedded.nodes.durations import parse_duration
+from pykueue.embedded.operators.pods import in_phase, stays
 from pykueue.embedded.operators.reconciliation import Operator, Pass
-from pykueue.kube.events import NORMAL
 
 FINALIZER = "workload.codeflare.dev/finalizer"
 _PREFIX = "workload.codeflare.dev.appwrapper/"
@@ -115,10 +114,7 @@ class _Step:
                 work.set_condition("Unhealthy", True, "CreateFailed", text)
                 self._fail()
                 return
-            template = self._template(number)
-            name = template["metadata"]["name"]
-            if work.child(resource, name) is None:
-                work.create(resource, template)
+            if not work.ensure(resource, self._template(number)):
                 complete = False
         if complete:
             self._enter("Running")
@@ -131,18 +127,16 @@ class _Step:
         if self._unhealthy():
             return
         expected = sum(one.count for one in wrapped_pod_sets(work.job))
-        live = [pod for pod in self._pods if not is_deleting(pod)]
-        running, succeeded, failed, pending = (
-            sum(phase(pod) in phases for pod in live)
-            for phases in (("Running",), ("Succeeded",), ("Failed",), ("Pending", ""))
-        )
+        live = stays(self._pods)
+        running, succeeded, failed = (in_phase(live, one) for one in ("Running", "Succeeded", "Failed"))
+        pending = in_phase(live, "Pending", "")
         if expected and succeeded >= expected and not running and not failed and not pending:
             work.set_condition("QuotaReserved", False, "Succeeded")
             self._enter("Succeeded")
         elif failed:
             text = f"{failed} failed pods"
             if work.set_condition("Unhealthy", True, "FoundFailedPods", text):
-                work.event("Unhealthy", text, NORMAL)
+                work.event("Unhealthy", text)
             if self._elapsed("Unhealthy", "failureGracePeriodDuration"):
                 self._reset_or_fail()
         elif running + succeeded >= expected:
@@ -158,10 +152,7 @@ class _Step:
     def _unhealthy(self) -> bool:
         """Whether a component is missing, or has failed."""
         work = self._work
-        for number, component in enumerate(self._components):
-            resource = self._resource(component)
-            name = self._template(number)["metadata"]["name"]
-            found = None if resource is None else work.child(resource, name)
+        for component, name, _resource, found in self._existing():
             if found is None or is_deleting(found):
                 work.set_condition("Unhealthy", True, "MissingComponent", f"{name} is missing")
                 self._fail()
@@ -188,7 +179,7 @@ class _Step:
         self._enter("Failed")
 
     def _suspend(self) -> None:
-        self._work.event("Suspending", f"AppWrapper {self._work.name} is suspended", NORMAL)
+        self._work.event("Suspending", f"AppWrapper {self._work.name} is suspended")
         self._enter("Suspending")
 
     def _suspending(self) -> None:
@@ -239,13 +230,20 @@ class _Step:
         template = component.get("template") or {}
         return self._resources.get((str(template.get("apiVersion")), str(template.get("kind"))))
 
+    def _name(self, number: int) -> str:
+        metadata = value_at(self._components[number], ("template", "metadata")) or {}
+        return str(metadata.get("name", f"{self._work.name}-{number}"))
+
+    def _existing(self) -> Iterator[tuple[Object, str, Resource | None, Object | None]]:
+        """Each component: its entry, name, resource (None if unknown), and object (None if there is none)."""
+        for number, component in enumerate(self._components):
+            resource, name = self._resource(component), self._name(number)
+            yield component, name, resource, self._work.child(resource, name) if resource else None
+
     def _delete_components(self) -> bool:
         """Delete the components; whether they and their pods are gone."""
         work, gone = self._work, not self._pods
-        for number, component in enumerate(self._components):
-            resource = self._resource(component)
-            name = self._template(number)["metadata"]["name"]
-            found = None if resource is None else work.child(resource, name)
+        for _component, _name, resource, found in self._existing():
             if resource is not None and found is not None:
                 work.delete(resource, found)
                 gone = False
@@ -265,7 +263,7 @@ class _Step:
         template: Object = dict(result["template"])
         metadata = dict(template.get("metadata") or {})
         metadata["labels"] = {**(metadata.get("labels") or {}), WRAPPER_LABEL: work.name}
-        metadata.setdefault("name", f"{work.name}-{number}")
+        metadata["name"] = self._name(number)
         metadata.pop("namespace", None)
         return {**template, "metadata": metadata}
 
