@@ -18,6 +18,7 @@ from pykueue.api.unsupported import ELASTIC_JOBS
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
+from pykueue.engine.cycle.tentative import TentativeUsage
 from pykueue.engine.decisions import Admit, Decision, PendingReason, Preempt, Requeue, RequeueReason
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.fair_sharing.shares import Contender, Tournament
@@ -28,7 +29,6 @@ from pykueue.engine.policies import Held
 from pykueue.engine.preemption.classical import restore, simulate_removal
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
-from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
@@ -128,14 +128,7 @@ class TreeCycle:
         #: they go first from the second attempt on: a preemptor that shrank to fit what it reclaimed can rank
         #: behind the workload it reclaimed it from.
         self._preempted_for: set[str] = set()
-        #: Targets of this cycle.
-        self._targeted: set[WorkloadInfo] = set()
-        #: What they use of the quota of their queues, and of shared capacities.
-        self._freed: dict[FlavorUsage, int] = {}
-        self._freed_shared: Reservations = ()
-        #: What earlier entries request without having been admitted, of quota and of shared capacities.
-        self._planned: dict[FlavorUsage, int] = {}
-        self._planned_shared: Reservations = ()
+        self._tentative = TentativeUsage()
 
     def run(self, queues: Sequence[ClusterQueue]) -> None:
         """Decide about the heads of the queues: those of one tree, or of trees that share a capacity."""
@@ -167,7 +160,7 @@ class TreeCycle:
                 entries.sort(key=self._rank)
             for entry in entries:
                 self._process(entry)
-        self._lift_planned()
+        self._tentative.lift_planned()
 
     # --- order ------------------------------------------------------------------------------------------
 
@@ -269,7 +262,7 @@ class TreeCycle:
     def _process(self, entry: Entry) -> None:
         """Decides about one entry (5.5)."""
         found = entry.found
-        if self._targeted and found.targets and any(target in self._targeted for target, _ in found.targets):
+        if found.targets and self._tentative.includes_target(found.targets):
             if not self._rules.recompute:
                 self._save_scan(entry, found)
                 self._skip(entry, "TargetsTaken")
@@ -346,17 +339,17 @@ class TreeCycle:
             for index, choices in enumerate(entry.found.assignment.choices)
             for resource, choice in choices.items()
         }
-        self._lift_freed()
+        self._tentative.lift_freed()
         found = self.evaluator.evaluate(
             entry.info,
             entry.queue,
             nominated=nominated,
-            already_targeted=self._targeted,
+            already_targeted=self._tentative.targets,
             context=self.evaluator.context(self.now),
         )
         if found.assignment.mode == FIT and found.demands:
             entry.placed = capacity.place(found.demands) or ()
-        self._count_freed()
+        self._tentative.count_freed()
         entry.found = found
         entry.explanation.attempts = found.assignment.attempts
         entry.explanation.search = found.report
@@ -372,16 +365,7 @@ class TreeCycle:
 
     def _plan(self, entry: Entry) -> None:
         """Counts what an entry asks for, for the rest of the cycle."""
-        for flavor_usage, amount in entry.found.assignment.demand(entry.queue):
-            self._plan_amount(flavor_usage, amount)
-        if entry.placed:
-            capacity.reserve(entry.placed)
-            self._planned_shared += entry.placed
-
-    def _plan_amount(self, flavor_usage: FlavorUsage, amount: int) -> None:
-        if amount > 0:
-            quota.reserve(((flavor_usage, amount),))
-            self._planned[flavor_usage] = self._planned.get(flavor_usage, 0) + amount
+        self._tentative.plan(entry.found.assignment.demand(entry.queue), entry.placed)
 
     def _reserve(self, entry: Entry) -> None:
         """Keeps others of the cohort from taking what an entry waits for (5.7)."""
@@ -392,14 +376,10 @@ class TreeCycle:
         for flavor_resource, amount in entry.found.assignment.usage.items():
             flavor_usage = queue.flavor_usages[flavor_resource]
             if not borrows:
-                self._plan_amount(flavor_usage, min(amount, flavor_usage.nominal - flavor_usage.usage))
-            elif flavor_usage.borrowing_limit is None:
-                self._plan_amount(flavor_usage, amount)
-            else:
-                self._plan_amount(
-                    flavor_usage,
-                    min(amount, flavor_usage.nominal + flavor_usage.borrowing_limit - flavor_usage.usage),
-                )
+                amount = min(amount, flavor_usage.nominal - flavor_usage.usage)
+            elif flavor_usage.borrowing_limit is not None:
+                amount = min(amount, flavor_usage.nominal + flavor_usage.borrowing_limit - flavor_usage.usage)
+            self._tentative.plan(((flavor_usage, amount),))
 
     def _fits(self, entry: Entry) -> bool:
         """Whether an entry fits once all victims of the cycle and its own are gone.
@@ -408,21 +388,21 @@ class TreeCycle:
         this cycle (defect D3 of the reference, which over-commits here).
         """
         wanted, demands = entry.found.assignment.demand(entry.queue), entry.found.demands
-        targets = entry.found.targets
-        freed = self._freed or self._freed_shared
+        targets, tentative = entry.found.targets, self._tentative
+        freed = tentative.frees
         if freed:
-            self._lift_freed()
+            tentative.lift_freed()
         for target, _ in targets:
             simulate_removal(target)
         fits = quota.fits(wanted) and (not demands or (capacity.fits(demands) and self._place(entry)))
         for target, _ in targets:
             restore(target)
         if freed:
-            self._count_freed()
+            tentative.count_freed()
         if fits and freed and entry.found.assignment.mode == FIT:
-            self._lift_planned()
+            tentative.lift_planned()
             fits = quota.fits(wanted) and (not demands or capacity.fits(demands))
-            self._count_planned()
+            tentative.count_planned()
             fits = fits and (not demands or self._place(entry))
         return fits
 
@@ -431,26 +411,6 @@ class TreeCycle:
         placed = capacity.place(entry.found.demands)
         entry.placed = placed or ()
         return placed is not None
-
-    def _lift_freed(self) -> None:
-        """Look at the capacity as it will be once the targets of this cycle are gone."""
-        quota.release(self._freed.items())
-        capacity.release(self._freed_shared)
-
-    def _count_freed(self) -> None:
-        """The exact inverse of `_lift_freed`."""
-        quota.reserve(self._freed.items())
-        capacity.reserve(self._freed_shared)
-
-    def _lift_planned(self) -> None:
-        """Look at the capacity without what earlier entries only plan."""
-        quota.release(self._planned.items())
-        capacity.release(self._planned_shared)
-
-    def _count_planned(self) -> None:
-        """The exact inverse of `_lift_planned`."""
-        quota.reserve(self._planned.items())
-        capacity.reserve(self._planned_shared)
 
     # --- outcomes ---------------------------------------------------------------------------------------
 
@@ -528,15 +488,11 @@ class TreeCycle:
             if taken_back and entry.found.assignment.shrunk:
                 state.undo_log.set(info, "level_limit", entry.found.assignment.level)
         for target, reason in entry.found.targets:
-            self._targeted.add(target)
-            victim_queue = target.queue
-            assert victim_queue is not None
-            for flavor_resource, amount in target.usage:
-                flavor_usage = victim_queue.flavor_usages[flavor_resource]
-                self._freed[flavor_usage] = self._freed.get(flavor_usage, 0) + amount
-            self._freed_shared += target.shared
+            self._tentative.add_target(target)
             if target.evicted:
                 continue
+            victim_queue = target.queue
+            assert victim_queue is not None
             state.undo_log.set(target, "eviction_assumed", True)
             state.undo_log.set(target, "preempted_for", info.key)
             state.mark_evicted(target, True)
