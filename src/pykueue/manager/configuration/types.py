@@ -304,6 +304,11 @@ class Configuration:
         return FeatureGates(self.feature_gates)
 
     @property
+    def workload_name_limit(self) -> int:
+        """Most characters in the name of a Workload; with ShortWorkloadNames it may be a label's value."""
+        return 63 if self.gates["ShortWorkloadNames"] else 253
+
+    @property
     def labels_to_copy(self) -> tuple[str, ...]:
         """Keys of the labels a Workload has from its job: those asked for, and those that metrics show."""
         shown = (

@@ -38,6 +38,7 @@ from pykueue.kube.informer import ADDED, DELETED, MODIFIED, Handler, Informer
 from pykueue.manager.ancestors import managing_owner
 from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid
 from pykueue.manager.workloads import transitions
+from pykueue.manager.workloads.creation import create_workload
 from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
 
@@ -383,15 +384,11 @@ class JobController:
 
     async def _create_workload(self, job: Object, workload: Object) -> None:
         try:
-            created = await self._writer.create(self._cluster.workloads, workload)
+            await create_workload(self._cluster, self._writer, self._recorder, job, workload)
         except ApiError as error:
-            if error.already_exists:
-                return  # it is on its way to the cache, or it is being deleted
             if error.code in (400, 403, 422):
                 self._recorder.event(job, WARNING, "ErrWorkloadCompose", error.message)
             raise
-        namespace, name = conditions.key(created)
-        self._recorder.event(job, NORMAL, "CreatedWorkload", f"Created Workload: {namespace}/{name}")
 
     def _built(self, job: Object, priority: int, reference: Mapping[str, str] | None) -> Object:
         workload = construction.build(
@@ -401,7 +398,7 @@ class JobController:
             reference,
             self._configuration.labels_to_copy,
             self._configuration.annotations_to_copy,
-            63 if self._gates["ShortWorkloadNames"] else 253,
+            self._configuration.workload_name_limit,
         )
         if not self._gates["PartialAdmission"]:
             for pod_set in workload["spec"]["podSets"]:

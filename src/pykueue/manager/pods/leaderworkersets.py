@@ -12,60 +12,28 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.jobkinds import LEADER_WORKER_SET, value_at
 from pykueue.api.objects import Key, Object, get, is_deleting, replaced
-from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet, group_index, set_name
-from pykueue.jobs.pod import POD, suspending_parent
+from pykueue.jobs.pod import suspending_parent
 from pykueue.jobs.pod_owners import replicas
-from pykueue.kube.controller import Controller
-from pykueue.kube.errors import ApiError
-from pykueue.kube.events import NORMAL, WARNING, EventRecorder
-from pykueue.kube.informer import Informer
-from pykueue.manager.cluster import Cluster, MissingPriorityClassError
-from pykueue.manager.jobs.controller import RETRY
-from pykueue.manager.writes import Writer
+from pykueue.kube.events import NORMAL
+
+from .sets import SetController
 
 _POD_INDEX = "leader worker set"
 _SURGE = ("spec", "rolloutStrategy", "rollingUpdateConfiguration", "maxSurge")
 
 
-class LeaderWorkerSetController:
-    """Keyed by namespace and name of the set."""
+class LeaderWorkerSetController(SetController):
+    """Makes a Workload for each group of a LeaderWorkerSet."""
 
-    def __init__(
-        self,
-        sets: Informer,
-        cluster: Cluster,
-        writer: Writer,
-        recorder: EventRecorder,
-        clock: Clock,
-        workers: int = 8,
-    ) -> None:
-        self._sets = sets
-        self._cluster = cluster
-        self._pods = cluster.jobs[POD.framework]
-        self._writer = writer
-        self._recorder = recorder
-        self._kind = LeaderWorkerSet()
-        self._limit = 63 if cluster.configuration.gates["ShortWorkloadNames"] else 253
-        self.controller: Controller[Key] = Controller(
-            "leaderworkerset controller",
-            self.reconcile,
-            clock=clock,
-            workers=workers,
-            wait_for=[cluster.synced],
-        )
+    name = "leaderworkerset controller"
+    _kind = LeaderWorkerSet()
+
+    def _watch_dependents(self) -> None:
         self._pods.add_index(_POD_INDEX, _set_keys)
-        sets.on_event(self._set_changed)
         self._pods.on_event(self._pod_changed)
-        cluster.workloads.on_event(self._workload_changed)
-
-    async def run(self) -> None:
-        """Work until cancelled."""
-        await self.controller.run()
-
-    def _set_changed(self, type_: str, old: Any, new: Any) -> None:
-        self.controller.queue.add(conditions.key(old if new is None else new))
+        self._cluster.workloads.on_event(self._workload_changed)
 
     def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
         for key in _set_keys(old if new is None else new):
@@ -79,36 +47,24 @@ class LeaderWorkerSetController:
 
     # The work
 
-    async def reconcile(self, key: Key) -> float | None:
+    async def _reconcile(self, key: Key, found: Object) -> None:
         """Give each group of one set its Workload, and its pods their place in the group."""
-        found = self._sets.get(*key)
-        if found is None or is_deleting(found):
-            return None
-        if not self._cluster.manages_namespace(key[0]) or not self._is_managed(found):
-            return None
         pods = [pod for pod in self._pods.by_index(_POD_INDEX, key) if not is_deleting(pod)]
         wanted = {self._kind.workload_name(found, n, self._limit): n for n in self._groups(found, pods)}
         await self._delete_surplus(found, wanted)
-        try:
-            for name, index in wanted.items():
-                workload = self._cluster.workload((key[0], name))
-                if workload is None:
-                    await self._create(found, index)
-                else:
-                    await self._synchronise(found, workload)
-        except MissingPriorityClassError as error:
-            self._recorder.event(found, WARNING, "WorkloadPriorityClassNotFound", str(error))
-            return RETRY
+        for name, index in wanted.items():
+            workload = self._cluster.workload((key[0], name))
+            if workload is None:
+                priority, reference = self._cluster.priority_of(found, self._kind)
+                workload = self._kind.group_workload(found, index, priority, reference, self._limit)
+                await self._create_workload(found, workload)
+            else:
+                await self._synchronise(found, workload)
         for pod in pods:
             group = group_index(pod)
             if group is not None:
                 name = self._kind.workload_name(found, group, self._limit)
                 await self._writer.change(self._pods, pod, self._kind.member(pod, found, name))
-        return None
-
-    def _is_managed(self, found: Mapping[str, Any]) -> bool:
-        manages_all = self._cluster.configuration.manage_jobs_without_queue_name
-        return bool(construction.queue_name(found)) or manages_all
 
     def _groups(self, found: Mapping[str, Any], pods: list[Object]) -> list[int]:
         """The groups that there are to be, and further ones that a rolling update has made."""
@@ -128,18 +84,6 @@ class LeaderWorkerSetController:
                 await self._writer.delete(self._cluster.workloads, workload)
                 text = f"Deleted Workload of a group that is gone: {namespace}/{name}"
                 self._recorder.event(found, NORMAL, "DeletedWorkload", text)
-
-    async def _create(self, found: Object, index: int) -> None:
-        priority, reference = self._cluster.priority_of(found, self._kind)
-        workload = self._kind.group_workload(found, index, priority, reference, self._limit)
-        try:
-            created = await self._writer.create(self._cluster.workloads, workload)
-        except ApiError as error:
-            if error.already_exists:
-                return  # it is on its way to the cache, or it is being deleted
-            raise
-        namespace, name = conditions.key(created)
-        self._recorder.event(found, NORMAL, "CreatedWorkload", f"Created Workload: {namespace}/{name}")
 
     async def _synchronise(self, found: Object, workload: Object) -> None:
         """A Workload without quota follows its set: queue, and what its pods are."""
