@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from cli_processes import Kubectl, Up
 
+from queue_manifests import BOOKSTORE_QUEUES
+
 pytestmark = pytest.mark.kubectl
 
 NODES = """
@@ -18,31 +20,6 @@ pools:
 - name: node
   count: 2
   allocatable: {cpu: "16", memory: 64Gi, pods: "110", nvidia.com/gpu: "8"}
-"""
-
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: { name: bookstore-ml-flavor }
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: { name: bookstore-ml-cq }
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-    - coveredResources: ["cpu","memory","nvidia.com/gpu"]
-      flavors:
-        - name: bookstore-ml-flavor
-          resources:
-            - { name: cpu,            nominalQuota: "4" }
-            - { name: memory,         nominalQuota: 8Gi }
-            - { name: "nvidia.com/gpu", nominalQuota: "4" }
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: { name: bookstore-ml-lq, namespace: bookstore-ml }
-spec: { clusterQueue: bookstore-ml-cq }
 """
 
 SET = """
@@ -85,7 +62,7 @@ def kubectl(
     nodes.write_text(NODES)
     kubectl = kubectl_for(start_up("--nodes", str(nodes)))
     kubectl("create", "namespace", "bookstore-ml")
-    kubectl("apply", "-f", "-", stdin=QUEUES)
+    kubectl("apply", "-f", "-", stdin=BOOKSTORE_QUEUES)
     return kubectl
 
 

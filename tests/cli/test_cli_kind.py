@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from pykueue.cli.main import main
+from queue_manifests import cluster_queue, flavor, local_queue
 
 KIND: dict[str, Any] = {
     "apiVersion": "pykueue.io/v1alpha1",
@@ -65,33 +66,10 @@ CRD: dict[str, Any] = {
         ],
     },
 }
-QUEUES: list[dict[str, Any]] = [
-    {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ResourceFlavor",
-        "metadata": {"name": "f"},
-        "spec": {"nodeLabels": {"pool": "a"}},
-    },
-    {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ClusterQueue",
-        "metadata": {"name": "cq"},
-        "spec": {
-            "namespaceSelector": {},
-            "resourceGroups": [
-                {
-                    "coveredResources": ["cpu"],
-                    "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": 4}]}],
-                }
-            ],
-        },
-    },
-    {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "LocalQueue",
-        "metadata": {"name": "q", "namespace": "default"},
-        "spec": {"clusterQueue": "cq"},
-    },
+QUEUES = [
+    flavor("f", nodeLabels={"pool": "a"}),
+    cluster_queue("cq", {"f": {"cpu": 4}}),
+    local_queue("q", "cq"),
 ]
 
 

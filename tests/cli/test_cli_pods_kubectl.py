@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from cli_processes import Kubectl, Up
+
+from queue_manifests import cluster_queue, flavor, local_queue
 
 pytestmark = pytest.mark.kubectl
 
@@ -17,25 +20,7 @@ pools:
   allocatable: {cpu: "16", memory: 64Gi, pods: "110"}
 """
 
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: default-flavor}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors: [{name: default-flavor, resources: [{name: cpu, nominalQuota: 4}]}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: team, namespace: default}
-spec: {clusterQueue: cq}
-"""
+QUEUES = yaml.safe_dump_all([flavor(), cluster_queue("cq", {"cpu": 4}), local_queue("team", "cq")])
 
 POD = """
 apiVersion: v1

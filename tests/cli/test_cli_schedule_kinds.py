@@ -7,37 +7,21 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import yaml
 from click.testing import CliRunner
 
 from pykueue.cli.schedule import schedule
+from queue_manifests import NIGHTLY, cluster_queue, flavor, local_queue
 
 SAMPLES = Path(__file__).parents[1] / "jobs" / "samples"
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: f}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu, memory]
-    flavors:
-    - name: f
-      resources: [{name: cpu, nominalQuota: 100}, {name: memory, nominalQuota: 100Gi}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
----
-apiVersion: scheduling.k8s.io/v1
-kind: PriorityClass
-metadata: {name: nightly}
-value: 7
-"""
+QUEUES = yaml.safe_dump_all(
+    [
+        flavor("f"),
+        cluster_queue("cq", {"f": {"cpu": 100, "memory": "100Gi"}}),
+        local_queue("lq", "cq"),
+        NIGHTLY,
+    ]
+)
 
 
 def decide(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from kind_worlds import serve
 from manager_stack import Stack, job, story
 
 from pykueue.api.resources import JOBS, PODS, WORKLOADS, Resource
+from queue_manifests import cluster_queue, flavor, local_queue
 
 Object = dict[str, Any]
 D = "kueue.x-k8s.io/"
@@ -177,24 +178,8 @@ def test_ray_job_that_its_operator_refuses_gives_its_quota_back() -> None:
     story(test, frameworks("ray.io/rayjob"), QUEUES_WITH_MEMORY)
 
 
-QUEUES_WITH_MEMORY = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: default-flavor}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu, memory]
-    flavors:
-    - name: default-flavor
-      resources: [{name: cpu, nominalQuota: 20}, {name: memory, nominalQuota: 100Gi}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
-"""
+QUEUES_WITH_MEMORY = [
+    flavor(),
+    cluster_queue("cq", {"cpu": 20, "memory": "100Gi"}),
+    local_queue("lq", "cq"),
+]

@@ -18,39 +18,17 @@ from pykueue.api.jobkinds import value_at
 from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES, RUNTIMES
 from pykueue.api.resources import CLUSTER_QUEUES, WORKLOADS
 from pykueue.kube.errors import ApiError
+from queue_manifests import NIGHTLY, cluster_queue, flavor, local_queue
 
 Object = dict[str, Any]
 
-#: Two flavors with node labels; what needs more than 6 cpu of the first gets some of the second.
-FLAVORS = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: spot}
-spec:
-  nodeLabels: {kind: spot}
-  tolerations: [{key: spot, operator: Exists}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu, memory]
-    flavors:
-    - name: spot
-      resources: [{name: cpu, nominalQuota: 12}, {name: memory, nominalQuota: 100Gi}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
----
-apiVersion: scheduling.k8s.io/v1
-kind: PriorityClass
-metadata: {name: nightly}
-value: 7
-"""
+#: A flavor with a node label and a toleration, and the priority class of the samples.
+FLAVORS = [
+    flavor("spot", nodeLabels={"kind": "spot"}, tolerations=[{"key": "spot", "operator": "Exists"}]),
+    cluster_queue("cq", {"spot": {"cpu": 12, "memory": "100Gi"}}),
+    local_queue("lq", "cq"),
+    NIGHTLY,
+]
 
 every_kind = pytest.mark.parametrize("sample", SAMPLES.values(), ids=list(SAMPLES))
 

@@ -38,6 +38,8 @@ from pykueue.manager.configuration import parse
 from pykueue.manager.manager import Manager
 
 Object = dict[str, Any]
+#: YAML, one object, or several.
+Manifests = str | Object | list[Object]
 T = TypeVar("T")
 
 V1BETA2 = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
@@ -214,9 +216,12 @@ class Stack:
 
     # What users do
 
-    async def apply(self, manifests: str | Object) -> None:
+    async def apply(self, manifests: Manifests) -> None:
         """Create objects."""
-        objects = [manifests] if isinstance(manifests, dict) else load_documents(dedent(manifests))
+        if isinstance(manifests, str):
+            objects = load_documents(dedent(manifests))
+        else:
+            objects = [manifests] if isinstance(manifests, dict) else manifests
         for obj in objects:
             resource = _RESOURCES[obj["kind"]]
             group, _, version = obj["apiVersion"].rpartition("/")
@@ -351,7 +356,7 @@ def _version(obj: Object) -> str:
 async def stack(
     clock: Clock,
     configuration: str = "",
-    queues: str = QUEUES,
+    queues: Manifests = QUEUES,
     seed: int = 1,
     kinds: JobKinds | None = None,
 ) -> AsyncIterator[Stack]:
@@ -369,7 +374,7 @@ async def stack(
 def story(
     test: Callable[[Stack], Awaitable[T]],
     configuration: str = "",
-    queues: str = QUEUES,
+    queues: Manifests = QUEUES,
     seed: int = 1,
     kinds: JobKinds | None = None,
 ) -> T:

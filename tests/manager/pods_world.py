@@ -8,6 +8,7 @@ from manager_stack import Stack
 
 from pykueue.api.resources import PODS, WORKLOADS, Resource
 from pykueue.kube.errors import ApiError
+from queue_manifests import cluster_queue, flavor, local_queue, priority
 
 Object = dict[str, Any]
 
@@ -15,36 +16,12 @@ D = "kueue.x-k8s.io/"
 GATE = {"name": f"{D}admission"}
 PODS_ON = "integrations: {frameworks: [batch/job, pod]}\n"
 
-FLAVORED = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: default-flavor}
-spec:
-  nodeLabels: {disk: fast}
-  tolerations: [{key: fast, operator: Exists}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  preemption: {withinClusterQueue: LowerPriority}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - name: default-flavor
-      resources: [{name: cpu, nominalQuota: 4}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: WorkloadPriorityClass
-metadata: {name: high}
-value: 100
-"""
+FLAVORED = [
+    flavor(nodeLabels={"disk": "fast"}, tolerations=[{"key": "fast", "operator": "Exists"}]),
+    cluster_queue("cq", {"cpu": 4}, preemption={"withinClusterQueue": "LowerPriority"}),
+    local_queue("lq", "cq"),
+    priority("high", 100),
+]
 
 
 def pod(

@@ -39,6 +39,7 @@ from pykueue.manager.configuration import Configuration
 from pykueue.manager.install.roles import component_rules
 from pykueue.manager.manager import Manager
 from pykueue.manager.rights import Rule
+from queue_manifests import cluster_queue, flavor, local_queue, priority
 
 READ = "get list watch"
 FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset")
@@ -125,11 +126,6 @@ objectRetentionPolicies: {{workloads: {{afterFinished: 10m, afterDeactivatedByKu
 """
 MORE = """
 apiVersion: kueue.x-k8s.io/v1beta2
-kind: WorkloadPriorityClass
-metadata: {name: high}
-value: 100
----
-apiVersion: kueue.x-k8s.io/v1beta2
 kind: Cohort
 metadata: {name: team}
 ---
@@ -142,30 +138,19 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: AdmissionCheck
 metadata: {name: budget}
 spec: {controllerName: example.com/budget}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: spot}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: checked}
-spec:
-  namespaceSelector: {}
-  cohortName: team
-  admissionChecksStrategy: {admissionChecks: [{name: budget}]}
-  preemption: {withinClusterQueue: LowerPriority}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - name: spot
-      resources: [{name: cpu, nominalQuota: 2}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: checked, namespace: default}
-spec: {clusterQueue: checked}
 """
+CHECKED = [
+    priority("high", 100),
+    flavor("spot"),
+    cluster_queue(
+        "checked",
+        {"spot": {"cpu": 2}},
+        cohortName="team",
+        admissionChecksStrategy={"admissionChecks": [{"name": "budget"}]},
+        preemption={"withinClusterQueue": "LowerPriority"},
+    ),
+    local_queue("checked"),
+]
 SINCE = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
 HIGH = {"kueue.x-k8s.io/priority-class": "high"}
 
@@ -194,6 +179,7 @@ def restricted(
 def test_jobs_live_their_lives_with_the_declared_rights() -> None:
     async def test(s: RestrictedStack) -> None:
         await s.apply(MORE)
+        await s.apply(CHECKED)
         await s.apply(job("first", 6))
         await s.apply(job("second", 6))
         await s.settle()

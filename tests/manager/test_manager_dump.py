@@ -23,6 +23,7 @@ from pykueue.engine.story import lines
 from pykueue.kube.errors import ApiError
 from pykueue.manager.scheduler.loop import Scheduler
 from pykueue.web.visibility.embedded import serve
+from queue_manifests import cluster_queue, flavor, local_queue, priority
 
 _KINDS = (
     resources.NAMESPACES,
@@ -69,75 +70,33 @@ def test_a_dump_of_a_cluster_at_work_is_decided_on_without_a_warning(tmp_path: P
     }
 
 
-TWO_QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: on-demand}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: spot}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  cohortName: all
-  preemption: {withinClusterQueue: LowerPriority, reclaimWithinCohort: Any}
-  flavorFungibility: {whenCanBorrow: TryNextFlavor, whenCanPreempt: TryNextFlavor}
-  admissionScope: {admissionMode: UsageBasedAdmissionFairSharing}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - {name: on-demand, resources: [{name: cpu, nominalQuota: 6}]}
-    - {name: spot, resources: [{name: cpu, nominalQuota: 4}]}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: other}
-spec:
-  namespaceSelector: {}
-  cohortName: all
-  preemption: {reclaimWithinCohort: Any}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - {name: on-demand, resources: [{name: cpu, nominalQuota: 4}]}
-    - {name: spot, resources: [{name: cpu, nominalQuota: 4}]}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: light, namespace: default}
-spec: {clusterQueue: cq}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: other, namespace: default}
-spec: {clusterQueue: other}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: WorkloadPriorityClass
-metadata: {name: high}
-value: 100
-description: ""
-"""
+TWO_QUEUES = [
+    flavor("on-demand"),
+    flavor("spot"),
+    cluster_queue(
+        "cq",
+        {"on-demand": {"cpu": 6}, "spot": {"cpu": 4}},
+        cohortName="all",
+        preemption={"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"},
+        flavorFungibility={"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"},
+        admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},
+    ),
+    cluster_queue(
+        "other",
+        {"on-demand": {"cpu": 4}, "spot": {"cpu": 4}},
+        cohortName="all",
+        preemption={"reclaimWithinCohort": "Any"},
+    ),
+    local_queue("lq", "cq"),
+    local_queue("light", "cq"),
+    local_queue("other"),
+    {**priority("high", 100), "description": ""},
+]
 USAGE = """
 admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 1m}
 resources: {excludeResourcePrefixes: [example.com/]}
 """
 HIGH = {"kueue.x-k8s.io/priority-class": "high"}
-PRIORITY_CLASS = {
-    "apiVersion": "kueue.x-k8s.io/v1beta2",
-    "kind": "WorkloadPriorityClass",
-    "metadata": {"name": "high"},
-    "value": 100,
-}
 
 
 async def dumped_before_a_cycle(
@@ -275,7 +234,7 @@ def test_manager_serves_the_story_of_a_preempted_workload() -> None:
         await serve(s.server, s.manager)
         rule = {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
         await s.patch(resources.CLUSTER_QUEUES, "cq", rule)
-        await s.apply(PRIORITY_CLASS)
+        await s.apply(priority("high", 100))
         await s.apply(job("a", 6))
         await s.settle(10)
         await s.run_job("a")

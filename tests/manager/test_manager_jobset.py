@@ -10,56 +10,30 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from manager_stack import Stack, job, story
+from manager_stack import Manifests, Stack, job, story
 
 from pykueue.api.resources import CRDS, JOB_SETS, JOBS
 from pykueue.embedded.jobset.admission import webhooks
 from pykueue.embedded.jobset.definition import definition
 from pykueue.kube.errors import ApiError
+from queue_manifests import cluster_queue, flavor, local_queue, priority
 
 Object = dict[str, Any]
 
 BOTH = "integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}\n"
 
 #: Two flavors with node labels and a taint; 4 cpu of the first, 4 of the second.
-FLAVORS = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: spot}
-spec:
-  nodeLabels: {kind: spot}
-  tolerations: [{key: spot, operator: Exists}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: fixed}
-spec:
-  nodeLabels: {kind: fixed}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  preemption: {withinClusterQueue: LowerPriority}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - name: spot
-      resources: [{name: cpu, nominalQuota: 4}]
-    - name: fixed
-      resources: [{name: cpu, nominalQuota: 4}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: WorkloadPriorityClass
-metadata: {name: high}
-value: 100
-"""
+FLAVORS = [
+    flavor("spot", nodeLabels={"kind": "spot"}, tolerations=[{"key": "spot", "operator": "Exists"}]),
+    flavor("fixed", nodeLabels={"kind": "fixed"}),
+    cluster_queue(
+        "cq",
+        {"spot": {"cpu": 4}, "fixed": {"cpu": 4}},
+        preemption={"withinClusterQueue": "LowerPriority"},
+    ),
+    local_queue("lq", "cq"),
+    priority("high", 100),
+]
 
 
 def replicated(name: str, replicas: int = 1, pods: int = 1, cpu: str = "1", **pod: Any) -> Object:
@@ -130,7 +104,7 @@ class Sets:
 
 
 def told(
-    test: Callable[[Stack, Sets], Awaitable[None]], configuration: str = BOTH, queues: str = FLAVORS
+    test: Callable[[Stack, Sets], Awaitable[None]], configuration: str = BOTH, queues: Manifests = FLAVORS
 ) -> None:
     """Run a test on a cluster that serves JobSets."""
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from manager_stack import QUEUES, Stack, job, story
+from manager_stack import QUEUES, Manifests, Stack, job, story
 from pods_world import FLAVORED, GATE, PODS_ON, D, Pods, member, pod
 
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
@@ -17,7 +17,7 @@ Object = dict[str, Any]
 
 
 def play(
-    test: Callable[[Pods], Awaitable[None]], configuration: str = PODS_ON, queues: str = FLAVORED
+    test: Callable[[Pods], Awaitable[None]], configuration: str = PODS_ON, queues: Manifests = FLAVORED
 ) -> None:
     async def run(stack: Stack) -> None:
         await test(Pods(stack))

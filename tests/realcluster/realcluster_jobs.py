@@ -9,6 +9,8 @@ from typing import Any
 
 from realcluster_plane import INTERVAL, Plane, until
 
+from queue_manifests import cluster_queue, flavor, local_queue
+
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 #: Label of jobs whose pods start and never become ready.
 NEVER_READY = "never-ready"
@@ -122,25 +124,8 @@ class Queues:
     def __init__(self, plane: Plane, name: str, cpu: str = "2", **spec: Any) -> None:
         self.plane = plane
         self.name = name
-        group = {
-            "coveredResources": ["cpu"],
-            "flavors": [{"name": "plain", "resources": [{"name": "cpu", "nominalQuota": cpu}]}],
-        }
-        kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
         plane.kubectl.apply(
-            {**kueue, "kind": "ResourceFlavor", "metadata": {"name": "plain"}},
-            {
-                **kueue,
-                "kind": "ClusterQueue",
-                "metadata": {"name": name},
-                "spec": {"namespaceSelector": {}, "resourceGroups": [group], **spec},
-            },
-            {
-                **kueue,
-                "kind": "LocalQueue",
-                "metadata": {"name": name, "namespace": "default"},
-                "spec": {"clusterQueue": name},
-            },
+            flavor("plain"), cluster_queue(name, {"plain": {"cpu": cpu}}, **spec), local_queue(name)
         )
 
     @classmethod

@@ -6,46 +6,18 @@ import json
 
 import pytest
 from realcluster_install import Installation
+from realcluster_jobs import Queues
 from realcluster_plane import Kubectl, until
 
 GROUP = "visibility.kueue.x-k8s.io"
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: seen}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: seen}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors: [{name: seen, resources: [{name: cpu, nominalQuota: 1}]}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: seen, namespace: default}
-spec: {clusterQueue: seen}
-"""
-
-
-def job(name: str) -> str:
-    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    labels = {"kueue.x-k8s.io/queue-name": "seen"}
-    meta = {"name": name, "namespace": "default", "labels": labels}
-    return json.dumps(
-        {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
-    )
 
 
 @pytest.fixture(scope="module")
 def seen(running: Installation, kubectl: Kubectl) -> Kubectl:
     """Two jobs that wait, and both versions available."""
-    kubectl("apply", "-f", "-", stdin=QUEUES)
+    queues = Queues(running.plane, "seen", cpu="1")
     for name in ("seen-a", "seen-b"):
-        kubectl("create", "-f", "-", stdin=job(name))
+        queues.submit(name, cpu="2")
     for version in ("v1beta1", "v1beta2"):
         kubectl("wait", "--for=condition=Available", f"apiservice/{version}.{GROUP}", "--timeout=60s")
     return kubectl

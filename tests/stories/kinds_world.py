@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from stories_world import condition, flavor, holds, local_queue, priority
+from stories_world import condition, holds
 
 from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET, JobKind
 from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, WORKLOADS, Resource
@@ -21,6 +21,7 @@ from pykueue.embedded.store.memory import MemoryStore
 from pykueue.kube.client import Client
 from pykueue.kube.discovery import Discovery
 from pykueue.simulate.submit import Submitter
+from queue_manifests import cluster_queue, flavor, local_queue, priority
 
 Object = dict[str, Any]
 
@@ -33,29 +34,8 @@ TOLERATION = {"key": "batch", "operator": "Exists", "effect": "NoSchedule"}
 def objects(cpu: int) -> list[Object]:
     """A queue `q` whose flavor has labels and a toleration, and priorities `low` and `high`."""
     taint = {"key": "batch", "effect": "NoSchedule"}
-    queue = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ClusterQueue",
-        "metadata": {"name": "q"},
-        "spec": {
-            "namespaceSelector": {},
-            "preemption": {"withinClusterQueue": "LowerPriority"},
-            "resourceGroups": [
-                {
-                    "coveredResources": ["cpu", "memory"],
-                    "flavors": [
-                        {
-                            "name": "batch",
-                            "resources": [
-                                {"name": "cpu", "nominalQuota": str(cpu)},
-                                {"name": "memory", "nominalQuota": "1Ti"},
-                            ],
-                        }
-                    ],
-                }
-            ],
-        },
-    }
+    quota: dict[str, dict[str, str | int]] = {"batch": {"cpu": cpu, "memory": "1Ti"}}
+    queue = cluster_queue("q", quota, preemption={"withinClusterQueue": "LowerPriority"})
     spec = {"nodeLabels": NODE_LABELS, "nodeTaints": [taint], "tolerations": [TOLERATION]}
     return [flavor("batch", **spec), queue, local_queue("q"), priority("low", 1), priority("high", 10)]
 

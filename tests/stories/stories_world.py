@@ -35,7 +35,6 @@ Object = dict[str, Any]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "all-or-nothing"
 GPU = "nvidia.com/gpu"
-API = "kueue.x-k8s.io/v1beta2"
 SIMULATION = "sim.pykueue.io/"
 _HEADER = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
@@ -246,60 +245,6 @@ def pool(name: str = "node", count: int = 1, pods: int = 110, **allocatable: str
     if "gpu" in resources:
         resources[GPU] = resources.pop("gpu")
     return NodePool(name=name, count=count, allocatable=dict(resources), labels={"kind": name})
-
-
-def flavor(name: str = "default-flavor", **spec: Any) -> Object:
-    return {"apiVersion": API, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec}
-
-
-def cluster_queue(
-    name: str,
-    quota: dict[str, str | int] | dict[str, dict[str, str | int]],
-    limits: dict[str, str | int] | None = None,
-    **spec: Any,
-) -> Object:
-    """A ClusterQueue for every namespace: quota by resource, or by flavor and resource."""
-    flavors = quota if all(isinstance(one, dict) for one in quota.values()) else {"default-flavor": quota}
-    covered: list[str] = list(next(iter(flavors.values())))  # type: ignore[arg-type]
-    group = {
-        "coveredResources": covered,
-        "flavors": [
-            {
-                "name": flavor_name,
-                "resources": [
-                    {"name": resource, "nominalQuota": str(amount), **(limits or {})}
-                    for resource, amount in amounts.items()  # type: ignore[union-attr]
-                ],
-            }
-            for flavor_name, amounts in flavors.items()
-        ],
-    }
-    return {
-        "apiVersion": API,
-        "kind": "ClusterQueue",
-        "metadata": {"name": name},
-        "spec": {"namespaceSelector": {}, "resourceGroups": [group], **spec},
-    }
-
-
-def local_queue(name: str, of: str | None = None, namespace: str = "default") -> Object:
-    """A LocalQueue of the ClusterQueue of its name, or of another."""
-    return {
-        "apiVersion": API,
-        "kind": "LocalQueue",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"clusterQueue": of or name},
-    }
-
-
-def queues(quota: dict[str, str | int], name: str = "q", **spec: Any) -> list[Object]:
-    """One flavor, one ClusterQueue and its LocalQueue of the same name."""
-    return [flavor(), cluster_queue(name, quota, **spec), local_queue(name)]
-
-
-def priority(name: str, value: int) -> Object:
-    metadata = {"name": name}
-    return {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": metadata, "value": value}
 
 
 def template(

@@ -9,19 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from stories_world import (
-    GPU,
-    Object,
-    Story,
-    cluster_queue,
-    flavor,
-    job,
-    local_queue,
-    play,
-    pool,
-    priority,
-    queues,
-)
+from stories_world import GPU, Object, Story, job, play, pool
 
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
@@ -29,6 +17,7 @@ from pykueue.api.resources import (
     LOCAL_QUEUES,
     RESOURCE_QUOTAS,
 )
+from queue_manifests import cluster_queue, flavor, local_queue, priority, queues
 
 EIGHT = [pool(gpu="8")]
 #: A worker that does nothing before all workers of its job run.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from stories_world import Story, job, play, pool, queues
+from stories_world import Story, job, play, pool
 
 from pykueue.api.resources import CRON_JOBS, JOBS, NODES, PODS, WORKLOADS
 from pykueue.clock import JumpingClock
 from pykueue.embedded.nodes.registration import is_ready
+from queue_manifests import queues
 
 MINUTE, HOUR = 60.0, 3600.0
 READY = """

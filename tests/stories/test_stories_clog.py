@@ -6,10 +6,11 @@ A job of 64 workers, each on a node of its own, does nothing before all 64 run. 
 from __future__ import annotations
 
 import pytest
-from stories_world import Object, Story, condition, job, play, pool, queues
+from stories_world import Object, Story, condition, job, play, pool
 
 from pykueue.api.resources import JOBS, PODS, WORKLOADS
 from pykueue.kube.errors import ApiError
+from queue_manifests import queues
 
 SIZE, NODES = 64, 149
 #: Room for one worker per node.

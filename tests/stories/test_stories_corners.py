@@ -5,9 +5,10 @@ Rows 77, 78, 83 and 84 are in test_stories_ready_wait.py, row 79 is in test_stor
 
 from __future__ import annotations
 
-from stories_world import API, Object, Story, cluster_queue, flavor, job, local_queue, play, pool, priority
+from stories_world import Object, Story, job, play, pool
 
 from pykueue.api.resources import ADMISSION_CHECKS, LOCAL_QUEUES, WORKLOADS
+from queue_manifests import API, cluster_queue, flavor, local_queue, priority
 
 NODES = [pool("a", cpu="16"), pool("b", cpu="16")]
 

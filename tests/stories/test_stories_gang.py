@@ -9,10 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from stories_world import Object, Story, condition, job, play, pool, queues
+from stories_world import Object, Story, condition, job, play, pool
 
 from pykueue.api.times import parse_time
 from pykueue.embedded.podgroups.definitions import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS
+from queue_manifests import queues
 
 SIZE, NODES = 64, 149
 CLUSTER = [pool(count=NODES, cpu="2")]

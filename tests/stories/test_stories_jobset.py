@@ -1,7 +1,6 @@
 """JobSets, from submission to their end, on the whole stack (docs/reference/cluster-workloads.md 5.5 to 5.7).
 
-Rows T4, F15, B3 to B6, B11 to B13, B15 and H3. The listing that B3 to B5 start from is read from the text it
-stands in, where that text is there; elsewhere from the same listing kept here.
+Rows T4, F15, B3 to B6, B11 to B13, B15 and H3. B3 to B5 start from `LISTING`.
 """
 
 from __future__ import annotations
@@ -19,32 +18,13 @@ from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, SERVICES
 from pykueue.api.times import parse_time
 from pykueue.api.yaml import load_documents
 from pykueue.embedded.nodes.pool import NodePool
+from queue_manifests import BOOKSTORE_QUEUES
 
 Object = dict[str, Any]
 
-LISTING = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: { name: bookstore-ml-flavor }
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: { name: bookstore-ml-cq }
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-    - coveredResources: ["cpu","memory","nvidia.com/gpu"]
-      flavors:
-        - name: bookstore-ml-flavor
-          resources:
-            - { name: cpu,            nominalQuota: "4" }
-            - { name: memory,         nominalQuota: 8Gi }
-            - { name: "nvidia.com/gpu", nominalQuota: "4" }
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: { name: bookstore-ml-lq, namespace: bookstore-ml }
-spec: { clusterQueue: bookstore-ml-cq }
+LISTING = (
+    BOOKSTORE_QUEUES
+    + """\
 ---
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -63,6 +43,7 @@ spec:
           template:
             spec: { restartPolicy: Never, containers: [ { name: train, image: <img> } ] }
 """
+)
 
 NAMESPACE = "bookstore-ml"
 QUEUE = "bookstore-ml-cq"
@@ -83,7 +64,7 @@ NODES = [
 
 
 def listing() -> list[Object]:
-    return load_documents(LISTING, "Minimal skeletons")
+    return load_documents(LISTING, "LISTING")
 
 
 def play(story: Callable[[Story], Awaitable[None]], configuration: str = "") -> None:

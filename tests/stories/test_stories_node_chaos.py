@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from stories_world import Story, holds, job, play, pool, queues
+from stories_world import Story, holds, job, play, pool
 
 from pykueue.api.resources import CONFIG_MAPS, DEPLOYMENTS, JOB_SETS, JOBS, LEASES, NODES, PODS
 from pykueue.embedded.nodes.pool import Life
 from pykueue.kube.errors import ApiError
+from queue_manifests import queues
 
 Object = dict[str, Any]
 

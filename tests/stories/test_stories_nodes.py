@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from stories_world import Story, condition, holds, job, play, pool, queues
+from stories_world import Story, condition, holds, job, play, pool
 
 from pykueue.api.resources import CONFIG_MAPS, JOB_SETS, JOBS, NODES, POD_DISRUPTION_BUDGETS, PODS, WORKLOADS
 from pykueue.embedded.nodes.pool import Life, NodePool
+from queue_manifests import queues
 
 Object = dict[str, Any]
 

@@ -13,6 +13,7 @@ from pykueue.api.resources import JOBS, Resource
 from pykueue.api.userkinds import JOB_KINDS
 from pykueue.cli.main import main
 from pykueue.clock import Clock, run_virtual
+from queue_manifests import cluster_queue, flavor, local_queue
 
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "your-own-kind.md"
 DEFINITION, KIND, JOB = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
@@ -41,30 +42,12 @@ def test_the_guide_prints_workload_start_and_stop(tmp_path: Path) -> None:
     assert "name: workers\n    count: 4" in result.stdout
 
 
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: default}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 5}]}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: user-queue, namespace: default}
-spec: {clusterQueue: cq}
-"""
+QUEUES = [flavor("default"), cluster_queue("cq", {"default": {"cpu": 5}}), local_queue("user-queue", "cq")]
 
 
 def test_the_kind_of_the_guide_queues_and_is_suspended_when_it_is_created() -> None:
     async def test(s: Story) -> None:
-        await s.create(QUEUES, DEFINITION)
+        await s.create(*QUEUES, DEFINITION)
         await s.wait()
         await s.create(KIND)
         await s.wait()
@@ -101,7 +84,7 @@ def test_a_kind_that_is_called_like_a_built_in_one_replaces_none_of_its_rules() 
         definition, kind = DEFINITION, KIND
         for old, new in names.items():
             definition, kind = definition.replace(old, new), kind.replace(old, new)
-        await s.create(QUEUES, definition)
+        await s.create(*QUEUES, definition)
         await s.wait()
         await s.create(kind)
         await s.wait()

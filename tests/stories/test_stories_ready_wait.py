@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from stories_world import EXAMPLE, Object, Story, job, local_queue, play, pool, queues
+from stories_world import EXAMPLE, Object, Story, job, play, pool
 
 from pykueue.api.resources import JOBS, NODES, PODS, WORKLOADS
 from pykueue.api.times import parse_time
 from pykueue.simulate.submit import read
+from queue_manifests import local_queue, queues
 
 WORKERS, FIT = 20, 26
 #: One node of 10 cpu, and a quota that promises twice as much.

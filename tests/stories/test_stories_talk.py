@@ -6,26 +6,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from stories_world import (
-    GPU,
-    Object,
-    Story,
-    cluster_queue,
-    condition,
-    flavor,
-    holds,
-    job,
-    local_queue,
-    play,
-    pool,
-    priority,
-    queues,
-)
+from stories_world import GPU, Object, Story, condition, holds, job, play, pool
 
 from pykueue.api.resources import JOBS, PODS, WORKLOADS
 from pykueue.api.times import parse_time
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
+from queue_manifests import cluster_queue, flavor, local_queue, priority, queues
 
 NODES = [pool(count=4, cpu="64")]
 #: The rules of the talk's slide.

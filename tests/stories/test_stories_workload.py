@@ -5,21 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from stories_world import (
-    Object,
-    Story,
-    cluster_queue,
-    condition,
-    job,
-    local_queue,
-    play,
-    pool,
-    priority,
-    queues,
-)
+from stories_world import Object, Story, condition, job, play, pool
 
 from pykueue.api.resources import CRDS, JOBS, LIMIT_RANGES, WORKLOADS, Resource
 from pykueue.kube.errors import ApiError
+from queue_manifests import cluster_queue, local_queue, priority, queues
 
 NODES = [pool(count=2, cpu="16")]
 TEN = queues({"cpu": 10})

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from web_visibility_world import GROUP, KUEUE, QUEUES, World, in_world, workload
+from web_visibility_world import GROUP, KUEUE, World, in_world, workload
 
 from pykueue.kube.transport import MERGE_PATCH
 
@@ -217,4 +217,4 @@ def test_the_order_is_that_in_which_workloads_are_admitted(
             assert await world.admitted() == [name]
         assert await world.waiting() == []
 
-    in_world(story, QUEUES.replace("BestEffortFIFO", strategy))
+    in_world(story, strategy)

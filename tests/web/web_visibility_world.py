@@ -7,13 +7,13 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pykueue.api.yaml import load_documents
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.configuration import load
 from pykueue.web.visibility.embedded import serve
+from queue_manifests import cluster_queue, flavor, local_queue
 
 Object = dict[str, Any]
 
@@ -21,31 +21,15 @@ GROUP = "visibility.kueue.x-k8s.io"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 WORKLOADS = f"{KUEUE}/namespaces/default/workloads"
 
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: default}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  queueingStrategy: BestEffortFIFO
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 1}]}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: left, namespace: default}
-spec: {clusterQueue: cq}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: right, namespace: default}
-spec: {clusterQueue: cq}
-"""
+
+def queues(strategy: str = "BestEffortFIFO") -> list[Object]:
+    """A ClusterQueue with 1 cpu, and two LocalQueues."""
+    return [
+        flavor("default"),
+        cluster_queue("cq", {"default": {"cpu": 1}}, queueingStrategy=strategy),
+        local_queue("left", "cq"),
+        local_queue("right", "cq"),
+    ]
 
 
 def workload(name: str, queue: str = "left", priority: int | None = None, cpu: str = "1") -> Object:
@@ -135,7 +119,9 @@ def _true(obj: Object) -> set[str]:
 
 
 def in_world(
-    story: Callable[[World], Awaitable[None]], queues: str = QUEUES, gates: dict[str, bool] | None = None
+    story: Callable[[World], Awaitable[None]],
+    strategy: str = "BestEffortFIFO",
+    gates: dict[str, bool] | None = None,
 ) -> None:
     """Tell a story in a fresh cluster, in virtual time."""
 
@@ -151,7 +137,7 @@ def in_world(
         try:
             await cluster.synced()
             world = World(cluster, clock)
-            for obj in load_documents(queues, "queues"):
+            for obj in queues(strategy):
                 place = (
                     f"/namespaces/{obj['metadata']['namespace']}" if "namespace" in obj["metadata"] else ""
                 )
