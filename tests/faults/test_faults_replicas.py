@@ -211,9 +211,9 @@ class World:
             await self.clock.sleep(1)
             self.check()
             jobs = self._objects("batch/jobs")
-            if all(_is(obj, "Complete") for obj in jobs):
+            if all(conditions.is_true(obj, "Complete") for obj in jobs):
                 break
-        waiting = [obj["metadata"]["name"] for obj in jobs if not _is(obj, "Complete")]
+        waiting = [obj["metadata"]["name"] for obj in jobs if not conditions.is_true(obj, "Complete")]
         assert (len(jobs), waiting) == (JOBS_IN_ALL, [])
         # The leader may have died just now, and broken watches are retried within half a minute.
         await self.clock.sleep(HAND_OVER + 30)
@@ -242,11 +242,6 @@ def _usage(workload: Object) -> int:
     """CPUs: every pod asks for one, and those that are done give it back."""
     given_back = sum(entry["count"] for entry in workload["status"].get("reclaimablePods") or ())
     return sum(conditions.admitted_counts(workload).values()) - int(given_back)
-
-
-def _is(obj: Object, kind: str) -> bool:
-    present = (obj.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == kind and c["status"] == "True" for c in present)
 
 
 def play(seed: int, test: Callable[[World], Awaitable[None]]) -> None:

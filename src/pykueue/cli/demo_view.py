@@ -11,8 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pykueue.api import conditions
 from pykueue.clock import Clock
-from pykueue.simulate.history import History, PodRecord, condition
+from pykueue.simulate.history import History, PodRecord
 
 #: Interval at which the live table is redrawn, in seconds.
 REFRESH = 0.25
@@ -58,10 +59,10 @@ def waiting_reason(history: History, job: str) -> str:
     """Why the job's Workload has no quota, in the manager's words; empty when it has, or nothing is known."""
     for workload in history.workloads.values():
         owners = workload["metadata"].get("ownerReferences") or ()
-        if any(owner["name"] == job for owner in owners):
-            reserved = condition(workload, "QuotaReserved")
-            if reserved.get("status") == "False":
-                return str(reserved.get("reason", ""))
+        if any(owner["name"] == job for owner in owners) and conditions.is_false(
+            workload, conditions.QUOTA_RESERVED
+        ):
+            return conditions.reason(workload, conditions.QUOTA_RESERVED)
     return ""
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, true_condition
+from pykueue.api.pods import is_ready, phase
 from pykueue.api.resources import JOBS, PODS, WORKLOADS
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
@@ -43,14 +44,6 @@ class JobRecord:
     wanted: int = 1
     succeeded: int = 0
     failed: int = 0
-
-
-def condition(obj: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The condition of that type, or an empty dict."""
-    for entry in obj.get("status", {}).get("conditions") or ():
-        if entry["type"] == kind:
-            return dict(entry)
-    return {}
 
 
 class History:
@@ -122,8 +115,8 @@ class History:
             record = self.pods[meta["uid"]] = PodRecord(meta["name"], job, revision)
         record.object = obj
         record.gone = new is None
-        record.phase = obj.get("status", {}).get("phase", "Pending")
-        record.is_ready = condition(obj, "Ready").get("status") == "True"
+        record.phase = phase(obj) or "Pending"
+        record.is_ready = is_ready(obj)
         if record.is_ready and record.ready is None:
             record.ready = revision
         self._touch()
@@ -134,11 +127,11 @@ class History:
                 self.jobs.pop(old["metadata"]["name"], None)
         else:
             spec, status = new["spec"], new.get("status", {})
-            ended = [kind for kind in ("Complete", "Failed") if condition(new, kind).get("status") == "True"]
+            end = true_condition(status, "Complete", "Failed")
             self.jobs[new["metadata"]["name"]] = JobRecord(
                 name=new["metadata"]["name"],
                 suspended=bool(spec.get("suspend")),
-                finished=ended[0] if ended else "",
+                finished=end["type"] if end is not None else "",
                 wanted=int(spec.get("completions") or spec.get("parallelism") or 1),
                 succeeded=int(status.get("succeeded") or 0),
                 failed=int(status.get("failed") or 0),

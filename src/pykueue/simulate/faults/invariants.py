@@ -9,6 +9,7 @@ from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
 from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     COHORTS,
@@ -314,8 +315,7 @@ class Invariants(Stored):
     def _without_pods(self, workload: Object, job: Object) -> None:
         for pod in self.objects(PODS):
             ours = any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self.owners(pod))
-            over = get(pod, "status", "phase") in ("Succeeded", "Failed")
-            if ours and not over and not is_deleting(pod):
+            if ours and not is_terminal(pod) and not is_deleting(pod):
                 self._violate(workload, f"gave its quota back while pod {_name(pod)} runs")
 
     def _just_stopped(self, job: Mapping[str, Any]) -> bool:

@@ -53,12 +53,6 @@ def integration(kind: str) -> JobIntegration:
     return found
 
 
-def holds(obj: Mapping[str, Any], *kinds: str) -> bool:
-    """Whether one of these conditions is True."""
-    conditions = get(obj, "status", "conditions") or ()
-    return any(c.get("type") in kinds and c.get("status") == "True" for c in conditions)
-
-
 def is_part(job: Mapping[str, Any]) -> bool:
     """Whether it is part of another job, which its controller made it for."""
     owner = controller_of(job)

@@ -20,7 +20,7 @@ from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 
-from .jobkinds import KINDS, active, ended, holds, with_condition
+from .jobkinds import KINDS, active, ended, with_condition
 from .writers import independent_task
 
 #: A job: its resource, namespace and name.
@@ -174,7 +174,7 @@ class JobRunner:
         is_set = key[0] is JOB_SETS
         now = format_time(self._clock.time())
         if get(job, "spec", "suspend"):
-            if holds(job, "Suspended") and not active(job):
+            if conditions.is_true(job, "Suspended") and not active(job):
                 return None
             present = with_condition(job, "Suspended", "True", "JobSuspended", now)
             counts = _set_counts(job, 0, 0) if is_set else {"active": 0, "ready": 0}
@@ -189,7 +189,7 @@ class JobRunner:
         total = int(get(job, "spec", "completions") or size)
         succeeded = int(get(job, "status", "succeeded") or 0)
         wanted = min(size, total - succeeded)
-        if get(job, "status", "startTime") is None or holds(job, "Suspended"):
+        if get(job, "status", "startTime") is None or conditions.is_true(job, "Suspended"):
             self._begin(key, plan)
             present = with_condition(job, "Suspended", "False", "JobResumed", now)
             return {"startTime": now, "active": wanted, "ready": 0, "conditions": present}
@@ -218,7 +218,7 @@ class JobRunner:
     def _set_status(self, job: Object, key: ObjectKey, plan: _Plan, now: str) -> Object | None:
         """A set's Jobs are ready, and end, all at once or one replicated job after the other."""
         counts = get(job, "status", "replicatedJobsStatus") or ()
-        if not _denies(job, "Suspended"):
+        if not conditions.is_false(job, "Suspended"):
             self._begin(key, plan)
             present = with_condition(job, "Suspended", "False", "ResumeJobs", now)
             return {**_set_counts(job, 1, 0), "conditions": present}
@@ -240,12 +240,6 @@ class JobRunner:
         plan.hangs = plan.stuck > 0
         plan.stuck -= 1
         self._poke(key, plan.ready_after)
-
-
-def _denies(job: Object, kind: str) -> bool:
-    """Whether the condition is there and False."""
-    present = get(job, "status", "conditions") or ()
-    return any(c.get("type") == kind and c.get("status") == "False" for c in present)
 
 
 def _set_counts(job: Object, at_work: int, ready: int, done: Collection[str] = ()) -> Object:

@@ -9,6 +9,7 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, labels_of
+from pykueue.api.pods import phase
 from pykueue.api.resources import LOCAL_QUEUES, PODS, WORKLOADS
 from pykueue.jobs.pod import group_name
 from pykueue.jobs.podgroup import PodGroup
@@ -35,7 +36,7 @@ def pod_manifest(name: str, labels: Mapping[str, str], annotations: Mapping[str,
 
 def _is_let_go(pod: Object) -> bool:
     held = names.MANAGED_FINALIZER in (pod["metadata"].get("finalizers") or ())
-    return pod.get("status", {}).get("phase") == "Succeeded" and not held
+    return phase(pod) == "Succeeded" and not held
 
 
 class PodUsers(Users):

@@ -10,8 +10,9 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from pykueue.api import conditions
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
-from pykueue.api.objects import Object, get, is_deleting
+from pykueue.api.objects import Object, is_deleting
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -127,7 +128,7 @@ class Users:
             for wanted in self._scenario.of_kind(kind):
                 await self._restore(_RESOURCES[kind], wanted)
         for workload in await self._all(WORKLOADS):
-            if get(workload, "spec", "active") is False and self._rng.random() < 0.5:
+            if not conditions.is_active(workload) and self._rng.random() < 0.5:
                 await self._patch(WORKLOADS, workload, {"spec": {"active": True}})
 
     async def leave(self) -> None:
@@ -317,7 +318,7 @@ class Users:
         return f"deactivates {workload['metadata']['name']}"
 
     async def _activate(self) -> str:
-        workload = await self._one(WORKLOADS, lambda workload: get(workload, "spec", "active") is False)
+        workload = await self._one(WORKLOADS, lambda workload: not conditions.is_active(workload))
         if workload is None:
             return ""
         await self._patch(WORKLOADS, workload, {"spec": {"active": True}})
