@@ -7,7 +7,6 @@ kinds (`pykueue.api.jobkinds`).
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,12 +14,11 @@ from typing import Any
 import click
 
 from pykueue.api.jobkinds import JobKind, PodSetPaths, with_value
-from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get
 
 from .jobkinds import KINDS, OPERATED, integration, requests
 from .run import EditedRun, Report, Run, play_run
-from .scenario import NAMESPACE, PRIORITIES, Scenario, job, jobset, scenario
+from .scenario import NAMESPACE, Scenario, job, job_labels, jobset, scenario
 
 #: What jobs of a kind need besides their pods.
 _SPECS: dict[str, Object] = {
@@ -50,29 +48,15 @@ def chosen(text: str) -> tuple[str, ...]:
 def kind_scenario(rng: random.Random, kinds: Sequence[str]) -> Scenario:
     """A scenario with jobs of these kinds."""
     plan = scenario(rng)
-    room = min(
-        int(flavor["resources"][0]["nominalQuota"])
-        for queue in plan.of_kind("ClusterQueue")
-        for flavor in queue["spec"]["resourceGroups"][0]["flavors"]
-    )
+    room = plan.room()
     jobs: list[tuple[float, Object]] = []
     for number in range(rng.randint(3, 8)):
-        labels = {names.QUEUE_LABEL: rng.choice(plan.of_kind("LocalQueue"))["metadata"]["name"]}
-        if rng.random() < 0.5:
-            labels[names.PRIORITY_CLASS_LABEL] = rng.choice(list(PRIORITIES))
+        labels = job_labels(rng, rng.choice(plan.of_kind("LocalQueue")))
         size, cpu = rng.randint(1, room), rng.choice((1, 1, 2))
         made = _fitting(rng.choice(kinds), f"j{number}", labels, (size, cpu), room)
         jobs.append((rng.uniform(0.0, plan.trouble * 0.6), made))
-    frameworks = ", ".join(integration(kind).kind.framework for kind in kinds)
-    lines = [
-        line for line in plan.configuration.splitlines() if not re.match(r"integrations:|  frameworks:", line)
-    ]
-    return replace(
-        plan,
-        configuration="\n".join([*lines, f"integrations: {{frameworks: [{frameworks}]}}", ""]),
-        jobs=sorted(jobs, key=lambda pair: (pair[0], pair[1]["metadata"]["name"])),
-        kinds=tuple(kind for kind in kinds if kind in OPERATED),
-    )
+    plan = plan.with_jobs(jobs, (integration(kind).kind.framework for kind in kinds))
+    return replace(plan, kinds=tuple(kind for kind in kinds if kind in OPERATED))
 
 
 def _fitting(kind: str, name: str, labels: dict[str, str], shape: tuple[int, int], room: int) -> Object:

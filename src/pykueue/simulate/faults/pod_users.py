@@ -65,12 +65,6 @@ class PodUsers(Users):
             self._change_class,
         )
 
-    async def submit(self) -> None:
-        start = self._clock.time()
-        for at, pod in self._scenario.jobs:
-            await self._clock.sleep(start + at - self._clock.time())
-            await self._create(PODS, pod)
-
     async def leave(self) -> None:
         self._left = True
         await super().leave()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from dataclasses import replace
 
 from pykueue.api.kueue import names
@@ -17,29 +16,20 @@ from .pod_edits import EditingPodUsers
 from .pod_invariants import PodInvariants
 from .pod_users import PodUsers, pod_manifest
 from .run import Report, Run, play_run
-from .scenario import PRIORITIES, Scenario, scenario
+from .scenario import Scenario, job_labels, scenario
 
 
 def pod_scenario(rng: random.Random) -> Scenario:
     """A scenario of which the jobs are pods."""
     plan = scenario(rng)
-    queues = plan.of_kind("ClusterQueue")
-    room = min(
-        int(flavor["resources"][0]["nominalQuota"])
-        for queue in queues
-        for flavor in queue["spec"]["resourceGroups"][0]["flavors"]
-    )
     jobs: list[tuple[float, Object]] = []
     for number in range(rng.randint(3, 8)):
         at = rng.uniform(0.0, plan.trouble * 0.6)
-        queue = rng.choice(plan.of_kind("LocalQueue"))["metadata"]["name"]
-        labels = {names.QUEUE_LABEL: queue}
-        if rng.random() < 0.5:
-            labels[names.PRIORITY_CLASS_LABEL] = rng.choice(list(PRIORITIES))
+        labels = job_labels(rng, rng.choice(plan.of_kind("LocalQueue")))
         if rng.random() < 0.5:
             jobs.append((at, pod_manifest(f"p{number}", labels, {}, rng.randint(1, 2))))
             continue
-        total = rng.randint(1, room)
+        total = rng.randint(1, plan.room())
         labels[names.POD_GROUP_NAME_LABEL] = f"g{number}"
         annotations = {names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(total)}
         if rng.random() < 0.2:
@@ -47,15 +37,7 @@ def pod_scenario(rng: random.Random) -> Scenario:
         for index in range(total):
             later = at + rng.uniform(0.0, 3.0)
             jobs.append((later, pod_manifest(f"g{number}-{index}", labels, annotations, 1)))
-    lines = [
-        line for line in plan.configuration.splitlines() if not re.match(r"integrations:|  frameworks:", line)
-    ]
-    configuration = "\n".join([*lines, "integrations: {frameworks: [batch/job, pod]}", ""])
-    return replace(
-        plan,
-        configuration=configuration,
-        jobs=sorted(jobs, key=lambda pair: (pair[0], pair[1]["metadata"]["name"])),
-    )
+    return plan.with_jobs(jobs, ("batch/job", "pod"))
 
 
 class PodRun(Run):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +49,20 @@ class Scenario:
     def of_kind(self, kind: str) -> list[Object]:
         return [obj for obj in self.objects if obj["kind"] == kind]
 
+    def room(self) -> int:
+        """The least quota of a flavor in cpu: so much fits each queue when that is empty."""
+        return _room(self.of_kind("ClusterQueue"))
+
+    def with_jobs(self, jobs: Iterable[tuple[float, Object]], frameworks: Iterable[str]) -> Scenario:
+        """The same cluster with these jobs instead, and their integrations enabled."""
+        lines = [
+            line
+            for line in self.configuration.splitlines()
+            if not re.match(r"integrations:|  frameworks:", line)
+        ]
+        lines.append(f"integrations: {{frameworks: [{', '.join(frameworks)}]}}")
+        return replace(self, configuration="\n".join(lines) + "\n", jobs=_in_order(jobs))
+
 
 def scenario(rng: random.Random) -> Scenario:
     """The scenario that the next numbers of `rng` stand for."""
@@ -78,7 +94,7 @@ def scenario(rng: random.Random) -> Scenario:
     return Scenario(
         _configuration(rng, waits, sets),
         objects,
-        sorted(jobs, key=lambda pair: (pair[0], pair[1]["metadata"]["name"])),
+        _in_order(jobs),
         _rates(rng),
         rng.choice((0.0, 0.3)) if waits else 0.0,
         trouble,
@@ -175,19 +191,32 @@ def _local_queue(name: str, cluster_queue: Object) -> Object:
     return {**obj, "metadata": {"name": name, "namespace": NAMESPACE}}
 
 
-def _nominal(queue: Object) -> int:
-    flavors = queue["spec"]["resourceGroups"][0]["flavors"]
-    return min(int(flavor["resources"][0]["nominalQuota"]) for flavor in flavors)
+def _room(queues: Iterable[Object]) -> int:
+    return min(
+        int(flavor["resources"][0]["nominalQuota"])
+        for queue in queues
+        for flavor in queue["spec"]["resourceGroups"][0]["flavors"]
+    )
+
+
+def _in_order(jobs: Iterable[tuple[float, Object]]) -> list[tuple[float, Object]]:
+    return sorted(jobs, key=lambda pair: (pair[0], pair[1]["metadata"]["name"]))
+
+
+def job_labels(rng: random.Random, local_queue: Object) -> dict[str, str]:
+    """The labels of a job in a queue: half of the jobs have a priority class."""
+    labels = {QUEUE_LABEL: local_queue["metadata"]["name"]}
+    if rng.random() < 0.5:
+        labels[PRIORITY_CLASS_LABEL] = rng.choice(list(PRIORITIES))
+    return labels
 
 
 def _job(rng: random.Random, name: str, local_queue: Object, queues: list[Object], sets: bool) -> Object:
     """A Job, or with `sets` perhaps a JobSet, that fits its queue when that is empty."""
-    size = min(_nominal(queue) for queue in queues)
+    size = _room(queues)
     cpu = rng.choice((1, 1, 2))
     parallelism = rng.randint(1, size // cpu)
-    labels = {QUEUE_LABEL: local_queue["metadata"]["name"]}
-    if rng.random() < 0.5:
-        labels[PRIORITY_CLASS_LABEL] = rng.choice(list(PRIORITIES))
+    labels = job_labels(rng, local_queue)
     if rng.random() < 0.1:
         labels[MAX_EXEC_TIME_LABEL] = "15"
     if sets and rng.random() < 0.6:
