@@ -9,6 +9,7 @@ import random
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.jobkinds import with_value
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import (
@@ -24,7 +25,7 @@ from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 
-from .jobkinds import end_conditions, ended, suspend_field, suspended
+from .jobkinds import end_conditions, ended, suspend_field, suspended, with_conditions
 from .scenario import Scenario
 from .trace import Trace
 from .users import Users
@@ -89,39 +90,40 @@ class EditingUsers(Users):
         held = await self._one(WORKLOADS, lambda w: conditions.has_quota(w) and not conditions.is_finished(w))
         return held if held is not None and self._rng.random() < 0.8 else await self._one(WORKLOADS)
 
-    async def _clear_status(self) -> str:
+    async def _unfinished(self) -> Object | None:
         workload = await self._held()
-        if workload is None or conditions.is_finished(workload):
+        return None if workload is None or conditions.is_finished(workload) else workload
+
+    async def _clear_status(self) -> str:
+        workload = await self._unfinished()
+        if workload is None:
             return ""
         await self._edit(WORKLOADS, workload, {"status": None}, "status")
         return f"clears the status of {workload['metadata']['name']}"
 
     async def _clear_admission(self) -> str:
-        workload = await self._held()
-        if workload is None or conditions.is_finished(workload):
+        workload = await self._unfinished()
+        if workload is None:
             return ""
-        denied = self._conditions(workload, conditions.QUOTA_RESERVED, "False")
+        denied = self._conditions(workload, "False", conditions.QUOTA_RESERVED)
         await self._edit(WORKLOADS, workload, {"status": {"admission": None, "conditions": denied}}, "status")
         return f"clears the admission of {workload['metadata']['name']}"
 
     async def _forge_condition(self) -> str:
-        workload = await self._held()
-        if workload is None or conditions.is_finished(workload):
+        workload = await self._unfinished()
+        if workload is None:
             return ""
         kind, status = self._rng.choice(_CONDITIONS), self._rng.choice(("True", "False"))
-        present = self._conditions(workload, kind, status)
+        present = self._conditions(workload, status, kind)
         await self._edit(WORKLOADS, workload, {"status": {"conditions": present}}, "status")
         return f"sets {kind}={status} of {workload['metadata']['name']}"
 
-    def _conditions(self, obj: Object, kind: str, status: str) -> list[Object]:
-        known = [c for c in get(obj, "status", "conditions") or () if c["type"] != kind]
-        now = format_time(self._clock.time())
-        fresh = {"type": kind, "status": status, "reason": "ByHand", "message": "", "lastTransitionTime": now}
-        return [*known, fresh]
+    def _conditions(self, obj: Object, status: str, *kinds: str) -> list[Object]:
+        return with_conditions(obj, kinds, status, "ByHand", format_time(self._clock.time()))
 
     async def _forge_requeue_state(self) -> str:
-        workload = await self._held()
-        if workload is None or conditions.is_finished(workload):
+        workload = await self._unfinished()
+        if workload is None:
             return ""
         until = format_time(self._clock.time() + self._rng.choice((-60, 5, 600)))
         state = self._rng.choice((None, {"count": self._rng.randint(1, 5), "requeueAt": until}))
@@ -129,8 +131,8 @@ class EditingUsers(Users):
         return f"sets requeueState {state} of {workload['metadata']['name']}"
 
     async def _clear_checks(self) -> str:
-        workload = await self._held()
-        if workload is None or conditions.is_finished(workload):
+        workload = await self._unfinished()
+        if workload is None:
             return ""
         await self._edit(WORKLOADS, workload, {"status": {"admissionChecks": None}}, "status")
         return f"clears the checks of {workload['metadata']['name']}"
@@ -147,8 +149,8 @@ class EditingUsers(Users):
         return f"removes workload {workload['metadata']['name']} in spite of its finalizer"
 
     async def _forge_reclaimable(self) -> str:
-        workload = await self._held()
-        if workload is None or conditions.is_finished(workload):
+        workload = await self._unfinished()
+        if workload is None:
             return ""
         pod_set = self._rng.choice(workload["spec"]["podSets"])
         count = self._rng.randint(1, int(pod_set.get("count", 1)))
@@ -165,21 +167,24 @@ class EditingUsers(Users):
 
     # Jobs
 
+    async def _open_job(self) -> tuple[Resource, Object] | None:
+        """One of the jobs, where it has not ended."""
+        found = await self._job()
+        return None if found is None or ended(found[1]) else found
+
     async def _end_job(self) -> str:
         """Say that a job has ended that has not."""
-        found = await self._job()
-        if found is None or ended(found[1]):
+        found = await self._open_job()
+        if found is None:
             return ""
         resource, job = found
         known = end_conditions(resource)
         if not known:
             return ""
-        now = format_time(self._clock.time())
         kinds = self._rng.choice(known)
-        present = [c for c in get(job, "status", "conditions") or () if c["type"] not in kinds]
-        forged = {"status": "True", "reason": "ByHand", "message": "", "lastTransitionTime": now}
-        status: Object = {"conditions": [*present, *({"type": kind, **forged} for kind in kinds)]}
+        status: Object = {"conditions": self._conditions(job, "True", *kinds)}
         if resource is JOBS:
+            now = format_time(self._clock.time())
             status |= {"active": 0, "ready": 0, "startTime": get(job, "status", "startTime") or now}
             status["completionTime"] = now if "Complete" in kinds else None
         await self._edit(resource, job, {"status": status}, "status")
@@ -195,20 +200,17 @@ class EditingUsers(Users):
         return f"sets the annotation {names.STOPPING_ANNOTATION}={value} of {job['metadata']['name']}"
 
     async def _suspend_by_hand(self) -> str:
-        found = await self._job()
-        if found is None or ended(found[1]):
+        found = await self._open_job()
+        if found is None:
             return ""
         resource, job = found
         suspend = not suspended(job)
-        patch: Any = suspend
-        for field in reversed(suspend_field(resource.kind)):
-            patch = {field: patch}
-        await self._edit(resource, job, patch)
+        await self._edit(resource, job, with_value({}, suspend_field(resource.kind), suspend))
         return f"sets suspend {suspend} of {job['metadata']['name']}"
 
     async def _clear_job_status(self) -> str:
-        found = await self._job()
-        if found is None or ended(found[1]):
+        found = await self._open_job()
+        if found is None:
             return ""
         resource, job = found
         await self._edit(resource, job, {"status": None}, "status")
@@ -235,7 +237,7 @@ class EditingUsers(Users):
                 "pendingWorkloads": self._rng.randint(0, 9),
                 "reservingWorkloads": self._rng.randint(0, 9),
                 "admittedWorkloads": self._rng.randint(0, 9),
-                "conditions": self._conditions(obj, "Active", self._rng.choice(("True", "False"))),
+                "conditions": self._conditions(obj, self._rng.choice(("True", "False")), "Active"),
             }
         await self._edit(resource, obj, {"status": status}, "status")
         return f"sets the status of {obj['metadata']['name']}"

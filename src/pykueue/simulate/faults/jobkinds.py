@@ -6,7 +6,7 @@ JobSets request is computed here, independently of the manager.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -30,19 +30,15 @@ KINDS: dict[str, Resource] = {
     "JobSet": JOB_SETS,
     **{name: kind.resource for name, kind in OPERATED.items()},
 }
-#: The conditions that end a job of a kind, well and badly.
-ENDS: dict[Resource, tuple[tuple[str, ...], ...]] = {
-    JOBS: (("SuccessCriteriaMet", "Complete"), ("FailureTarget", "Failed")),
-    JOB_SETS: (("Completed",), ("Failed",)),
-}
+#: Conditions that an API server requires of a Job before the ones that end it.
+_BEFORE = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
 
 
 def end_conditions(resource: Resource) -> tuple[tuple[str, ...], ...]:
     """The conditions that end a job, each end's together; none for a kind whose end is no condition."""
-    if resource in ENDS:
-        return ENDS[resource]
-    kind = OPERATED[resource.kind]
-    return tuple((sign,) for sign in (*kind.succeeded, *kind.failed) if isinstance(sign, str))
+    kind = integration(resource.kind).kind
+    signs = [sign for sign in (*kind.succeeded, *kind.failed) if isinstance(sign, str)]
+    return tuple((_BEFORE[sign], sign) if resource is JOBS else (sign,) for sign in signs)
 
 
 @cache
@@ -135,8 +131,10 @@ def reclaimable(job: Mapping[str, Any]) -> dict[str, int]:
     return integration(job["kind"]).reclaimable(job)
 
 
-def with_condition(job: Object, kind: str, status: str, reason: str, now: str) -> list[Object]:
-    """The job's conditions with this one set at a time, as written in timestamps."""
-    others = [c for c in get(job, "status", "conditions") or () if c["type"] != kind]
-    fresh = {"type": kind, "status": status, "reason": reason, "message": reason, "lastTransitionTime": now}
-    return [*others, fresh]
+def with_conditions(
+    obj: Mapping[str, Any], kinds: Collection[str], status: str, reason: str, now: str
+) -> list[Object]:
+    """The object's conditions with these set at a time, as written in timestamps."""
+    others = [c for c in get(obj, "status", "conditions") or () if c["type"] not in kinds]
+    fresh = {"status": status, "reason": reason, "message": reason, "lastTransitionTime": now}
+    return [*others, *({"type": kind, **fresh} for kind in kinds)]

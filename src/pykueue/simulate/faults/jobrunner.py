@@ -20,7 +20,7 @@ from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 
-from .jobkinds import KINDS, active, ended, with_condition
+from .jobkinds import KINDS, active, end_conditions, ended, with_conditions
 from .writers import independent_task
 
 #: A job: its resource, namespace and name.
@@ -176,7 +176,7 @@ class JobRunner:
         if get(job, "spec", "suspend"):
             if conditions.is_true(job, "Suspended") and not active(job):
                 return None
-            present = with_condition(job, "Suspended", "True", "JobSuspended", now)
+            present = with_conditions(job, ("Suspended",), "True", "JobSuspended", now)
             counts = _set_counts(job, 0, 0) if is_set else {"active": 0, "ready": 0}
             return {**counts, "conditions": present}
         plan = self._plan(job["metadata"]["uid"])
@@ -191,7 +191,7 @@ class JobRunner:
         wanted = min(size, total - succeeded)
         if get(job, "status", "startTime") is None or conditions.is_true(job, "Suspended"):
             self._begin(key, plan)
-            present = with_condition(job, "Suspended", "False", "JobResumed", now)
+            present = with_conditions(job, ("Suspended",), "False", "JobResumed", now)
             return {"startTime": now, "active": wanted, "ready": 0, "conditions": present}
         ready, at_work = (int(get(job, "status", name) or 0) for name in ("ready", "active"))
         if at_work != wanted:
@@ -212,15 +212,14 @@ class JobRunner:
             return {"succeeded": succeeded + 1, "active": left, "ready": left}
         self._plans.pop(job["metadata"]["uid"], None)
         done: Object = {"failed": 1} if plan.fails else {"succeeded": total, "completionTime": now}
-        kinds = ("FailureTarget", "Failed") if plan.fails else ("SuccessCriteriaMet", "Complete")
-        return {"active": 0, "ready": 0, **done, "conditions": _ended_with(job, kinds, plan, now)}
+        return {"active": 0, "ready": 0, **done, "conditions": _ended(job, key[0], plan, now)}
 
     def _set_status(self, job: Object, key: ObjectKey, plan: _Plan, now: str) -> Object | None:
         """A set's Jobs are ready, and end, all at once or one replicated job after the other."""
         counts = get(job, "status", "replicatedJobsStatus") or ()
         if not conditions.is_false(job, "Suspended"):
             self._begin(key, plan)
-            present = with_condition(job, "Suspended", "False", "ResumeJobs", now)
+            present = with_conditions(job, ("Suspended",), "False", "ResumeJobs", now)
             return {**_set_counts(job, 1, 0), "conditions": present}
         if plan.hangs:
             return None
@@ -232,8 +231,8 @@ class JobRunner:
             first = next(one["name"] for one in counts if not one["succeeded"])
             return _set_counts(job, 1, 1, [first])
         self._plans.pop(job["metadata"]["uid"], None)
-        kind, done = ("Failed", []) if plan.fails else ("Completed", [one["name"] for one in counts])
-        return {**_set_counts(job, 0, 0, done), "conditions": _ended_with(job, (kind,), plan, now)}
+        done = [] if plan.fails else [one["name"] for one in counts]
+        return {**_set_counts(job, 0, 0, done), "conditions": _ended(job, key[0], plan, now)}
 
     def _begin(self, key: ObjectKey, plan: _Plan) -> None:
         """A start: is it one that never gets ready?"""
@@ -263,9 +262,8 @@ def _set_counts(job: Object, at_work: int, ready: int, done: Collection[str] = (
     return {"restarts": int(get(job, "status", "restarts") or 0), "replicatedJobsStatus": found}
 
 
-def _ended_with(job: Object, kinds: tuple[str, ...], plan: _Plan, now: str) -> list[Object]:
+def _ended(job: Object, resource: Resource, plan: _Plan, now: str) -> list[Object]:
+    """The conditions of a job that has come to the planned end."""
     reason = "BackoffLimitExceeded" if plan.fails else "CompletionsReached"
-    for kind in kinds:
-        job = {**job, "status": {"conditions": with_condition(job, kind, "True", reason, now)}}
-    present: list[Object] = job["status"]["conditions"]
-    return present
+    succeeded, failed = end_conditions(resource)
+    return with_conditions(job, failed if plan.fails else succeeded, "True", reason, now)
