@@ -42,6 +42,7 @@ from pykueue.manager.components import Runnable
 from pykueue.manager.configuration import Configuration, load
 from pykueue.manager.manager import Manager
 from pykueue.manager.serving.admission import Admission, remove_local
+from pykueue.manager.webhooks.review import Registration
 
 #: The parts a cluster is made of; `pykueue up --only` chooses among them.
 PARTS = ("apiserver", "kube", "manager")
@@ -135,7 +136,7 @@ class Cluster:
                 client = Client(self.transport(user), clock=clock)
                 self._admission = Admission(self.manager, client, clock, local=True)
                 self._parts.append(self._admission)
-            if self.server is not None:
+            else:
                 self.server.pipeline.metrics.include(self.manager.metrics.registry)
 
     async def start(self) -> None:
@@ -152,7 +153,6 @@ class Cluster:
             if self.manager is not None:
                 client = Client(self.transport("system:apiserver"), clock=self._clock)
                 await remove_local(client, self.manager.configuration)
-            if self.manager is not None:
                 self._register_rules(self.server, self.manager)
                 self.manager.cluster.on_kinds_changed(
                     partial(self._register_rules, self.server, self.manager)
@@ -169,16 +169,7 @@ class Cluster:
             server.admission.unregister(name)
         self._rules = {rule.name for rule in rules}
         for rule in rules:
-            server.admission.register(
-                Webhook(
-                    rule.name,
-                    rule.mutating,
-                    rule.rules,
-                    rule.review,
-                    rule.namespace_selector,
-                    rule.object_selector,
-                )
-            )
+            server.admission.register(webhook_of(rule))
 
     async def _install_kinds(self) -> None:
         """See to it that JobSets and PodGroups are served, here or by another process's API server."""
@@ -222,6 +213,18 @@ class Cluster:
         if self.server is None:
             raise ValueError("without the part `apiserver`, transport_for must be given")
         return self.server.transport(user)
+
+
+def webhook_of(rule: Registration) -> Webhook:
+    """An admission rule of the manager as an API server in the same process asks it."""
+    return Webhook(
+        rule.name,
+        rule.mutating,
+        rule.rules,
+        rule.review,
+        rule.namespace_selector,
+        rule.object_selector,
+    )
 
 
 async def _ensure(client: Client, resource: Resource, obj: dict[str, Any]) -> None:

@@ -27,8 +27,8 @@ from pykueue.api.resources import (
 )
 from pykueue.api.yaml import load_documents
 from pykueue.clock import Clock, run_virtual
+from pykueue.cluster import webhook_of
 from pykueue.embedded.apiserver.server import Server
-from pykueue.embedded.apiserver.webhooks.admission import Webhook
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.kube.client import Client
@@ -170,16 +170,7 @@ class Stack:
             self.components(),
         )
         for hook in self.manager.webhooks():
-            self.server.admission.register(
-                Webhook(
-                    hook.name,
-                    hook.mutating,
-                    hook.rules,
-                    hook.review,
-                    hook.namespace_selector,
-                    hook.object_selector,
-                )
-            )
+            self.server.admission.register(webhook_of(hook))
         self._manager_task = asyncio.create_task(self.manager.run())
         await self.manager.synced()
 

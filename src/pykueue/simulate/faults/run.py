@@ -15,8 +15,9 @@ from pykueue.api import conditions
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS, Resource
 from pykueue.clock import VIRTUAL_EPOCH, Clock, JumpingClock, VirtualLoop
+from pykueue.cluster import webhook_of
 from pykueue.embedded.apiserver.server import Server
-from pykueue.embedded.apiserver.webhooks.admission import Webhook, WebhookFailedError
+from pykueue.embedded.apiserver.webhooks.admission import WebhookFailedError
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.engine.engine import EngineError
 from pykueue.kube.client import Client
@@ -164,14 +165,7 @@ class Run:
         core = self.server.core
         for kind in KINDS.values():
             core.on_stored(f"{kind.group}/{kind.plural}", partial(self._job_stored, kind))
-        core.on_stored(
-            f"{WORKLOADS.group}/{WORKLOADS.plural}",
-            lambda new, old: self.runner.workload_stored(*_objects(old, new)),
-        )
-        core.on_stored(
-            f"{WORKLOADS.group}/{WORKLOADS.plural}",
-            lambda new, old: self.checks.workload_stored(*_objects(old, new)),
-        )
+        core.on_stored(f"{WORKLOADS.group}/{WORKLOADS.plural}", self._workload_stored)
         self._start_manager()
         work = asyncio.create_task(self._story())
         stopped = asyncio.create_task(self.trace.stopped.wait())
@@ -182,6 +176,11 @@ class Run:
 
     def _job_stored(self, resource: Resource, new: Any, old: Any) -> None:
         self.runner.job_stored(resource, *_objects(old, new))
+
+    def _workload_stored(self, new: Any, old: Any) -> None:
+        before, after = _objects(old, new)
+        self.runner.workload_stored(before, after)
+        self.checks.workload_stored(before, after)
 
     async def _end(self, *tasks: asyncio.Task[Any]) -> None:
         """Stop everything, and look at what is left."""
@@ -222,16 +221,7 @@ class Run:
         self.invariants.staleness.knows = self._knows
         self.transport.on_call = self.invariants.observe
         for hook in self.manager.webhooks():
-            self.server.admission.register(
-                Webhook(
-                    hook.name,
-                    hook.mutating,
-                    hook.rules,
-                    hook.review,
-                    hook.namespace_selector,
-                    hook.object_selector,
-                )
-            )
+            self.server.admission.register(webhook_of(hook))
         self._audit()
         self._manager_task = asyncio.create_task(self.manager.run())
         self._manager_task.add_done_callback(self._manager_ended)
@@ -288,16 +278,7 @@ class Run:
         self._manager_task.cancel()
         await asyncio.gather(self._manager_task, return_exceptions=True)
         for hook in self.manager.webhooks():
-            self.server.admission.register(
-                Webhook(
-                    hook.name,
-                    hook.mutating,
-                    hook.rules,
-                    _unreachable,
-                    hook.namespace_selector,
-                    hook.object_selector,
-                )
-            )
+            self.server.admission.register(replace(webhook_of(hook), review=_unreachable))
         await self.transport.drained()
 
     async def _mortality(self) -> None:
