@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 import uvloop
 
+from pykueue.cli.connection import kubeconfig_option
 from pykueue.cli.logs import log_options, start_logging
 from pykueue.cli.process import collect_less_often
 from pykueue.clock import Clock
@@ -73,11 +74,7 @@ async def run(kubeconfig: Path | None, configuration: Configuration) -> None:
 
 
 @click.command()
-@click.option(
-    "--kubeconfig",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Kubeconfig file; default: the service account of the pod, $KUBECONFIG, or ~/.kube/config.",
-)
+@kubeconfig_option
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
