@@ -26,7 +26,6 @@ from pykueue.api.objects import (
     replaced,
     without_finalizer,
 )
-from pykueue.api.validation import FieldError
 from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration, MissingReferenceError, Outcome, UnreadableJobError
@@ -43,6 +42,7 @@ from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
 
 from .lifecycle import JobLifecycle
+from .matching import WorkloadMatcher
 from .pod_set_info import MissingFlavorError
 
 #: Seconds after which a job is looked at again that names something that does not exist.
@@ -77,8 +77,7 @@ class JobController:
         self._gates = cluster.configuration.gates
         self._waits = cluster.configuration.wait_for_pods_ready is not None
         self._warned: set[str] = set()
-        #: By job: the last question whether its Workload describes it, and the answer.
-        self._answers: dict[str, tuple[tuple[Any, ...], bool]] = {}
+        self._matcher = WorkloadMatcher(integration, cluster, reservations)
         self._lifecycle = JobLifecycle(integration, cluster, writer, recorder, clock)
         self.controller: Controller[Key] = Controller(
             f"{integration.kind.framework} controller",
@@ -117,7 +116,7 @@ class JobController:
         job = old if new is None else new
         if type_ == DELETED:
             self._warned.discard(str(job["metadata"].get("uid")))
-            self._answers.pop(job["metadata"].get("uid"), None)
+            self._matcher.forget(job)
             self._lifecycle.forget(job)
         self.controller.queue.add(conditions.key(job))
 
@@ -233,7 +232,7 @@ class JobController:
 
     async def _reconcile_managed(self, job: Object) -> None:
         outcome = self.integration.outcome(job)
-        workload, others = self._match(job)
+        workload, others = self._matcher.match(job)
         for other in others:
             if workload is not None or outcome is not None:
                 await self._delete_workload(job, other)
@@ -286,51 +285,6 @@ class JobController:
 
         await self._set_status(workload, step)
 
-    def _match(self, job: Mapping[str, Any]) -> tuple[Object | None, list[Object]]:
-        """The Workload that describes the job, and those that belong to it but do not."""
-        matching: Object | None = None
-        others: list[Object] = []
-        finished = self.integration.outcome(job) is not None
-        for workload in self._candidates(job):
-            same = finished or self._equivalent(workload, job)
-            if matching is None and same:
-                matching = workload
-            else:
-                others.append(workload)
-        return matching, others
-
-    def _equivalent(self, workload: Object, job: Mapping[str, Any]) -> bool:
-        """Whether the Workload describes the job, worked out once per version of what that depends on."""
-        # A job whose quota is kept still runs as it was admitted, whatever the status says meanwhile.
-        shown = self._reservations.lost(conditions.key(workload)) or workload
-        counts = conditions.admitted_counts(shown) if conditions.has_quota(shown) else None
-        metadata = job["metadata"]
-        question = (
-            workload["metadata"].get("uid"),
-            workload["metadata"].get("generation"),
-            counts,
-            metadata.get("generation"),
-            metadata.get("labels"),
-            metadata.get("annotations"),
-        )
-        known = self._answers.get(metadata["uid"])
-        if known is not None and known[0] == question:
-            return known[1]
-        answer = not self._errors(job) and construction.equivalent(workload, job, self.integration, counts)
-        self._answers[metadata["uid"]] = (question, answer)
-        return answer
-
-    def _errors(self, job: Mapping[str, Any]) -> list[FieldError]:
-        """What keeps a job of a custom kind from being queued that came while no webhook answered."""
-        return list(self.integration.validate(job, None)) if self.integration.kind.custom else []
-
-    def _candidates(self, job: Mapping[str, Any]) -> list[Object]:
-        prebuilt = construction.prebuilt_name(job) if self.integration.kind.prebuilt else ""
-        owned = self._cluster.workloads_of(job)
-        if not prebuilt:
-            return owned
-        return [workload for workload in owned if workload["metadata"]["name"] == prebuilt]
-
     # Without a matching Workload
 
     async def _without_workload(self, job: Object, others: Sequence[Object]) -> None:
@@ -362,7 +316,7 @@ class JobController:
     async def _create(self, job: Object) -> None:
         if self.integration.on_hold(job):
             return
-        if errors := self._errors(job):
+        if errors := self._matcher.errors(job):
             text = "; ".join(map(str, errors))
             self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
             return
