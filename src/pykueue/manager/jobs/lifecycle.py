@@ -12,9 +12,9 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.jobkinds import pod_selector
 from pykueue.api.kueue import names
+from pykueue.api.meta import set_condition
 from pykueue.api.objects import Key, Object, get, is_deleting, labels_of, replaced, section
 from pykueue.api.resources import PODS
-from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration, MissingReferenceError
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
@@ -176,19 +176,11 @@ class JobLifecycle:
 
     async def terminate(self, job: Object, why: str) -> None:
         """Stop what can only be stopped by deleting it; its status says first that this is our doing."""
-        known = [
-            one
-            for one in get(job, "status", "conditions") or ()
-            if one.get("type") != names.TERMINATION_TARGET
-        ]
-        condition = {
-            "type": names.TERMINATION_TARGET,
-            "status": "True",
-            "reason": "StoppedByKueue",
-            "message": why,
-            "lastTransitionTime": format_time(self._clock.time()),
-        }
-        desired = replaced(job, ("status", "conditions"), [*known, condition])
+        present = get(job, "status", "conditions") or ()
+        changed = set_condition(
+            present, names.TERMINATION_TARGET, "True", "StoppedByKueue", why, self._clock.time()
+        )
+        desired = replaced(job, ("status", "conditions"), changed)
         marked = await self._writer.change(self._jobs, job, desired, "status")
         await self._writer.delete(self._jobs, marked)
 
