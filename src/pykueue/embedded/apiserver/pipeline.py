@@ -12,7 +12,7 @@ from typing import Any
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.auth.authentication import Authenticator
 from pykueue.embedded.apiserver.auth.escalation import Escalation
-from pykueue.embedded.apiserver.auth.rbac import Authorizer, forbidden
+from pykueue.embedded.apiserver.auth.rbac import Authorizer
 from pykueue.embedded.apiserver.auth.reviews import Reviews
 from pykueue.embedded.apiserver.auth.rules import Access
 from pykueue.embedded.apiserver.discovery.aggregation import Aggregation, access_of
@@ -107,9 +107,7 @@ class Pipeline:
 
     def authorize_path(self, user: User, verb: str, path: str) -> None:
         """Refuse a path that is not a resource to those who may not read it (403)."""
-        access = Access(verb, path=path)
-        if not self.authorizer.decide(user, access).allowed:
-            raise forbidden(user, access)
+        self.authorizer.require(user, Access(verb, path=path))
 
     def document(self, path: str) -> Any:
         """A document that is not an object: discovery, version, OpenAPI, of this server alone."""
@@ -124,8 +122,7 @@ class Pipeline:
         access = access_of(method, path, query)
         if extension is None or access is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
-        if not self.authorizer.decide(user, access).allowed:
-            raise forbidden(user, access)
+        self.authorizer.require(user, access)
         return await extension.answer(method, path, query)
 
     async def handle(self, call: Call) -> Answer | Listing:

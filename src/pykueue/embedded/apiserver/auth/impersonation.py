@@ -14,7 +14,7 @@ from pykueue.embedded.objects.errors import bad_request
 from pykueue.embedded.objects.metadata import name_fault
 
 from .authentication import AUTHENTICATED
-from .rbac import Authorizer, forbidden
+from .rbac import Authorizer
 from .rules import Access
 
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
@@ -43,8 +43,7 @@ def impersonated(authorizer: Authorizer, user: User, wanted: Wanted) -> User:
         return user
     account = _account(wanted.name)
     for access in _needed(wanted, account):
-        if not authorizer.decide(user, access).allowed:
-            raise forbidden(user, access)
+        authorizer.require(user, access)
     groups = list(wanted.groups)
     if account is not None and not groups:
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{account[0]}"]

@@ -37,14 +37,14 @@ class Authorizer:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        names = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
+        self._tables = [core.store.table(f"{GROUP}/{name}") for name in names]
         self._seen: tuple[int, ...] = ()
         self._cluster: dict[tuple[str, str], list[_Grant]] = {}
         self._local: dict[str, dict[tuple[str, str], list[_Grant]]] = {}
 
     def _refresh(self) -> None:
-        store = self._core.store
-        names = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
-        seen = tuple(store.table(f"{GROUP}/{name}").revision for name in names)
+        seen = tuple(table.revision for table in self._tables)
         if seen == self._seen:
             return
         self._seen = seen
@@ -106,6 +106,11 @@ class Authorizer:
                 return Decision(True, grant.reason)
         return Decision(False)
 
+    def require(self, user: User, access: Access) -> None:
+        """Refuse what the user may not do (403)."""
+        if not self.decide(user, access).allowed:
+            raise _forbidden(user, access)
+
     def decide_expression(self, user_info: Object, verb: str, asked: Object) -> Decision:
         """`decide` for the CEL variable `authorizer` (`cel.authorizer.Decide`)."""
         user = User(user_info.get("username", ""), tuple(user_info.get("groups") or ()))
@@ -131,11 +136,10 @@ class Authorizer:
             namespace,
             call.requested_name,
         )
-        if not self.decide(call.user, access).allowed:
-            raise forbidden(call.user, access)
+        self.require(call.user, access)
 
 
-def forbidden(user: User, access: Access) -> ApiError:
+def _forbidden(user: User, access: Access) -> ApiError:
     """403 in the words of a cluster."""
     if access.path is not None:
         message = f'forbidden: User "{user.name}" cannot {access.verb} path "{access.path}"'

@@ -19,7 +19,6 @@ import orjson
 
 from pykueue.embedded.apiserver.auth.authentication import Authenticator, unauthorized
 from pykueue.embedded.apiserver.auth.impersonation import ANONYMOUS, Wanted, impersonated
-from pykueue.embedded.apiserver.auth.rbac import forbidden
 from pykueue.embedded.apiserver.discovery.aggregation import (
     DESCRIBER,
     REQUEST_TIME,
@@ -333,8 +332,8 @@ class HttpFront:
         access = access_of(request.method, path, query)
         if access is None:
             pipeline.authorize_path(user, request.method.lower(), path)
-        elif not pipeline.authorizer.decide(user, access).allowed:
-            raise forbidden(user, access)
+        else:
+            pipeline.authorizer.require(user, access)
         await self._forward(request, connection, path, user, service, is_set(query, "watch"))
 
     async def _forward(
