@@ -17,6 +17,8 @@ from pykueue.api.objects import Key, Object, controller_of, is_deleting, key_of,
 from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, is_ending_namespace
+from pykueue.embedded.controllers.parallel import first_error, outcomes
+from pykueue.embedded.objects.metadata import generated_name
 from pykueue.embedded.operators.definitions import LABEL, is_ours
 from pykueue.embedded.operators.reconciliation import Operator, Pass, Patch
 from pykueue.kube.client import Client
@@ -34,8 +36,6 @@ MAX_PARALLEL = 50
 #: Retry after a failed pass, in seconds: doubles from the first to the second.
 RETRY_BASE = 0.1
 RETRY_CAP = 60.0
-#: Characters of generated names, as the API server draws them.
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 _BY_LABEL = "by label {}"
 
@@ -172,7 +172,7 @@ class Operators:
         return manager in (None, "", kind.controller)
 
     def _suffix(self) -> str:
-        return "".join(self._rng.choices(_ALPHABET, k=5))
+        return generated_name("", self._rng)
 
     async def _carry_out(self, work: Pass) -> Exception | None:
         """Delete, patch and create; the first error."""
@@ -246,15 +246,7 @@ class Operators:
 
 
 async def _first_error(works: Iterable[Coroutine[Any, Any, None]]) -> Exception | None:
-    left = list(works)
-    error: Exception | None = None
-    while left:
-        batch, left = left[:MAX_PARALLEL], left[MAX_PARALLEL:]
-        for result in await asyncio.gather(*batch, return_exceptions=True):
-            if isinstance(result, BaseException) and not isinstance(result, Exception):
-                raise result
-            error = error or (result if isinstance(result, Exception) else None)
-    return error
+    return first_error(await outcomes(works, MAX_PARALLEL))
 
 
 def _controller_uid(obj: Object) -> list[str]:

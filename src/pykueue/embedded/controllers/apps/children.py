@@ -6,11 +6,11 @@ controller are adopted, those that no longer match are released.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from pykueue.api.objects import Key, Object, controller_of, is_deleting, key_of
+from pykueue.embedded.controllers.parallel import first_error, outcomes
 from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
@@ -164,14 +164,14 @@ class Children:
         while start < len(children):
             batch = children[start : start + size]
             start, size = start + len(batch), size * 2
-            error = await _first_error(self.create(parent, child) for child in batch)
+            error = first_error(await outcomes(self.create(parent, child) for child in batch))
             if error is not None:
                 return error
         return None
 
     async def delete_all(self, parent: Object, children: Iterable[Object]) -> Exception | None:
         """Delete children; the first error."""
-        return await _first_error(self.delete(parent, child) for child in children)
+        return first_error(await outcomes(self.delete(parent, child) for child in children))
 
     async def delete(self, parent: Object, child: Object, emit: bool = True) -> None:
         """Delete one child; that it is gone already is no error."""
@@ -200,14 +200,6 @@ def _stays(child: Object) -> bool:
     """Whether an object that is being deleted is still there: for its grace, or held by finalizers."""
     metadata = child["metadata"]
     return bool(metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"))
-
-
-async def _first_error(works: Iterable[Any]) -> Exception | None:
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, Exception):
-            raise result
-    return next((result for result in results if isinstance(result, Exception)), None)
 
 
 def _matches(parent: Object, child: Object) -> bool:

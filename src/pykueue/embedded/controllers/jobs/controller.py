@@ -36,6 +36,7 @@ from pykueue.embedded.controllers.jobs.status import (
     with_counts,
 )
 from pykueue.embedded.controllers.jobs.tracking import Counting
+from pykueue.embedded.controllers.parallel import first_error, outcomes
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -289,14 +290,9 @@ class JobController:
             start += len(batch)
             # The requests of a batch are sent at the same time: their order is random.
             self._rng.shuffle(batch)
-            results = await asyncio.gather(
-                *(self._create_one(state, maker, index) for index in batch), return_exceptions=True
-            )
+            results = await outcomes(self._create_one(state, maker, index) for index in batch)
             created += sum(result is True for result in results)
-            for result in results:
-                if isinstance(result, BaseException) and not isinstance(result, Exception):
-                    raise result
-            error = next((result for result in results if isinstance(result, Exception)), None)
+            error = first_error(results)
             if error is not None:
                 return created, error
             size *= 2
@@ -330,14 +326,9 @@ class JobController:
         Unless `tracked`, the finalizer goes first, so that they are never counted.
         """
         pods = list(pods)
-        results = await asyncio.gather(
-            *(self._delete_one(job, pod, tracked) for pod in pods), return_exceptions=True
-        )
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, Exception):
-                raise result
+        results = await outcomes(self._delete_one(job, pod, tracked) for pod in pods)
         removed = [pod for pod, result in zip(pods, results, strict=True) if result is None]
-        return removed, next((result for result in results if isinstance(result, Exception)), None)
+        return removed, first_error(results)
 
     async def _delete_one(self, job: Object, pod: Object, tracked: bool) -> None:
         metadata = pod["metadata"]

@@ -7,7 +7,6 @@ incomplete, the next pass continues. Source: docs/reference/cluster-workloads.md
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
@@ -17,6 +16,7 @@ from pykueue.clock import Clock
 from pykueue.embedded.controllers.jobset import children
 from pykueue.embedded.controllers.jobset.state import FAIL, RESTART, JobSetState
 from pykueue.embedded.controllers.jobset.status import COMPLETED, FAILED, RESTARTING, SUSPENDED, Progress
+from pykueue.embedded.controllers.parallel import first_error, outcomes
 from pykueue.embedded.jobset.names import CONTROLLER
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
@@ -285,12 +285,7 @@ def _apply_failure_policy(state: JobSetState, progress: Progress) -> None:
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Do all of it, some at the same time; raises the first error once everything has been tried."""
-    left = list(work)
-    error: BaseException | None = None
-    while left:
-        batch, left = left[:MAX_PARALLEL], left[MAX_PARALLEL:]
-        results = await asyncio.gather(*batch, return_exceptions=True)
-        error = error or next((one for one in results if isinstance(one, BaseException)), None)
+    error = first_error(await outcomes(work, MAX_PARALLEL))
     if error is not None:
         raise error
 
