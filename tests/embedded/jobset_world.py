@@ -2,66 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from pykueue.api.resources import EVENTS, JOB_SETS, JOBS, PODS, Resource
-from pykueue.clock import Clock, run_virtual
+from pykueue.clock import Clock
 from pykueue.cluster import Cluster
 from pykueue.embedded.nodes.pool import NodePool
-from pykueue.embedded.store.memory import MemoryStore
-from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from restartable_cluster import RestartableCluster, play_on
 
 Object = dict[str, Any]
 
 PREFIX = "jobset.sigs.k8s.io/"
-#: Enough for what happens at once: creations, bindings, starts.
-SOON = 5.0
 
 
-class World:
+class World(RestartableCluster):
     """What a test sees and does."""
 
     def __init__(self, clock: Clock, pools: list[NodePool], seed: int) -> None:
-        self.clock = clock
+        super().__init__(clock)
         self._pools = pools
         self._rng = random.Random(seed)
-        self._store = MemoryStore()
-        self._running: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        self.cluster = Cluster(
+    def make_cluster(self) -> Cluster:
+        return Cluster(
             clock=self.clock,
             rng=random.Random(self._rng.random()),
             pools=self._pools,
-            store=self._store,
+            store=self.store,
             parts=("apiserver", "kube"),
         )
-        await self.cluster.start()
-        self.client = Client(self.cluster.transport("tester"), clock=self.clock)
-        self._running = asyncio.create_task(self.cluster.run())
-
-    async def stop(self) -> None:
-        """End it as a crash would: wherever it is."""
-        assert self._running is not None
-        self._running.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._running
-        await self.cluster.stop()
-
-    async def restart(self) -> None:
-        """Crash everything, and start it again on what was stored."""
-        await self.stop()
-        await self.start()
-
-    async def wait(self, seconds: float = SOON) -> None:
-        await self.clock.sleep(seconds)
 
     # Users
 
@@ -197,12 +171,4 @@ def tell(
 ) -> None:
     """Run a test's story on a fresh cluster in virtual time."""
 
-    async def main(clock: Clock) -> None:
-        world = World(clock, racks(2, 4) if pools is None else pools, seed)
-        await world.start()
-        try:
-            await story(world)
-        finally:
-            await world.stop()
-
-    run_virtual(main)
+    play_on(lambda clock: World(clock, racks(2, 4) if pools is None else pools, seed), story)

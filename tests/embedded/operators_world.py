@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET
 from pykueue.api.resources import EVENTS, PODS, Resource
-from pykueue.clock import Clock, run_virtual
+from pykueue.clock import Clock
 from pykueue.cluster import JOB_KINDS, Cluster
 from pykueue.embedded.nodes.pool import NodePool
-from pykueue.embedded.store.memory import MemoryStore
-from pykueue.kube.client import Client
+from restartable_cluster import RestartableCluster, play_on
 
 Object = dict[str, Any]
 
-#: Enough for what happens at once: creations, bindings, starts.
-SOON = 5.0
 RUN_TIME = "sim.pykueue.io/run-time"
 EXIT_CODE = "sim.pykueue.io/exit-code"
 RESOURCES: dict[str, Resource] = {
@@ -27,44 +22,23 @@ RESOURCES: dict[str, Resource] = {
 }
 
 
-class World:
+class World(RestartableCluster):
     """What a test sees and does; jobs are in the namespace `default`."""
 
     def __init__(self, clock: Clock, job_kinds: tuple[str, ...]) -> None:
-        self.clock = clock
+        super().__init__(clock)
         self._job_kinds = job_kinds
-        self._store = MemoryStore()
-        self._running: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    def make_cluster(self) -> Cluster:
         pools = [NodePool(name="node", count=4, allocatable={"cpu": "64", "memory": "256Gi", "pods": "110"})]
-        self.cluster = Cluster(
+        return Cluster(
             clock=self.clock,
             rng=random.Random(1),
             pools=pools,
-            store=self._store,
+            store=self.store,
             parts=("apiserver", "kube"),
             job_kinds=self._job_kinds,
         )
-        await self.cluster.start()
-        self.client = Client(self.cluster.transport("tester"), clock=self.clock)
-        self._running = asyncio.create_task(self.cluster.run())
-
-    async def stop(self) -> None:
-        """End it as a crash would: wherever it is."""
-        assert self._running is not None
-        self._running.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._running
-        await self.cluster.stop()
-
-    async def restart(self) -> None:
-        """Crash everything, and start it again on what was stored."""
-        await self.stop()
-        await self.start()
-
-    async def wait(self, seconds: float = SOON) -> None:
-        await self.clock.sleep(seconds)
 
     # Users
 
@@ -113,15 +87,7 @@ def _is_deleting(pod: Object) -> bool:
 def play(story: Callable[[World], Awaitable[None]], job_kinds: tuple[str, ...] = JOB_KINDS) -> None:
     """Run a test in virtual time."""
 
-    async def main(clock: Clock) -> None:
-        world = World(clock, job_kinds)
-        await world.start()
-        try:
-            await story(world)
-        finally:
-            await world.stop()
-
-    run_virtual(main)
+    play_on(lambda clock: World(clock, job_kinds), story)
 
 
 def template(container: str, run_time: str = "20s", exit_code: str = "0", **spec: Any) -> Object:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -24,45 +22,41 @@ from pykueue.api.resources import (
     Resource,
 )
 from pykueue.api.yaml import load_documents
-from pykueue.clock import Clock, run_virtual
+from pykueue.clock import Clock
 from pykueue.cluster import Cluster
 from pykueue.embedded.nodes.pool import NodePool
-from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration
+from restartable_cluster import RestartableCluster, play_on
 
 Object = dict[str, Any]
 
 _KINDS = {one.kind: one for one in vars(resources).values() if isinstance(one, Resource)}
 
 
-class World:
+class World(RestartableCluster):
     """A whole cluster with a queue of 10 cpu on nodes that have more."""
 
     def __init__(self, clock: Clock, seed: int, configuration: Configuration | None) -> None:
-        self.clock = clock
+        super().__init__(clock)
+        self._seed, self._configuration = seed, configuration
+
+    def make_cluster(self) -> Cluster:
         nodes = NodePool(name="n", count=4, allocatable={"cpu": 8, "memory": "64Gi", "pods": 110}, labels={})
-        self._cluster = Cluster(
-            clock=clock, rng=random.Random(seed), configuration=configuration, pools=[nodes]
+        return Cluster(
+            clock=self.clock,
+            rng=random.Random(self._seed),
+            configuration=self._configuration,
+            pools=[nodes],
+            store=self.store,
         )
 
     async def start(self) -> None:
-        await self._cluster.start()
-        self.client = Client(self._cluster.transport("tester"), clock=self.clock)
-        self._running = asyncio.create_task(self._cluster.run())
-        await self._cluster.synced()
+        await super().start()
+        await self.cluster.synced()
         for obj in load_documents(QUEUES):
             await self.client.create(_KINDS[obj["kind"]], obj)
         await self.wait()
-
-    async def stop(self) -> None:
-        self._running.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._running
-        await self._cluster.stop()
-
-    async def wait(self, seconds: float = 5.0) -> None:
-        await self.clock.sleep(seconds)
 
     async def create(self, *objects: Object, then: float = 20.0) -> None:
         for obj in objects:
@@ -110,15 +104,7 @@ class World:
 def tell(
     story: Callable[[World], Awaitable[None]], seed: int = 1, configuration: Configuration | None = None
 ) -> None:
-    async def main(clock: Clock) -> None:
-        world = World(clock, seed, configuration)
-        await world.start()
-        try:
-            await story(world)
-        finally:
-            await world.stop()
-
-    run_virtual(main)
+    play_on(lambda clock: World(clock, seed, configuration), story)
 
 
 def runs(seconds: int) -> dict[str, str]:

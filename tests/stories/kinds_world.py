@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +12,13 @@ from stories_world import condition, holds
 from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET, JobKind
 from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, WORKLOADS, Resource
 from pykueue.api.yaml import load_documents
-from pykueue.clock import Clock, run_virtual
+from pykueue.clock import Clock
 from pykueue.cluster import Cluster
 from pykueue.embedded.nodes.pool import NodePool, Simulation
-from pykueue.embedded.store.memory import MemoryStore
-from pykueue.kube.client import Client
 from pykueue.kube.discovery import Discovery
 from pykueue.simulate.submit import Submitter
 from queue_manifests import cluster_queue, flavor, local_queue, priority
+from restartable_cluster import RestartableCluster, play_on
 
 Object = dict[str, Any]
 
@@ -40,17 +37,15 @@ def objects(cpu: int) -> list[Object]:
     return [flavor("batch", **spec), queue, local_queue("q"), priority("low", 1), priority("high", 10)]
 
 
-class World:
+class World(RestartableCluster):
     """The cluster, and what a story does to it and sees of it; jobs are in the namespace `default`."""
 
     def __init__(self, clock: Clock, cpu: int) -> None:
-        self.clock = clock
+        super().__init__(clock)
         self._cpu = cpu
-        self._store = MemoryStore()
         self._starts = 0
-        self._running: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    def make_cluster(self) -> Cluster:
         self._starts += 1
         amounts: dict[str, str | int | float] = {"cpu": "64", "memory": "256Gi", "pods": "110"}
         node = NodePool(
@@ -60,33 +55,15 @@ class World:
             labels=dict(NODE_LABELS),
             simulation=Simulation(stop_delay="5s"),
         )
-        self.cluster = Cluster(
-            clock=self.clock, rng=random.Random(self._starts), pools=[node], store=self._store
-        )
-        await self.cluster.start()
-        self._running = asyncio.create_task(self.cluster.run())
+        return Cluster(clock=self.clock, rng=random.Random(self._starts), pools=[node], store=self.store)
+
+    async def start(self) -> None:
+        await super().start()
         await self.cluster.synced()
-        transport = self.cluster.transport("story")
-        self.client = Client(transport, clock=self.clock)
-        self._submitter = Submitter(self.client, Discovery(transport), self.clock)
-
-    async def stop(self) -> None:
-        """End everything as a crash would: wherever it is."""
-        assert self._running is not None
-        self._running.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._running
-        await self.cluster.stop()
-
-    async def restart(self) -> None:
-        await self.stop()
-        await self.start()
+        self._submitter = Submitter(self.client, Discovery(self.cluster.transport("tester")), self.clock)
 
     async def create(self, *manifests: Object) -> None:
         await self._submitter.create(list(manifests))
-
-    async def wait(self, seconds: float) -> None:
-        await self.clock.sleep(seconds)
 
     async def until(self, true: Callable[[], Awaitable[bool]], seconds: float = 600.0) -> None:
         """Wait until something is so, looking every half second; pods never request more than the quota."""
@@ -172,14 +149,9 @@ def manifests(path: Path) -> list[Object]:
 def play(story: Callable[[World], Awaitable[None]], cpu: int, ahead: Iterable[Object] = ()) -> None:
     """Run a story in virtual time, in a cluster with so many CPUs in the queue `q`, and these objects."""
 
-    async def main(clock: Clock) -> None:
-        world = World(clock, cpu)
-        await world.start()
-        try:
-            await world.create(*objects(cpu), *ahead)
-            await world.wait(2)
-            await story(world)
-        finally:
-            await world.stop()
+    async def with_queues(world: World) -> None:
+        await world.create(*objects(cpu), *ahead)
+        await world.wait(2)
+        await story(world)
 
-    run_virtual(main)
+    play_on(lambda clock: World(clock, cpu), with_queues)
