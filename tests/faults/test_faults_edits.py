@@ -59,14 +59,19 @@ def test_real_pods_keep_their_quota_whatever_is_edited() -> None:
         assert not report.violations, report.text(SHOWN)
 
 
-def condition(s: Stack, kind: str, status: str) -> dict[str, Any]:
-    return {
+async def set_condition(s: Stack, job: str, kind: str, status: str) -> None:
+    """Add a condition by hand to the Workload of a job."""
+    workload = await s.workload(job)
+    condition = {
         "type": kind,
         "status": status,
         "reason": "ByHand",
         "message": "",
         "lastTransitionTime": s.now(),
     }
+    conditions = [*workload["status"]["conditions"], condition]
+    name = workload["metadata"]["name"]
+    await s.patch(WORKLOADS, name, {"status": {"conditions": conditions}}, "status")
 
 
 def test_workload_queues_again_when_requeued_is_denied_for_a_reason_that_nothing_lifts() -> None:
@@ -74,10 +79,7 @@ def test_workload_queues_again_when_requeued_is_denied_for_a_reason_that_nothing
         await s.patch(LOCAL_QUEUES, "lq", {"spec": {"stopPolicy": "Hold"}})
         await s.apply(job("a"))
         await s.settle()
-        workload = await s.workload("a")
-        conditions = [*workload["status"]["conditions"], condition(s, "Requeued", "False")]
-        name = workload["metadata"]["name"]
-        await s.patch(WORKLOADS, name, {"status": {"conditions": conditions}}, "status")
+        await set_condition(s, "a", "Requeued", "False")
         await s.patch(LOCAL_QUEUES, "lq", {"spec": {"stopPolicy": "None"}})
         await s.settle()
         assert (await s.conditions("a"))["Admitted"] == ("True", "Admitted")
@@ -91,10 +93,7 @@ def test_job_evicted_by_hand_runs_again() -> None:
         await s.settle()
         await s.run_job("a")
         await s.settle()
-        workload = await s.workload("a")
-        conditions = [*workload["status"]["conditions"], condition(s, "Evicted", "True")]
-        name = workload["metadata"]["name"]
-        await s.patch(WORKLOADS, name, {"status": {"conditions": conditions}}, "status")
+        await set_condition(s, "a", "Evicted", "True")
         await s.settle()
         assert await s.suspended("a")
         await s.stop_pods("a")
@@ -111,7 +110,6 @@ def test_finalizer_of_a_workload_marked_as_finished_right_before_its_job_ends_is
         await s.settle()
         await s.run_job("a")
         await s.settle()
-        workload = await s.workload("a")
         inner = s.transport._inner.call
 
         async def slow(request: Request) -> Any:
@@ -121,9 +119,7 @@ def test_finalizer_of_a_workload_marked_as_finished_right_before_its_job_ends_is
             return await inner(request)
 
         s.transport._inner.call = slow  # type: ignore[method-assign]
-        conditions = [*workload["status"]["conditions"], condition(s, "Finished", "True")]
-        name = workload["metadata"]["name"]
-        await s.patch(WORKLOADS, name, {"status": {"conditions": conditions}}, "status")
+        await set_condition(s, "a", "Finished", "True")
         await s.settle(0.1)
         await s.finish_job("a")
         await s.settle(60)
@@ -154,10 +150,7 @@ def test_workload_that_waits_and_is_marked_as_finished_still_runs() -> None:
         await s.patch(LOCAL_QUEUES, "lq", {"spec": {"stopPolicy": "Hold"}})
         await s.apply(job("a"))
         await s.settle()
-        workload = await s.workload("a")
-        conditions = [*workload["status"]["conditions"], condition(s, "Finished", "True")]
-        name = workload["metadata"]["name"]
-        await s.patch(WORKLOADS, name, {"status": {"conditions": conditions}}, "status")
+        await set_condition(s, "a", "Finished", "True")
         await s.settle()
         await s.patch(LOCAL_QUEUES, "lq", {"spec": {"stopPolicy": "None"}})
         await s.settle()
