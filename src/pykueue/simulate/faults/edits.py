@@ -26,6 +26,7 @@ from pykueue.clock import Clock
 from pykueue.kube.client import Client
 
 from .jobkinds import end_conditions, ended, suspend_field, suspended, with_conditions
+from .quota import holds_quota
 from .scenario import Scenario
 from .trace import Trace
 from .users import Users
@@ -87,7 +88,7 @@ class EditingUsers(Users):
 
     async def _held(self) -> Object | None:
         """A Workload, rather one with quota than another."""
-        held = await self._one(WORKLOADS, lambda w: conditions.has_quota(w) and not conditions.is_finished(w))
+        held = await self._one(WORKLOADS, holds_quota)
         return held if held is not None and self._rng.random() < 0.8 else await self._one(WORKLOADS)
 
     async def _unfinished(self) -> Object | None:

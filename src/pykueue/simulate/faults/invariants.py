@@ -36,7 +36,7 @@ from .jobkinds import (
 )
 from .queue_status import miscounted
 from .quiet import misplaced
-from .quota import Books, usage
+from .quota import Books, holds_quota, usage
 from .settled import unfinished
 from .staleness import Staleness
 from .stored import Stored, shows_quota
@@ -213,8 +213,8 @@ class Invariants(Stored):
     # Workloads
 
     def _workload(self, before: Object | None, after: Object | None) -> None:
-        had = before is not None and conditions.has_quota(before) and not conditions.is_finished(before)
-        has = after is not None and conditions.has_quota(after) and not conditions.is_finished(after)
+        had = before is not None and holds_quota(before)
+        has = after is not None and holds_quota(after)
         if before is not None and after is not None:
             if writer() == "manager":
                 for what in self._causes.missing(before, after):
@@ -264,7 +264,7 @@ class Invariants(Stored):
                 same
                 and not self._may_be_stale(workload)
                 and conditions.key(other) != conditions.key(workload)
-                and _holds(other)
+                and holds_quota(other)
             ):
                 self._violate(workload, f"its job has quota twice, also as {other['metadata']['name']}")
         if not conditions.is_active(workload) and not self._is_restored(workload):
@@ -404,7 +404,7 @@ class Invariants(Stored):
             ]
             if any(map(self._just_edited, mine)):
                 continue
-            if labels_of(job).get(QUEUE_LABEL) and not any(map(_holds, mine)):
+            if labels_of(job).get(QUEUE_LABEL) and not any(map(holds_quota, mine)):
                 self._violate(after, f"a pod of {_name(job)} came although the job holds no quota")
 
     # Not after a write, but when nothing happens any more
@@ -437,10 +437,6 @@ def _is_inconsistent(workload: Mapping[str, Any]) -> str:
     if has != bool(get(workload, "status", "admission")) and not conditions.is_finished(workload):
         return "QuotaReserved and status.admission contradict each other"
     return ""
-
-
-def _holds(workload: Mapping[str, Any]) -> bool:
-    return conditions.has_quota(workload) and not conditions.is_finished(workload)
 
 
 def _name(obj: Mapping[str, Any]) -> str:

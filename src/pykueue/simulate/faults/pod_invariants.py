@@ -7,12 +7,12 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, get, is_deleting, labels_of
+from pykueue.api.objects import Object, get, is_deleting
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, WORKLOADS, Resource
 from pykueue.jobs.pod import group_name, is_gated
 from pykueue.jobs.podgroup import PodGroup
-from pykueue.manager.cluster import is_group_workload
+from pykueue.manager.cluster import is_group_workload, job_uid
 
 from .invariants import Invariants
 from .queue_status import miscounted
@@ -112,10 +112,9 @@ class PodInvariants(Invariants):
 
 def _pod_uid(workload: Mapping[str, Any]) -> str:
     """The uid of the pod that a Workload is of; empty for one of a pod group."""
-    owner = conditions.owner(workload)
-    if owner is not None:
-        return str(owner["uid"])
-    return "" if is_group_workload(workload) else labels_of(workload).get(names.JOB_UID_LABEL, "")
+    if conditions.owner(workload) is None and is_group_workload(workload):
+        return ""
+    return job_uid(workload)
 
 
 def _runs(pod: Object) -> bool:

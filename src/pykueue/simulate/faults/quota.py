@@ -25,6 +25,11 @@ class _Node:
     parent: str = ""
 
 
+def holds_quota(workload: Mapping[str, Any]) -> bool:
+    """Whether quota is reserved for it and it has not finished."""
+    return conditions.has_quota(workload) and not conditions.is_finished(workload)
+
+
 def usage(workload: Mapping[str, Any]) -> dict[Pair, int]:
     """What a Workload with a reservation uses, in thousandths."""
     counts = {str(p.get("name")): int(p.get("count", 1)) for p in get(workload, "spec", "podSets") or ()}
@@ -81,7 +86,7 @@ class Books:
                 self._nodes.setdefault(("co", node.parent), _Node())
         for workload in workloads:
             queue = self._nodes.get(("cq", conditions.cluster_queue(workload)))
-            if queue is not None and conditions.has_quota(workload) and not conditions.is_finished(workload):
+            if queue is not None and holds_quota(workload):
                 for pair, amount in usage(workload).items():
                     queue.used[pair] = queue.used.get(pair, 0) + amount
 

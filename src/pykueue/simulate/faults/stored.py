@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.kueue.names import JOB_UID_LABEL
-from pykueue.api.objects import Object, get, labels_of, replaced
+from pykueue.api.objects import Object, get, replaced
 from pykueue.api.resources import WORKLOADS, Resource
 from pykueue.embedded.apiserver.server import Server
+from pykueue.manager.cluster import job_uid
 
 from .jobkinds import KINDS, is_part, reclaimable
+from .quota import holds_quota
 
 
 class Stored:
@@ -40,7 +41,7 @@ class Stored:
         owner = conditions.owner(workload)
         if owner is not None:
             return self._owner(workload, owner)
-        uid = labels_of(workload).get(JOB_UID_LABEL)  # its owner references were removed
+        uid = job_uid(workload)
         return next((job for job in self.jobs() if job["metadata"]["uid"] == uid), None)
 
     def _owner(self, obj: Mapping[str, Any], owner: Mapping[str, Any]) -> Object | None:
@@ -62,9 +63,7 @@ class Stored:
     def workloads_of(self, job: Mapping[str, Any]) -> Iterable[Object]:
         """The Workloads that a job controls."""
         for workload in self.objects(WORKLOADS):
-            owner = conditions.owner(workload)
-            uid = labels_of(workload).get(JOB_UID_LABEL) if owner is None else owner.get("uid")
-            if uid == job["metadata"]["uid"]:
+            if job_uid(workload) == job["metadata"]["uid"]:
                 yield workload
 
     def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
@@ -86,8 +85,4 @@ class Stored:
 
 def shows_quota(workload: Mapping[str, Any]) -> bool:
     """Whether its status has a reservation with an admission."""
-    return (
-        conditions.has_quota(workload)
-        and not conditions.is_finished(workload)
-        and bool(get(workload, "status", "admission"))
-    )
+    return holds_quota(workload) and bool(get(workload, "status", "admission"))
