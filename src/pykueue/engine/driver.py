@@ -18,7 +18,13 @@ from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
 from pykueue.api import kueue
-from pykueue.api.kueue.names import EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
+from pykueue.api.kueue.names import (
+    EVICTED,
+    FINISHED,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    WORKLOAD_SLICE_REPLACEMENT_ANNOTATION,
+)
 from pykueue.api.meta import find_condition
 from pykueue.engine import lifecycle
 from pykueue.engine.capacity import SharedCapacity
@@ -28,7 +34,6 @@ from pykueue.engine.engine import Engine
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, Policies
-from pykueue.engine.workload import REPLACES_SLICE
 
 #: Cycles in a row that admit and preempt nothing, after which `until_stable` ends.
 IDLE_CYCLES = 3
@@ -201,7 +206,7 @@ class Driver:
         key = metadata.key
         self.workloads[key] = workload
         self._changed[key] = None
-        if metadata.annotations and (replaced := metadata.annotations.get(REPLACES_SLICE)):
+        if replaced := metadata.annotations.get(WORKLOAD_SLICE_REPLACEMENT_ANNOTATION):
             self._replacements[replaced] = key
         if workload.status.requeue_state is not None:
             until = lifecycle.requeue_at(workload)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykueue.api import kueue
 from pykueue.api.core import LimitRange, Namespace, RuntimeClass
+from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from pykueue.api.meta import condition_is, parse_time
 from pykueue.api.model import Model
 from pykueue.engine import workload_events
@@ -19,9 +20,6 @@ from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota.tree import fair_weight
 from pykueue.engine.state import State
 from pykueue.engine.workload import RESERVED, WorkloadInfo
-
-_MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-_PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 
 
 class EventHandlers:
@@ -250,7 +248,9 @@ class EventHandlers:
         if idle:
             yield "AdmissionCheckInactive", f"references inactive AdmissionCheck(s): {', '.join(idle)}"
         by_controller = {name: state.checks[name].spec.controller_name for name in present}
-        remote = sorted(name for name, controller in by_controller.items() if controller == _MULTIKUEUE)
+        remote = sorted(
+            name for name, controller in by_controller.items() if controller == MULTIKUEUE_CONTROLLER
+        )
         if len(remote) > 1:
             yield (
                 "MultipleMultiKueueAdmissionChecks",
@@ -262,7 +262,7 @@ class EventHandlers:
                 "MultiKueueAdmissionCheckAppliedPerFlavor",
                 f"applies MultiKueue checks to single flavors: {', '.join(per_flavor)}",
             )
-        if remote and any(controller == _PROVISIONING for controller in by_controller.values()):
+        if remote and any(controller == PROVISIONING_CONTROLLER for controller in by_controller.values()):
             yield "MultiKueueWithProvisioningRequest", "MultiKueue and provisioning checks exclude each other"
         topologies = {
             flavor.spec.topology_name

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from pykueue.api import kueue
+from pykueue.api.kueue.names import ADMISSION_GATED_BY_ANNOTATION, PRIORITY_BOOST_ANNOTATION
 from pykueue.api.meta import Condition, parse_time
 from pykueue.engine.options import Options
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from pykueue.engine.queues.local_queue import LocalQueue
     from pykueue.engine.queues.pending import Bucket
     from pykueue.engine.quota.capacity import QuotaDemand
-
-GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
-PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
-REPLACES_SLICE: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 #: Places a workload can be in.
 OUT: Final = "out"
@@ -230,14 +227,17 @@ class Facts:
             and not has_quota
             and not waiting_for_pods
             and not (reserved is not None and reserved.status == "False" and reserved.reason == "OnHold")
-            and not (obj.metadata.annotations.get(GATED_BY) and options.enabled("AdmissionGatedBy"))
+            and not (
+                obj.metadata.annotations.get(ADMISSION_GATED_BY_ANNOTATION)
+                and options.enabled("AdmissionGatedBy")
+            )
         )
 
 
 def effective_priority(obj: kueue.Workload, options: Options) -> int:
     """Priority in queues and preemption: the base plus, with gate PriorityBoost, the boost annotation."""
     priority = obj.spec.priority or 0
-    boost = obj.metadata.annotations.get(PRIORITY_BOOST)
+    boost = obj.metadata.annotations.get(PRIORITY_BOOST_ANNOTATION)
     if boost and options.enabled("PriorityBoost"):
         with suppress(ValueError):  # the webhook refuses it; what got past keeps its base priority
             priority += int(boost)

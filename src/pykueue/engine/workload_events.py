@@ -8,6 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from pykueue.api import kueue
+from pykueue.api.kueue.names import WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.meta import ObjectMeta, parse_time
 from pykueue.engine.flavors.requests import Environment, SchedulingClass
 from pykueue.engine.state import State
@@ -15,7 +16,6 @@ from pykueue.engine.workload import (
     ACTIVE,
     INADMISSIBLE,
     NO_SCAN,
-    REPLACES_SLICE,
     RESERVED,
     Facts,
     WorkloadInfo,
@@ -115,7 +115,7 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     again = obj.status.requeue_state
     info.requeue_at = parse_time(again.requeue_at) if again is not None and again.requeue_at else 0.0
     info.gated = has_closed_gate(obj)
-    replaces = metadata.annotations.get(REPLACES_SLICE, "")
+    replaces = metadata.annotations.get(WORKLOAD_SLICE_REPLACEMENT_ANNOTATION, "")
     info.replaces = replaces if replaces and options.enabled("ElasticJobsViaWorkloadSlices") else ""
     if state.capacities:
         state.set_shared_requests(info)

@@ -13,7 +13,7 @@ from heapq import heappush
 from typing import Any
 
 from pykueue.api.cohorts import cycle_message
-from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION
+from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION, WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.unsupported import ELASTIC_JOBS
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations
@@ -35,7 +35,6 @@ from pykueue.engine.workload import (
     IN_FLIGHT,
     INADMISSIBLE,
     NO_SCAN,
-    REPLACES_SLICE,
     WorkloadInfo,
     has_closed_gate,
 )
@@ -246,7 +245,8 @@ class TreeCycle:
     def _slice_problem(self, info: WorkloadInfo) -> str:
         """Why a workload that is a slice of an elastic job is not admitted, or empty."""
         annotations = info.obj.metadata.annotations
-        if annotations.get(REPLACES_SLICE) or annotations.get(ELASTIC_JOB_ANNOTATION) == "true":
+        replaces = annotations.get(WORKLOAD_SLICE_REPLACEMENT_ANNOTATION)
+        if replaces or annotations.get(ELASTIC_JOB_ANNOTATION) == "true":
             return ELASTIC_JOBS.message
         return ""
 

@@ -8,6 +8,7 @@ from math import ceil
 
 from pykueue.api import kueue, pending_reasons
 from pykueue.api.cohorts import COHORT_CYCLE, cycle_message
+from pykueue.api.kueue.names import ADMISSION_GATED_BY_ANNOTATION
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.cycle.evaluation import Evaluator
@@ -21,7 +22,7 @@ from pykueue.engine.queues.pending import Bucket
 from pykueue.engine.quota.tree import Cohort, Node
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 from pykueue.engine.state import State
-from pykueue.engine.workload import GATED_BY, IN_FLIGHT, NO_SCAN, OUT, RESERVED, WorkloadInfo
+from pykueue.engine.workload import IN_FLIGHT, NO_SCAN, OUT, RESERVED, WorkloadInfo
 
 
 @dataclass(slots=True)
@@ -374,7 +375,9 @@ class Queries:
             problem = f"ClusterQueue {queue.name} does not take workloads of namespace {info.namespace}"
         if problem:
             return "Misconfigured", problem
-        if info.obj.metadata.annotations.get(GATED_BY) and state.options.enabled("AdmissionGatedBy"):
+        if info.obj.metadata.annotations.get(ADMISSION_GATED_BY_ANNOTATION) and state.options.enabled(
+            "AdmissionGatedBy"
+        ):
             return pending_reasons.GATED
         bucket = info.bucket
         if bucket is not None and bucket.inadmissible:
