@@ -18,24 +18,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pykueue.api import kueue
-
-D_contra = TypeVar("D_contra", contravariant=True)
-
-
-class Capacity(Protocol[D_contra]):
-    """A bounded amount that workloads reserve while they run."""
-
-    def fits(self, demand: D_contra) -> bool:
-        """Whether the demand could be reserved now."""
-
-    def reserve(self, demand: D_contra) -> None:
-        """Count the demand as used."""
-
-    def release(self, demand: D_contra) -> None:
-        """The exact inverse of `reserve`."""
 
 
 class AssignedPodSet(NamedTuple):

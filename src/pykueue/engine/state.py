@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from pykueue.api import kueue
-from pykueue.api.meta import parse_time
 from pykueue.engine import capacity
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.fair_sharing.usage_history import UsageHistory
@@ -401,8 +400,3 @@ def leave_queue(info: WorkloadInfo) -> None:
 def tree_order(tree: Tree) -> tuple[str, bool]:
     """Sorting key: the order in which trees are cycled."""
     return tree.root.name, tree.root.is_queue
-
-
-def transition_time(text: str) -> float:
-    """Seconds of a condition's transition; 0 where it is empty."""
-    return parse_time(text) if text else 0.0
