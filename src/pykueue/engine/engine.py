@@ -211,8 +211,7 @@ class Engine(Queries):
             return
         state.release_and_flush(info)
         state.record_undo(info)
-        info.assumed = info.admitted = info.evicted = info.eviction_assumed = False
-        info.admission, info.usage, info.flavor_resources, info.shared = None, (), frozenset(), ()
+        info.clear_reservation()
         if info.local is not None:
             state.history.forgive(info.local, key)
         self._handlers.restore_slice(info)

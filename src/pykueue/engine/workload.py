@@ -163,6 +163,12 @@ class WorkloadInfo:
         for name, value in zip(_MEMENTO, values, strict=True):
             setattr(self, name, value)
 
+    def clear_reservation(self) -> None:
+        """It holds no quota any more; what it reserved is released already."""
+        self.assumed = self.admitted = self.ready = False
+        self.evicted = self.eviction_assumed = False
+        self.admission, self.usage, self.flavor_resources, self.shared = None, (), frozenset(), ()
+
     def __repr__(self) -> str:
         return f"<WorkloadInfo {self.key} {self.place}>"
 

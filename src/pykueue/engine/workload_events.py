@@ -176,9 +176,7 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
         state.release_and_flush(info)
         state.record_undo(info)
         _read(state, info, obj, facts)
-        info.assumed = info.admitted = info.ready = False
-        info.evicted = info.eviction_assumed = False
-        info.admission, info.usage, info.flavor_resources, info.shared = None, (), frozenset(), ()
+        info.clear_reservation()
         if facts.may_queue:
             state.enqueue(info)
         return
