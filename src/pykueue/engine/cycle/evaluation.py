@@ -13,7 +13,7 @@ from msgspec import Struct
 from pykueue.api import kueue
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands
-from pykueue.engine.explanation import Search
+from pykueue.engine.explanation import Search, Target
 from pykueue.engine.flavors.assignment import (
     FIT,
     NO_CANDIDATES,
@@ -138,6 +138,9 @@ class Evaluator:
             targets = fair.search(request, report, self._options.preemption_strategies, self._within_nominal)
         else:
             targets = classical.search(request, report)
+        if targets:
+            report.targets = tuple(Target(info.key, reason) for info, reason in targets)
+            report.stopped = "Fits"
         return targets, report
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands
 from pykueue.engine.decisions import PreemptionReason
-from pykueue.engine.explanation import Search, Target
+from pykueue.engine.explanation import Search
 from pykueue.engine.fair_sharing.shares import Share
 from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
@@ -413,8 +413,6 @@ def search(request: PreemptionRequest, report: Search) -> Targets:
     for borrowing in attempts:
         targets = _attempt(request, field, borrowing, report)
         if targets:
-            report.targets = tuple(Target(info.key, reason) for info, reason in targets)
-            report.stopped = "Fits"
             return targets
     report.stopped = "Exhausted" if report.considered else "NoCandidates"
     return []

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 from pykueue.engine.decisions import PreemptionReason
-from pykueue.engine.explanation import Search, Target
+from pykueue.engine.explanation import Search
 from pykueue.engine.fair_sharing.shares import Share, share_of
 from pykueue.engine.options import FairSharingStrategy
 from pykueue.engine.preemption.classical import (
@@ -285,10 +285,7 @@ def search(
         return []
     for info, _ in targets:
         simulate_removal(info)
-    targets = fill_back(request, targets, borrowing=True)
-    report.targets = tuple(Target(info.key, reason) for info, reason in targets)
-    report.stopped = "Fits"
-    return targets
+    return fill_back(request, targets, borrowing=True)
 
 
 def _search(
