@@ -183,10 +183,7 @@ class EventHandlers:
     def _flavor(self, name: str, obj: kueue.ResourceFlavor | None) -> None:
         state = self.state
         old = state.flavors.get(name)
-        if obj is None:
-            state.undo_log.drop(state.flavors, name)
-        else:
-            state.undo_log.put(state.flavors, name, obj)
+        state.undo_log.replace(state.flavors, name, obj)
         if old is not None and obj is not None and old.spec == obj.spec:
             return
         for queue in state.queues.values():
@@ -197,20 +194,14 @@ class EventHandlers:
 
     def _check(self, name: str, obj: kueue.AdmissionCheck | None) -> None:
         state = self.state
-        if obj is None:
-            state.undo_log.drop(state.checks, name)
-        else:
-            state.undo_log.put(state.checks, name, obj)
+        state.undo_log.replace(state.checks, name, obj)
         for queue in state.queues.values():
             if any(rule == name for rule, _ in queue.check_rules) and self._refresh_activity(queue):
                 state.request_flush(queue)
 
     def _topology(self, name: str, obj: kueue.Topology | None) -> None:
         state = self.state
-        if obj is None:
-            state.undo_log.drop(state.topologies, name)
-        else:
-            state.undo_log.put(state.topologies, name, obj)
+        state.undo_log.replace(state.topologies, name, obj)
         for queue in state.queues.values():
             if self._refresh_activity(queue):
                 state.request_flush(queue)
@@ -302,10 +293,7 @@ class EventHandlers:
 
     def _runtime_class(self, name: str, obj: RuntimeClass | None) -> None:
         scheduling_classes, undo_log = self.state.scheduling_classes, self.state.undo_log
-        if obj is None:
-            undo_log.drop(scheduling_classes.runtime_classes, name)
-        else:
-            undo_log.put(scheduling_classes.runtime_classes, name, obj)
+        undo_log.replace(scheduling_classes.runtime_classes, name, obj)
         self._environments += 1  # never the same again, also after a fork
         undo_log.set(scheduling_classes, "environment", self._environments)
         self._read_again(self.state.workloads.values())

@@ -285,10 +285,8 @@ def _check_outcomes(
     if "Retry" not in states:
         return workload
     until = max(_retries(workload.status.admission_checks), default=0.0)
-    again = workload.status.requeue_state
-    known = parse_time(again.requeue_at) if again is not None and again.requeue_at else 0.0
-    if until > max(known, now):
-        state = again if again is not None else kueue.RequeueState()
+    if until > max(requeue_at(workload) or 0.0, now):
+        state = workload.status.requeue_state or kueue.RequeueState()
         workload = _with(workload, requeue_state=replace(state, requeue_at=_stamp(until)))
     return evicted(workload, "AdmissionCheck", now)
 

@@ -47,6 +47,13 @@ class UndoLog:
         if self.on and old is not _ABSENT:
             self.log.append((mapping.__setitem__, (key, old)))
 
+    def replace(self, mapping: dict[Any, Any], key: Any, value: Any | None) -> None:
+        """Sets an item of a mapping, or removes it if there is no value."""
+        if value is None:
+            self.drop(mapping, key)
+        else:
+            self.put(mapping, key, value)
+
     def undo(self) -> None:
         """Takes everything back, last change first."""
         self.on = False
