@@ -6,25 +6,11 @@ from typing import Any
 
 import pytest
 
+from job_kind_manifests import job_kind
 from pykueue.api.jobkinds import pod_count, pod_set_slots, shows
 from pykueue.api.userkinds import JobKindError, compile_kind, schema_errors
 
 Manifest = dict[str, Any]
-
-
-def job_kind(**spec: Any) -> Manifest:
-    return {
-        "apiVersion": "pykueue.io/v1alpha1",
-        "kind": "JobKind",
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {
-            "group": "example.com",
-            "version": "v1",
-            "kind": "Widget",
-            "podSets": [{"name": "main", "template": ".spec.template", "count": ".spec.size"}],
-            **spec,
-        },
-    }
 
 
 def errors(manifest: Manifest) -> list[str]:

@@ -10,30 +10,23 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from job_kind_manifests import job_kind
 from pykueue.cli.main import main
 from queue_manifests import cluster_queue, flavor, local_queue
 
-KIND: dict[str, Any] = {
-    "apiVersion": "pykueue.io/v1alpha1",
-    "kind": "JobKind",
-    "metadata": {"name": "widgets.example.com"},
-    "spec": {
-        "group": "example.com",
-        "version": "v1",
-        "kind": "Widget",
-        "podSets": [
-            {
-                "forEach": ".spec.groups",
-                "namePath": ".name",
-                "template": ".template",
-                "count": ".replicas",
-                "reclaimablePods": "self.status.done",
-            }
-        ],
-        "active": {"path": ".status.phase", "values": ["Running"]},
-        "succeeded": {"condition": "Done"},
-    },
-}
+KIND = job_kind(
+    podSets=[
+        {
+            "forEach": ".spec.groups",
+            "namePath": ".name",
+            "template": ".template",
+            "count": ".replicas",
+            "reclaimablePods": "self.status.done",
+        }
+    ],
+    active={"path": ".status.phase", "values": ["Running"]},
+    succeeded={"condition": "Done"},
+)
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}
 JOB: dict[str, Any] = {
     "apiVersion": "example.com/v1",

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from manager_stack import QUEUES, Stack, story
 
+import job_kind_manifests
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_ROLES, CRDS, WORKLOADS, Resource
 from pykueue.api.userkinds import JOB_KINDS, compile_kind
@@ -56,21 +57,10 @@ def definition(plural: str = "widgets", kind: str = "Widget", scope: str = "Name
 
 
 def job_kind(**spec: Any) -> Object:
-    return {
-        "apiVersion": "pykueue.io/v1alpha1",
-        "kind": "JobKind",
-        "metadata": {"name": "widgets.example.com"},
-        "spec": {
-            "group": "example.com",
-            "version": "v1",
-            "kind": "Widget",
-            "podSets": [{"name": "main", "template": ".spec.template", "count": ".spec.size"}],
-            "active": {"path": ".status.phase", "values": ["Running"]},
-            "ready": {"path": ".status.phase", "values": ["Running"]},
-            "succeeded": {"condition": "Done"},
-            **spec,
-        },
-    }
+    """A JobKind whose jobs say when they run and when they have succeeded."""
+    running = {"path": ".status.phase", "values": ["Running"]}
+    states = {"active": running, "ready": running, "succeeded": {"condition": "Done"}}
+    return job_kind_manifests.job_kind(**{**states, **spec})
 
 
 def widget(name: str = "w", size: int = 2, suspend: bool = True, queue: str = "lq") -> Object:
