@@ -5,25 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from edited_statuses import STOPPING, forged, replaced, running
 from manager_stack import Stack, job, story
 
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
 
 Object = dict[str, Any]
-STOPPING = "kueue.x-k8s.io/stopping"
-
-
-async def running(s: Stack, name: str = "a", size: int = 6) -> str:
-    """A Job that runs; returns its Workload's name."""
-    await s.apply(job(name, size))
-    await s.settle()
-    await s.run_job(name)
-    await s.settle()
-    return str((await s.workload(name))["metadata"]["name"])
-
-
-def forged(kind: str, status: str = "True") -> Object:
-    return {"type": kind, "status": status, "reason": "ByHand", "message": "", "lastTransitionTime": None}
 
 
 async def edit_status(s: Stack, name: str, edit: str) -> None:
@@ -31,8 +18,7 @@ async def edit_status(s: Stack, name: str, edit: str) -> None:
     known = (await s.get(WORKLOADS, name))["status"]["conditions"]
 
     def conditions(kind: str, status: str) -> list[Object]:
-        fresh = {**forged(kind, status), "lastTransitionTime": s.now()}
-        return [*(c for c in known if c["type"] != kind), fresh]
+        return replaced(known, forged(s, kind, status))
 
     patch: dict[str, Any] = {
         "status cleared": None,

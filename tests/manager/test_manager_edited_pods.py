@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from edited_statuses import forged
 from manager_stack import Stack, story
 from pods_world import FLAVORED, PODS_ON, Pods, member
 
@@ -15,13 +16,7 @@ Object = dict[str, Any]
 
 async def mark_finished(pods: Pods, reason: str = "ByHand") -> None:
     known = (await pods.workload())["status"]["conditions"]
-    finished = {
-        "type": "Finished",
-        "status": "True",
-        "reason": reason,
-        "message": "",
-        "lastTransitionTime": pods.stack.now(),
-    }
+    finished = {**forged(pods.stack, "Finished"), "reason": reason}
     await pods.stack.patch(WORKLOADS, "g", {"status": {"conditions": [*known, finished]}}, "status")
     await pods.stack.settle()
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from edited_statuses import STOPPING, delay, forged, on_stored, replaced, running
 from manager_stack import QUEUES, Stack, job, story
-from test_manager_edited import forged, running
 
 from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
-from pykueue.kube.transport import Request
 
 Object = dict[str, Any]
-STOPPING = "kueue.x-k8s.io/stopping"
 
 LABELED = QUEUES.replace(
     "metadata: {name: default-flavor}", "metadata: {name: default-flavor}\nspec: {nodeLabels: {zone: a}}"
@@ -20,28 +17,6 @@ LABELED = QUEUES.replace(
 CHECKED = QUEUES.replace(
     "  resourceGroups:", "  admissionChecksStrategy: {admissionChecks: [{name: check}]}\n  resourceGroups:"
 )
-
-
-def delay(s: Stack, method: str, path: str, seconds: float) -> None:
-    """Requests of the manager to paths with this end arrive so much later."""
-    inner = s.transport._inner.call
-
-    async def call(request: Request) -> Any:
-        if request.method == method and request.path.endswith(path):
-            await s.clock.sleep(seconds)
-        return await inner(request)
-
-    s.transport._inner.call = call  # type: ignore[method-assign]
-
-
-def on_stored(s: Stack, resource: str, see: Callable[[Object], None]) -> None:
-    """Call `see` with every version of the objects that is stored."""
-
-    def stored(new: Any, old: Any) -> None:
-        if new is not None:
-            see(new.object)
-
-    s.server.core.on_stored(resource, stored)
 
 
 def _has_quota(workload: Object) -> bool:
@@ -65,8 +40,7 @@ async def holders(s: Stack) -> list[set[str]]:
 
 async def forge(s: Stack, name: str, kind: str, status: str = "True", **others: Any) -> None:
     known = ((await s.get(WORKLOADS, name)).get("status") or {}).get("conditions") or ()
-    fresh = {**forged(kind, status), "lastTransitionTime": s.now()}
-    conditions = [*(c for c in known if c["type"] != kind), fresh]
+    conditions = replaced(known, forged(s, kind, status))
     await s.patch(WORKLOADS, name, {"status": {"conditions": conditions, **others}}, "status")
 
 
@@ -76,8 +50,7 @@ async def apply_check(s: Stack) -> None:
     spec = {"controllerName": "example.com/check"}
     check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": metadata}
     await s.apply({**check, "spec": spec})
-    active = {**forged("Active"), "lastTransitionTime": s.now()}
-    await s.patch(ADMISSION_CHECKS, "check", {"status": {"conditions": [active]}}, "status")
+    await s.patch(ADMISSION_CHECKS, "check", {"status": {"conditions": [forged(s, "Active")]}}, "status")
 
 
 def test_job_does_not_start_when_its_workload_claims_to_be_admitted_without_quota() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from edited_statuses import STOPPING, delay, running
 from manager_stack import QUEUES, Stack, job, story
-from test_manager_edited import running
-from test_manager_edited_races import STOPPING, delay
 
 from pykueue.api.resources import WORKLOADS
 
