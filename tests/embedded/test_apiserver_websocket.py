@@ -14,6 +14,7 @@ from apiserver_harness import PODS
 from front_harness import Peer, Stage, listening
 
 from pykueue.embedded.apiserver.handlers.exec import OUTPUT, Wanted
+from pykueue.embedded.apiserver.http import front
 from pykueue.kube.errors import ApiError
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -181,6 +182,28 @@ def test_many_pings_at_once_are_answered_with_the_last(tmp_path: Path) -> None:
 
 def test_a_client_that_vanishes_takes_its_command_along(tmp_path: Path) -> None:
     async def story(peer: Peer, _session: Echo) -> None:
+        peer.writer.transport.abort()
+
+    conversing(tmp_path, story)
+
+
+def test_a_client_that_vanishes_while_its_input_waits_takes_its_command_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(front, "_CHECK_INTERVAL", 0.01)
+
+    async def story(peer: Peer, session: Echo) -> None:
+        began = asyncio.Event()
+
+        async def write(_data: bytes) -> None:
+            began.set()
+            await asyncio.Event().wait()
+
+        session.write = write  # type: ignore[method-assign]
+        peer.say(frame(BINARY, b"\0" + b"x" * 100) * 20_000)
+        await began.wait()
+        for _ in range(200):  # until nothing more is read from it
+            await asyncio.sleep(0)
         peer.writer.transport.abort()
 
     conversing(tmp_path, story)

@@ -115,10 +115,10 @@ class WebSocket:
     def _pace(self) -> None:
         """Read from the connection only while little of what was read is unparsed or unreceived."""
         busy = not self._ended and (self._unread or len(self._messages) >= _WAITING)
-        transport = self._connection.transport
-        if busy != self._paused and not transport.is_closing():
+        connection = self._connection
+        if busy != self._paused and not connection.transport.is_closing():
             self._paused = busy
-            (transport.pause_reading if busy else transport.resume_reading)()
+            (connection.pause_reading if busy else connection.resume_reading)()
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
