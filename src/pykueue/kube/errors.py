@@ -54,6 +54,13 @@ class ApiError(Exception):
         return self.reason == "AlreadyExists"
 
     @property
+    def namespace_terminating(self) -> bool:
+        """Whether a create failed because the namespace is being deleted."""
+        return any(
+            cause.get("reason") == "NamespaceTerminating" for cause in self.details.get("causes") or ()
+        )
+
+    @property
     def expired(self) -> bool:
         """The resourceVersion asked for is older than the server remembers: list again."""
         return self.code == 410

@@ -219,9 +219,7 @@ class CronJobController:
             if error.already_exists:
                 found = await self._client.get(JOBS, name, namespace)
                 return found if _owning_cron_job(found) == [cron_job["metadata"]["uid"]] else None
-            if not any(
-                cause.get("reason") == "NamespaceTerminating" for cause in error.details.get("causes") or ()
-            ):
+            if not error.namespace_terminating:
                 self._recorder.event(cron_job, WARNING, "FailedCreate", f"Error creating job: {error}")
             raise
         self._jobs.note(created)

@@ -16,7 +16,7 @@ from pykueue.api.jobkinds import value_at
 from pykueue.api.objects import Key, Object, controller_of, is_deleting, key_of, labels_of
 from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, is_ending_namespace
+from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, controller_uids
 from pykueue.embedded.controllers.parallel import first_error, outcomes
 from pykueue.embedded.objects.metadata import generated_name
 from pykueue.embedded.operators.definitions import LABEL, is_ours
@@ -87,7 +87,7 @@ class Operators:
             for resource in operator.owns if operator.label else ():
                 labels[resource][operator.label] = number
         for resource, informer in self._others.items():
-            informer.add_index(BY_CONTROLLER, _controller_uid)
+            informer.add_index(BY_CONTROLLER, controller_uids)
             for label in labels[resource]:
                 informer.add_index(_BY_LABEL.format(label), partial(_labelled, label))
             informer.on_event(partial(self._on_owned, labels[resource]))
@@ -187,7 +187,7 @@ class Operators:
         try:
             created = await self._client.create(resource, obj)
         except ApiError as error:
-            if is_ending_namespace(error):
+            if error.namespace_terminating:
                 return
             reason = f"FailedCreate{resource.kind}"
             work.event(reason, f"Error creating: {error}", WARNING)
@@ -247,11 +247,6 @@ class Operators:
 
 async def _first_error(works: Iterable[Coroutine[Any, Any, None]]) -> Exception | None:
     return first_error(await outcomes(works, MAX_PARALLEL))
-
-
-def _controller_uid(obj: Object) -> list[str]:
-    owner = controller_of(obj)
-    return [] if owner is None else [owner["uid"]]
 
 
 def _labelled(label: str, obj: Object) -> list[Key]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pykueue.api.objects import Key, Object, controller_of, is_deleting, key_of
+from pykueue.api.objects import Key, Object, controller_of, controller_reference, is_deleting, key_of
 from pykueue.embedded.controllers.parallel import first_error, outcomes
 from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.client import Client
@@ -23,9 +23,10 @@ BY_CONTROLLER = "by controller"
 _FREE = "without a controller, by namespace"
 
 
-def is_ending_namespace(error: ApiError) -> bool:
-    """Whether a creation was refused because its namespace is terminating, which is not an error."""
-    return any(cause.get("reason") == "NamespaceTerminating" for cause in error.details.get("causes") or ())
+def controller_uids(obj: Object) -> list[str]:
+    """The key function of `BY_CONTROLLER`."""
+    owner = controller_of(obj)
+    return [] if owner is None else [owner["uid"]]
 
 
 class Children:
@@ -47,7 +48,7 @@ class Children:
         self._noun = children.resource.kind.lower()
         #: Parents of which a creation may or may not have happened: their children are read from the server.
         self._uncertain: set[str] = set()
-        children.add_index(BY_CONTROLLER, _controller_uids)
+        children.add_index(BY_CONTROLLER, controller_uids)
         children.add_index(_FREE, _namespaces_of_free)
         children.on_event(self._changed)
 
@@ -127,22 +128,15 @@ class Children:
 
     def reference(self, parent: Object) -> Object:
         """How a child names its parent."""
-        resource, metadata = self._parents.resource, parent["metadata"]
-        return {
-            "apiVersion": resource.api_version,
-            "kind": resource.kind,
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+        resource = self._parents.resource
+        return controller_reference(parent, resource.api_version, resource.kind)
 
     async def create(self, parent: Object, child: Object, emit: bool = True) -> Object | None:
         """Create one child; None when its namespace is going away. Raises what the server says otherwise."""
         try:
             created = await self._client.create(self._children.resource, child)
         except ApiError as error:
-            if is_ending_namespace(error):
+            if error.namespace_terminating:
                 return None
             if error.code >= 500 or error.already_exists:
                 self._uncertain.add(parent["metadata"]["uid"])
@@ -204,11 +198,6 @@ def _stays(child: Object) -> bool:
 
 def _matches(parent: Object, child: Object) -> bool:
     return selector_matches(parent["spec"].get("selector"), child["metadata"].get("labels") or {})
-
-
-def _controller_uids(obj: Object) -> list[str]:
-    owner = controller_of(obj)
-    return [] if owner is None else [owner["uid"]]
 
 
 def _namespaces_of_free(obj: Object) -> list[str]:

@@ -15,7 +15,7 @@ from pykueue.api.resources import DEPLOYMENTS, REPLICA_SETS
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps import rollout
-from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, Children, is_ending_namespace
+from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, Children
 from pykueue.embedded.controllers.apps.conditions import stamped, with_condition, without_condition
 from pykueue.embedded.controllers.apps.replicasets import REPLICA_FAILURE
 from pykueue.embedded.controllers.apps.rollout import Limits, counted, size, total
@@ -331,7 +331,7 @@ class DeploymentController:
         await self._write_status(latest, status)
 
     async def _tell_failure(self, deployment: Object, error: ApiError) -> None:
-        if is_ending_namespace(error):
+        if error.namespace_terminating:
             return
         reason, text = "ReplicaSetCreateError", f"Failed to create new replica set: {error}"
         self._recorder.event(deployment, WARNING, reason, text)

@@ -14,7 +14,7 @@ from pykueue.api.objects import Key, Object, is_deleting, key_of
 from pykueue.api.pods import is_ready, is_terminal, phase
 from pykueue.api.resources import PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
 from pykueue.clock import Clock
-from pykueue.embedded.controllers.apps.children import Children, is_ending_namespace
+from pykueue.embedded.controllers.apps.children import Children
 from pykueue.embedded.controllers.apps.pods import from_template, until_available
 from pykueue.embedded.controllers.apps.revisions import REVISION_LABEL, Revisions, Versions, template_of
 from pykueue.kube.client import Client
@@ -216,7 +216,7 @@ class StatefulSetController:
             try:
                 await self._client.create(PERSISTENT_VOLUME_CLAIMS, claim)
             except ApiError as error:
-                if error.already_exists or is_ending_namespace(error):
+                if error.already_exists or error.namespace_terminating:
                     continue
                 text = f"create {subject} failed error: {error}"
                 self._recorder.event(stateful_set, WARNING, "FailedCreate", text)

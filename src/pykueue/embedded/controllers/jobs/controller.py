@@ -305,7 +305,7 @@ class JobController:
         try:
             pod = await self._client.create(PODS, maker.make(index, *failures))
         except ApiError as error:
-            if _is_ending_namespace(error):
+            if error.namespace_terminating:
                 return False
             if error.code >= 500:
                 self._uncertain.add(job["metadata"]["uid"])
@@ -353,7 +353,3 @@ def _left(active: list[Object], removed: list[Object]) -> tuple[int, int]:
     gone = {uid_of(pod) for pod in removed}
     left = [pod for pod in active if uid_of(pod) not in gone]
     return len(left), sum(is_ready(pod) for pod in left)
-
-
-def _is_ending_namespace(error: ApiError) -> bool:
-    return any(cause.get("reason") == "NamespaceTerminating" for cause in error.details.get("causes") or ())
