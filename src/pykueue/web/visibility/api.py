@@ -20,7 +20,6 @@ from .summaries import DEFAULT_LIMIT, MOST, Summaries
 #: The feature gate that switches the API on.
 GATE = "VisibilityOnDemand"
 
-
 #: Preferred first.
 VERSIONS = ("v1beta2", "v1beta1")
 SUBRESOURCE = "pendingworkloads"
@@ -45,28 +44,22 @@ def resources(version: str) -> list[Object]:
         ("clusterqueues", "ClusterQueue", False),
         ("localqueues", "LocalQueue", True),
     ):
-        own = {
-            "name": plural,
-            "singularName": plural[:-1],
-            "namespaced": namespaced,
-            "kind": kind,
-            "verbs": [],
-        }
-        below = {
-            "name": f"{plural}/{SUBRESOURCE}",
-            "singularName": "",
-            "namespaced": namespaced,
-            "kind": KIND,
-            "verbs": ["get"],
-        }
-        found += [own, below]
-    state, story = _only_get("enginestates", "EngineState"), _only_get("workloads/story", "WorkloadStory")
-    return [*found, state | {"singularName": "enginestate"}, story | {"namespaced": True}]
+        found.append(_resource(plural, plural[:-1], namespaced, kind))
+        found.append(_resource(f"{plural}/{SUBRESOURCE}", "", namespaced, KIND, "get"))
+    found.append(_resource("enginestates", "enginestate", False, "EngineState", "get"))
+    found.append(_resource("workloads/story", "", True, "WorkloadStory", "get"))
+    return found
 
 
-def _only_get(name: str, kind: str) -> Object:
-    """A resource of this project that can only be read."""
-    return {"name": name, "singularName": "", "namespaced": False, "kind": kind, "verbs": ["get"]}
+def _resource(name: str, singular: str, namespaced: bool, kind: str, *verbs: str) -> Object:
+    """A resource as discovery lists it."""
+    return {
+        "name": name,
+        "singularName": singular,
+        "namespaced": namespaced,
+        "kind": kind,
+        "verbs": list(verbs),
+    }
 
 
 def group_versions() -> Object:
