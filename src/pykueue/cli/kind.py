@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from pykueue.api.kueue.names import POD_SET_LABEL
 from pykueue.api.objects import Object, get, merge_patch, section
 from pykueue.api.resources import CRDS, RESOURCE_FLAVORS
 from pykueue.api.userkinds import JOB_KINDS, CompiledKind, JobKindError, schema_errors
@@ -180,7 +181,7 @@ def _infos(workload: Object, flavor: Object) -> list[PodSetInfo]:
         PodSetInfo(
             pod_set["name"],
             pod_set["count"],
-            {"kueue.x-k8s.io/podset": pod_set["name"]},
+            {POD_SET_LABEL: pod_set["name"]},
             node_selector=section(flavor, "spec", "nodeLabels"),
             tolerations=tuple(get(flavor, "spec", "tolerations") or ()),
             template=section(pod_set, "template"),

@@ -295,15 +295,16 @@ def read(source: Source, configuration: Configuration, strict: bool = True) -> I
 def _described(documents: Iterable[Document]) -> list[UserJob]:
     """The kinds that JobKinds among the documents describe. Raises InputError."""
     found: list[Manifest] = []
+    described: list[UserJob] = []
     for place, manifest in documents:
         if (manifest["apiVersion"], manifest["kind"]) == (JOB_KINDS.api_version, JOB_KINDS.kind):
             found.append(manifest)
             try:
-                user_jobs(found)
+                described = user_jobs(found)
             except JobKindError as error:
                 lines = [f"{place}: {describe(manifest)}: {one}" for one in error.errors]
                 raise InputError("\n".join(lines)) from None
-    return user_jobs(found)
+    return described
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
