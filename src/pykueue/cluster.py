@@ -244,5 +244,5 @@ async def _ensure_ours(client: Client, definition: dict[str, Any]) -> None:
 
 
 def _fork(rng: random.Random) -> random.Random:
-    """A generator of its own for each part, so that one part's draws do not shift another's."""
+    """A separate generator for each part, so that one part's draws do not shift another's."""
     return random.Random(rng.getrandbits(64))

@@ -68,7 +68,7 @@ class Disk(Files):
     def free(self, directory: Path) -> int:
         return 1 << 40
 
-    # -- what is seen of it
+    # -- what the run observes
 
     def step(self) -> bool:
         """Count a write or sync; whether it fails."""
@@ -96,7 +96,7 @@ class Disk(Files):
         self._unsynced.pop(name, None)
         self._synced.pop(name, None)
 
-    # -- what befalls it
+    # -- faults
 
     def end(self, power_loss: bool) -> None:
         """The process ends; on a power loss, unsynced writes reach the disk in part or not at all."""

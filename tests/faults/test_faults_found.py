@@ -1,4 +1,4 @@
-"""What the fault runs have found, each as a story of its own."""
+"""What the fault runs have found, each with a test."""
 
 from __future__ import annotations
 
@@ -505,7 +505,7 @@ def test_a_job_that_shrinks_while_it_waits_is_admitted_for_all_that_is_left_of_i
 
 
 class _StillJobs:
-    """A way to the server whose watch of Jobs tells nothing any more."""
+    """A transport whose watch of Jobs delivers no further events."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner

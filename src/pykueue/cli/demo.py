@@ -203,7 +203,7 @@ def _found(context: click.Context, parameter: click.Parameter, examples: Path) -
     help="Save the output as a picture (SVG).",
 )
 def demo(data_dir: Path | None, examples: Path, picture: Path | None) -> None:
-    """Show how queueing whole jobs prevents a deadlock, on a cluster of its own.
+    """Show how queueing whole jobs prevents a deadlock, on a separate cluster.
 
     Exits 0 when both acts showed what they should.
     """

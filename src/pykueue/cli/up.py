@@ -144,7 +144,7 @@ def memory_store(folder: Path) -> Iterator[MemoryStore]:
 
 
 async def listen(server: Server, port: int, folder: Path) -> Address:
-    """Serve on loopback; KeyFileError, OSError, and ClickException when the port cannot be had."""
+    """Serve on loopback; KeyFileError, OSError, and ClickException when the port cannot be bound."""
     try:
         return await server.serve("127.0.0.1", port, folder)
     except OSError as error:

@@ -57,7 +57,7 @@ class Invariants(Stored):
     """Sees every write of the run in the step in which it is stored.
 
     `knows_quotas` says whether the manager has seen the newest ClusterQueues and Cohorts: until then its
-    reservations rest on the quotas that were. `remembers` tells whether it has seen the quota of a Workload.
+    reservations rest on the quotas that were. `remembers` says whether it has seen the quota of a Workload.
     """
 
     def __init__(self, server: Server, clock: Clock, trace: Trace, causes: Causes) -> None:
@@ -188,7 +188,7 @@ class Invariants(Stored):
         yield from map(self.counted, {**stored, **self._owed}.values())
 
     def _settle_debts(self) -> None:
-        """A job that has stopped is owed nothing any more."""
+        """A job that has stopped need not get its quota back."""
         for uid, owed in list(self._owed.items()):
             if not self._still_runs(owed):
                 self._settled[uid] = self._owed.pop(uid)
@@ -256,7 +256,7 @@ class Invariants(Stored):
             self._violate(workload, what)
 
     def _reserved(self, workload: Object) -> None:
-        """Quota is never exceeded: what it got was there to be had."""
+        """Quota is never exceeded, and a job holds it once."""
         for other in self.objects(WORKLOADS):
             owner, mine = conditions.owner(other), conditions.owner(workload)
             same = owner is not None and mine is not None and owner.get("uid") == mine.get("uid")
@@ -444,7 +444,7 @@ def _name(obj: Mapping[str, Any]) -> str:
 
 
 def _gist(obj: Mapping[str, Any] | None) -> str:
-    """The part of an object's state that tells the story."""
+    """The fields of an object that the trace shows."""
     if obj is None:
         return ""
     parts = [f" rv={obj['metadata']['resourceVersion']}"]

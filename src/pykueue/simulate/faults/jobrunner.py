@@ -93,7 +93,7 @@ class JobRunner:
         self._timers[key] = self._clock.call_later(seconds, lambda: self._due(key))
 
     def _due(self, key: ObjectKey) -> None:
-        # Forgotten at once: a timer may fire a hair before its time, and would seem to be yet to come.
+        # Removed first: a timer may fire slightly early, and would count as pending.
         del self._timers[key]
         self._spawn(self._sync(key))
 

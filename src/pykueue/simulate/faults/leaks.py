@@ -25,7 +25,7 @@ def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[
         yield f"reasons that were never written: {sorted(scheduler._requeues)}"
     writer = manager.connection.writer
     if writer._locks:
-        yield f"turns that were never given back: {sorted(map(str, writer._locks))}"
+        yield f"locks that were not released: {sorted(map(str, writer._locks))}"
     living = {"/".join(conditions.key(w)) for w in workloads if not conditions.is_finished(w)}
     known = set(manager.engine._state.workloads)
     if living != known:
@@ -33,7 +33,7 @@ def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[
     holding = {"/".join(conditions.key(w)) for w in workloads if conditions.has_quota(w)} & living
     held = {key for key, record in manager.engine._state.workloads.items() if record.place == "reserved"}
     if holding != held:
-        yield f"the engine thinks that {sorted(held)} hold quota, in truth it is {sorted(holding)}"
+        yield f"in the engine {sorted(held)} hold quota, by their status {sorted(holding)} do"
 
 
 def is_retrying(manager: Manager) -> bool:

@@ -70,7 +70,7 @@ class PodUsers(Users):
         await super().leave()
 
     async def replace_lost(self) -> None:
-        """Give groups the pods that they lack, until everybody leaves."""
+        """Give groups the pods that they lack, until the users delete all jobs."""
         while True:
             await self._clock.sleep(LOOK + AGAIN * self._rng.random())
             if self._left:

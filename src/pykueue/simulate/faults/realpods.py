@@ -61,10 +61,10 @@ class RealPods:
             self._tasks.append(asyncio.create_task(component.run()))
 
     def job_stored(self, resource: Resource, before: Object | None, after: Object | None) -> None:
-        """They hear of it by their own watches."""
+        """Nothing: the controllers watch the API."""
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
-        """They hear of it by their own watches."""
+        """Nothing: the controllers watch the API."""
 
     def stop(self) -> list[asyncio.Task[None]]:
         """End everything; returns what has to be awaited."""

@@ -102,8 +102,8 @@ class _Loop(VirtualLoop):
         super().advance(seconds)
 
 
-class _ErrorsHeard(logging.Handler):
-    """Makes a violation of everything logged as an error: no fault from outside is one of ours."""
+class _LoggedErrors(logging.Handler):
+    """Makes a violation of everything logged as an error: injected faults must not cause any."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(logging.ERROR)
@@ -281,7 +281,7 @@ class Run:
             self.server.admission.register(replace(webhook_of(hook), review=_unreachable))
         await self.transport.drained()
 
-    async def _mortality(self) -> None:
+    async def _restart_dead(self) -> None:
         """Restart the manager whenever it dies, as a Deployment would."""
         while True:
             await self._crashed.wait()
@@ -292,7 +292,7 @@ class Run:
             await self.clock.sleep(self._rng.uniform(0.1, 10.0))
             self._start_manager()
             if self.deaths >= self.plan.deaths:
-                self.transport.rates = _immortal(self.transport.rates)
+                self.transport.rates = _without_crashes(self.transport.rates)
 
     async def _kill(self) -> None:
         """The manager dies at any moment, not only at a write."""
@@ -306,8 +306,8 @@ class Run:
 
     async def _story(self) -> None:
         if not self.plan.deaths:
-            self.transport.rates = _immortal(self.transport.rates)
-        restarts = asyncio.create_task(self._mortality())
+            self.transport.rates = _without_crashes(self.transport.rates)
+        restarts = asyncio.create_task(self._restart_dead())
         kills = asyncio.create_task(self._kill())
         helpers = [restarts, kills]
         try:
@@ -416,7 +416,7 @@ class Run:
             self.trace.violate("a restart of the manager in a settled cluster changed objects")
 
 
-def _immortal(rates: Rates) -> Rates:
+def _without_crashes(rates: Rates) -> Rates:
     return replace(rates, crash=0.0)
 
 
@@ -455,14 +455,14 @@ def play_run(kind: type[Run], seed: int, plan: Scenario, rng: random.Random, pod
         loop = asyncio.get_running_loop()
         assert isinstance(loop, _Loop)
         loop.on_spin = lambda: run.trace.violate("a task works without end while time stands still")
-        heard = _ErrorsHeard(run.trace)
+        handler = _LoggedErrors(run.trace)
         logger = logging.getLogger("pykueue")
-        logger.addHandler(heard)
+        logger.addHandler(handler)
         propagate, logger.propagate = logger.propagate, False
         try:
             await run.play()
         finally:
-            logger.removeHandler(heard)
+            logger.removeHandler(handler)
             logger.propagate = propagate
         return run
 

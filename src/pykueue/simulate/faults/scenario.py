@@ -38,7 +38,7 @@ class Scenario:
     #: Seconds during which there are faults, and how many things users do in that time.
     trouble: float
     acts: int
-    #: How many times the manager dies at a write at most, and how many times at no matter what moment.
+    #: How many times the manager dies at a write at most, and how many times at a random time.
     deaths: int
     kills: int
     #: Whether clocks jump.

@@ -57,7 +57,7 @@ PATIENCE = 4 * 3600.0
 
 
 class Users:
-    """Everybody who works with `kubectl` in a run."""
+    """The users and administrators of a run."""
 
     def __init__(
         self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
@@ -181,7 +181,7 @@ class Users:
         return self._rng.choice(found) if found else None
 
     async def _create(self, resource: Resource, obj: Object) -> None:
-        """Create, and try again as long as the server is in no state to take it."""
+        """Create, and retry while the server does not accept it."""
         for _ in range(200):
             try:
                 await self._client.create(resource, obj)
@@ -349,7 +349,7 @@ class Users:
 
 
 def _limits(queue: Object) -> bool:
-    """Whether it has limits that mean something only in a cohort."""
+    """Whether it has limits that have an effect only in a cohort."""
     resources = [
         resource
         for group in queue["spec"]["resourceGroups"]

@@ -126,7 +126,7 @@ class FrontProxy:
                     extra.setdefault(unquote(header.lower()[len(prefix) :]), []).append(value)
         groups = [value for one in trust.groups for value in headers.getall(one, [])]
         if _AUTHENTICATED not in groups and _UNAUTHENTICATED not in groups:
-            # Requests of the aggregation layer's own name no groups; they live by everybody's rights.
+            # Requests that the aggregation layer makes itself name no groups: every user has these rights.
             groups.append(_AUTHENTICATED)
         return {
             "username": name,
