@@ -12,6 +12,11 @@ Object = dict[str, Any]
 _ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
+def frameworks(*names: str) -> str:
+    """A configuration that enables these job kinds beside batch Jobs."""
+    return f"integrations: {{frameworks: [batch/job, {', '.join(names)}]}}\n"
+
+
 def definition(resource: Resource) -> Object:
     """A definition of the kind that accepts whatever is written."""
     version = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kind_samples import SAMPLES, place
-from kind_worlds import serve
+from kind_worlds import frameworks, serve
 from manager_stack import Stack, job, story
 
 from pykueue.api.jobkinds import value_at, with_value
@@ -198,8 +198,7 @@ def test_server_refuses_each_and_takes_what_follows() -> None:
         await stack.settle()
         assert not await stack.suspended("plain")
 
-    frameworks = ", ".join(sample.framework for sample in SAMPLES.values())
-    story(test, f"integrations: {{frameworks: [batch/job, {frameworks}]}}\n")
+    story(test, frameworks(*(sample.framework for sample in SAMPLES.values())))
 
 
 @pytest.mark.parametrize(
@@ -227,5 +226,4 @@ def test_jobs_that_came_past_the_webhooks_stop_no_other() -> None:
         await stack.settle(20)
         assert not await stack.suspended("plain")
 
-    frameworks = ", ".join(sample.framework for sample in SAMPLES.values())
-    story(test, f"integrations: {{frameworks: [batch/job, {frameworks}]}}\n")
+    story(test, frameworks(*(sample.framework for sample in SAMPLES.values())))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from kind_samples import FOLDER
-from kind_worlds import serve
+from kind_worlds import frameworks, serve
 from manager_stack import QUEUES, Stack, story
 
 from pykueue.api.jobkinds import LEADER_WORKER_SET
@@ -18,7 +18,7 @@ from pykueue.kube.errors import ApiError
 Object = dict[str, Any]
 SETS = LEADER_WORKER_SET.resource
 D, L = "kueue.x-k8s.io/", "leaderworkerset.sigs.k8s.io/"
-ON = "integrations: {frameworks: [batch/job, leaderworkerset.x-k8s.io/leaderworkerset]}\n"
+ON = frameworks("leaderworkerset.x-k8s.io/leaderworkerset")
 
 
 def sample(**spec: Any) -> Object:
@@ -77,7 +77,7 @@ class Operator:
         return workload
 
 
-def told(test: Callable[[Stack, Operator], Awaitable[None]], queues: str = QUEUES) -> None:
+def play(test: Callable[[Stack, Operator], Awaitable[None]], queues: str = QUEUES) -> None:
     """Run a test on a cluster that serves the kind."""
 
     async def with_sets(stack: Stack) -> None:
@@ -99,7 +99,7 @@ def test_each_group_gets_a_workload_ahead_of_its_pods() -> None:
         (owner,) = workload["metadata"]["ownerReferences"]
         assert (owner["kind"], owner.get("controller")) == ("LeaderWorkerSet", None)
 
-    told(test)
+    play(test)
 
 
 def test_groups_without_a_leader_template_are_one_pod_set() -> None:
@@ -111,7 +111,7 @@ def test_groups_without_a_leader_template_are_one_pod_set() -> None:
         workload = await operator.of_group(1)
         assert [(one["name"], one["count"]) for one in workload["spec"]["podSets"]] == [("main", 3)]
 
-    told(test)
+    play(test)
 
 
 def test_groups_are_admitted_one_by_one_and_their_pods_ungated_together() -> None:
@@ -127,7 +127,7 @@ def test_groups_are_admitted_one_by_one_and_their_pods_ungated_together() -> Non
         worker = await stack.get(PODS, "chat-0-1")
         assert worker["metadata"]["labels"][f"{D}podset"] == "worker"
 
-    told(test)
+    play(test)
 
 
 def test_scaled_down_set_gives_the_quota_of_its_last_group_back() -> None:
@@ -142,7 +142,7 @@ def test_scaled_down_set_gives_the_quota_of_its_last_group_back() -> None:
         assert (await stack.cluster_queue())["status"]["admittedWorkloads"] == 1
         assert [pod["metadata"]["name"] for pod in await stack.pods()] == ["chat-0", "chat-0-1", "chat-0-2"]
 
-    told(test)
+    play(test)
 
 
 def test_evicted_group_loses_its_pods_and_is_admitted_again() -> None:
@@ -160,7 +160,7 @@ def test_evicted_group_loses_its_pods_and_is_admitted_again() -> None:
         await operator.create_group(0)
         assert await operator.gated() == []
 
-    told(test)
+    play(test)
 
 
 def test_shape_and_size_of_a_queued_set_do_not_change() -> None:
@@ -181,7 +181,7 @@ def test_shape_and_size_of_a_queued_set_do_not_change() -> None:
         await stack.settle()
         assert len(await stack.workloads()) == 4
 
-    told(test)
+    play(test)
 
 
 def test_workers_with_a_leader_are_ranked_from_one_on() -> None:
@@ -191,7 +191,7 @@ def test_workers_with_a_leader_are_ranked_from_one_on() -> None:
         assert templates["workerTemplate"]["metadata"]["annotations"][f"{D}pod-index-offset"] == "1"
         assert f"{D}pod-index-offset" not in templates["leaderTemplate"]["metadata"]["annotations"]
 
-    told(test)
+    play(test)
 
 
 def test_stateful_sets_of_a_set_are_left_alone() -> None:
@@ -216,5 +216,4 @@ def test_stateful_sets_of_a_set_are_left_alone() -> None:
     async def with_both(stack: Stack) -> None:
         await test(stack, Operator(stack))
 
-    frameworks = "batch/job, statefulset, leaderworkerset.x-k8s.io/leaderworkerset"
-    story(with_both, f"integrations: {{frameworks: [{frameworks}]}}\n")
+    story(with_both, frameworks("statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kind_samples import SAMPLES
-from kind_worlds import serve
+from kind_worlds import frameworks, serve
 from manager_stack import Stack, job, story
 
 from pykueue.api.resources import JOBS, PODS, WORKLOADS, Resource
@@ -38,10 +38,6 @@ def child_of(owner: Object, obj: Object) -> Object:
 def ray_cluster(name: str) -> Object:
     found = SAMPLES["raycluster"].job()
     return {**found, "metadata": {**found["metadata"], "name": name}}
-
-
-def frameworks(*names: str) -> str:
-    return f"integrations: {{frameworks: [batch/job, {', '.join(names)}]}}\n"
 
 
 def test_cluster_and_submitter_of_a_ray_job_are_part_of_it() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kind_samples import SAMPLES, Sample, place, runtime
-from kind_worlds import serve
+from kind_worlds import frameworks, serve
 from manager_stack import Stack, job, story
 
 from pykueue.api.jobkinds import value_at
@@ -34,7 +34,7 @@ every_kind = pytest.mark.parametrize("sample", SAMPLES.values(), ids=list(SAMPLE
 
 
 def configuration(sample: Sample) -> str:
-    return f"integrations: {{frameworks: [batch/job, {sample.framework}]}}\nwaitForPodsReady: {{}}\n"
+    return frameworks(sample.framework) + "waitForPodsReady: {}\n"
 
 
 async def prepared(stack: Stack, sample: Sample) -> None:
@@ -129,8 +129,7 @@ def test_missing_definitions_disturb_no_other_kind() -> None:
         await stack.settle()
         assert not await suspended(stack, sample)
 
-    frameworks = ", ".join(sample.framework for sample in SAMPLES.values())
-    story(test, f"integrations: {{frameworks: [batch/job, {frameworks}]}}\n", FLAVORS)
+    story(test, frameworks(*(sample.framework for sample in SAMPLES.values())), FLAVORS)
 
 
 def test_train_job_waits_for_its_runtime() -> None:
