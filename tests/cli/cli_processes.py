@@ -1,4 +1,4 @@
-"""A real `pykueue up` in its own process, and real kubectl against it."""
+"""`pykueue up` in a separate process, and real kubectl against it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Up:
 
 
 class Kubectl:
-    """Runs kubectl against one cluster, with a discovery cache of its own."""
+    """Runs kubectl against one cluster, with a separate discovery cache."""
 
     def __init__(self, up: Up, home: Path) -> None:
         self._up = up

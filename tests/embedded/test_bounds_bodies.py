@@ -1,4 +1,4 @@
-"""Bodies that are small to send and large to read: what they may cost, and what the server answers."""
+"""Small request bodies that are expensive to parse: bounds on their cost, and the responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients can make the server hold: before it knows them, in trailers, by many connections."""
+"""Bounds on what clients make the server hold: before authentication, in trailers, by many connections."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_a_list_encoded_in_steps_reads_as_one_encoded_at_once(
 def test_large_write_is_done_in_several_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str | None
 ) -> None:
-    """What a patch makes, what the schema does to it and what is stored have turns of their own."""
+    """Patching, the schema and storing each take a separate turn."""
 
     async def story(stage: Stage) -> None:
         peer = await stage.peer()

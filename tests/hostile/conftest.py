@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A long mode takes as long as it is asked to."""
+    """Runs of a given length have no timeout."""
     given = [config.getoption(name, None) for name in ("--hostile-seconds", "--hostile-rights")]
     if any(one is not None for one in given):
         for item in items:

@@ -129,7 +129,7 @@ class Framing:
         version = rng.choice([b"HTTP/1.1", b"HTTP/1.1", *_VERSIONS])
         target = rng.choice([_MAPS.encode(), _MAPS.encode(), *_TARGETS])
         head = self._head(method, target, fields, version)
-        if method == b"HEAD":  # nothing behind it: only who asked knows that its answer has no body
+        if method == b"HEAD":  # nothing behind it: the framing of the response depends on the method
             return [head]
         return [head, rng.choice([b"", b"", _BODY, b"abcde", b"\r\n\r\n"]), rng.choice([b"", self._post()])]
 

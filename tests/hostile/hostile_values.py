@@ -84,7 +84,7 @@ class Values:
                 return schema
 
     def valid(self, schema: Schema, name: str = "", depth: int = 0, density: float = 0.2) -> Any:
-        """A value as the schema wants it, mostly. Optional fields are there with the probability `density`."""
+        """A value that mostly fits the schema. Optional fields are there with the probability `density`."""
         rng, schema = self._rng, self.resolve(schema)
         if schema.get("enum"):
             return rng.choice(schema["enum"])
@@ -220,7 +220,7 @@ class Values:
                 return self.valid(schema, name, 1, 0.9)
 
     def _many(self, one: Any, size: int) -> list[Any]:
-        """The item again and again, under one name or each under its own."""
+        """The item many times, all under one name or each under another."""
         rng = self._rng
         count = rng.randint(2, max(3, size // max(2, len(str(one)))))
         if isinstance(one, dict) and rng.random() < 0.7:

@@ -1,4 +1,4 @@
-"""A component of its own: counts the ConfigMaps of each namespace into an annotation of the namespace."""
+"""A custom component: counts the ConfigMaps of each namespace into an annotation of the namespace."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from realcluster_install import Installation, rendered
 from realcluster_plane import Kubectl, Plane, assets
 
 FOLDER = Path(__file__).parent
-# The model of RBAC, and what is asked of it.
+# The model of RBAC and its requests.
 sys.path.insert(0, str(FOLDER.parent / "hostile"))
 
 # What both servers are compared by is shared with the embedded server's tests.
@@ -39,7 +39,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """One of its own for a module: nothing is installed there by other tests."""
+    """A separate one for the module: other tests install nothing there."""
     plane = Plane(assets(), tmp_path_factory.mktemp("bare"))
     try:
         plane.start()

@@ -35,7 +35,7 @@ class Replica:
         self.process.start()
 
     def _on_this_host(self, configuration: dict[str, Any]) -> dict[str, Any]:
-        """The same with ports of its own: replicas share this host's address."""
+        """The same with other ports: replicas share this host's address."""
         return {
             **configuration,
             "webhook": {**configuration.get("webhook", {}), "port": self.ports["webhooks"]},

@@ -182,14 +182,14 @@ class Process:
         return self.wait()
 
     def wait(self) -> int:
-        """Until it has ended, being told to; the exit code."""
+        """Wait until it has ended after a signal; the exit code."""
         if self._running is None:
             return 0
         try:
             code = self._running.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"{self.command[0]} does not end when told to") from None
+            raise AssertionError(f"{self.command[0]} does not end after a signal") from None
         self._running = None
         return code
 

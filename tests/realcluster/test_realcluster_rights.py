@@ -1,4 +1,4 @@
-"""Who may do what, asked of a real API server, the embedded one and the plain model of RBAC alike.
+"""RBAC decisions of a real API server, the embedded one and the plain model of RBAC compared.
 
 The same random rights and requests as in tests/hostile: resourceNames under every form of selector,
 subresources, paths, escalation, binding, impersonation; and the built-in roles, rule by rule.
@@ -216,7 +216,7 @@ class Comparison:
         world.counts[f"{kind} {code}"] += 1
 
     def impersonation(self) -> None:
-        """Users with certificates of their own act as others."""
+        """Users with separate certificates act as others."""
         world = self.world
         for _ in range(IMPERSONATIONS):
             user, other = world.generator.user(), world.generator.user()
