@@ -15,7 +15,7 @@ from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH, Request, Transport,
 
 #: Objects per page of a list, as every client of a large cluster asks for them.
 PAGE_SIZE = 500
-#: How often a request is sent again because the server asked for patience (429 or 5xx with Retry-After).
+#: How often a request is sent again because the server asked to retry later (429 or 5xx with Retry-After).
 PATIENCE = 10
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class ObjectList(NamedTuple):
 
 
 class Client:
-    """Sends requests over a transport, within a limit, with the patience the server asks for.
+    """Sends requests over a transport, within a limit, and retries when the server asks for it.
 
     Errors: ApiError when the server refuses, ConnectionError when it is not there. Watches are not limited.
     """
@@ -246,7 +246,7 @@ class Client:
         return self.transport.watch(Request("GET", resource.path(namespace), query))
 
     async def call(self, request: Request) -> Any:
-        """Send any request, within the limit and with patience."""
+        """Send any request, within the limit; again when the server asks to retry later."""
         for attempt in range(PATIENCE + 1):
             if self._limiter is not None:
                 await self._limiter.acquire()

@@ -1,9 +1,9 @@
 """Leader election: of several processes that could do the work, one does it.
 
-The leader holds a Lease and renews it; who sees a Lease that was not renewed for its duration, by its own
-clock, takes it. A leader that shuts down gives its Lease back, so that another takes over within `retry`; one
-that dies is succeeded after `duration`. A leader that cannot renew stops leading after `deadline`, which is
-shorter than `duration`, so that no two lead at once.
+The leader holds a Lease and renews it; a candidate that sees a Lease not renewed for its duration, by the
+candidate's clock, takes it. A leader that shuts down releases its Lease, so that another takes over within
+`retry`; one that dies is succeeded after `duration`. A leader that cannot renew stops leading after
+`deadline`, which is shorter than `duration`, so that no two lead at once.
 """
 
 from __future__ import annotations

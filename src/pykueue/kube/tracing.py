@@ -1,4 +1,4 @@
-"""What the code at work is working on, for those who read its logs: request and reconcile identifiers."""
+"""The request or reconcile that the running code belongs to: identifiers for log lines."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def tracing(**fields: str) -> Iterator[None]:
 
 
 def reconciling(controller: str, key: object) -> None:
-    """This task works on `key` from now on: a number of its own tells one look at a key from the next."""
+    """This task works on `key` from now on: a number distinguishes passes over the same key."""
     _WORK.set(_Reconcile(controller, key, next(_numbers)))

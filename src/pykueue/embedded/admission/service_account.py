@@ -59,7 +59,7 @@ def use_service_account(pod: Object, lookup: Lookup) -> Object:
 def mount_token(pod: Object, lookup: Lookup, volume: str) -> Object:
     """The pod with a volume of the given name for its account's token, where it does not decline it.
 
-    A container that mounts something of its own at the place keeps that.
+    A container that already mounts something at the path keeps that mount.
     """
     spec = pod["spec"]
     wanted = spec.get("automountServiceAccountToken")

@@ -1,7 +1,7 @@
 """The API server put together: kinds, store, request path, and the ways in.
 
 `Server(store, clock, rng)` runs on any event loop, in virtual time too (with a MemoryStore). `transport()` is
-the way in for clients of this process, `serve()` opens a TLS port for everyone else.
+the way in for clients of this process, `serve()` opens a TLS port for all others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every object of the cluster, as far as deleting it is concerned: who it is, who owns it, what holds it.
+"""Every object of the cluster, as far as deletion is concerned: identity, owners, finalizers.
 
 One watch per resource feeds it, and resources are discovered again whenever a CustomResourceDefinition
 changes. The garbage collector and the namespace controller read it. Events are left out: they neither own

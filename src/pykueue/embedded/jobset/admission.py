@@ -174,7 +174,7 @@ class _Rules:
 
 
 def exclusive_topology(pod: Object) -> str | None:
-    """The node label of which each Job has a value of its own, where affinity is what sees to that."""
+    """The node label of which no two Jobs share a value, where affinity ensures that; None otherwise."""
     annotations = pod["metadata"].get("annotations") or {}
     topology: str | None = annotations.get(EXCLUSIVE_TOPOLOGY)
     return None if NODE_SELECTOR_STRATEGY in annotations else topology

@@ -201,7 +201,7 @@ class Kind:
         return any(new.get(key) != old.get(key) for key in keys)
 
     def grace_period(self, obj: Object, requested: int | None) -> int:
-        """Seconds between a DELETE and the removal; 0 removes at once. `requested` is the client's wish."""
+        """Seconds between a DELETE and the removal; 0 removes at once. `requested`: by the client."""
         return 0
 
     def refuses_deletion(self, obj: Object) -> str:

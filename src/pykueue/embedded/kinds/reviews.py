@@ -23,7 +23,7 @@ class TokenReview(_Review):
 
 
 class SelfSubjectReview(_Review):
-    """authentication.k8s.io/v1 SelfSubjectReview: who am I?"""
+    """authentication.k8s.io/v1 SelfSubjectReview: the user of the request."""
 
     group = "authentication.k8s.io"
     kind = "SelfSubjectReview"

@@ -1,7 +1,8 @@
 """The one controller that runs all stand-in operators.
 
-It keeps out of jobs whose `managedBy` names another controller, and of kinds whose definition is not ours:
-then a real operator is installed. Writes of a pass: deletions, patches, creations, status.
+It ignores jobs whose `managedBy` names another controller, and kinds whose definition lacks the label of
+stand-in operators: then a real operator is installed.
+Writes of a pass: deletions, patches, creations, status.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Operators:
         return self._factory.informer(resource, optional="." in resource.group)
 
     def _follow(self) -> None:
-        """What is to be known of each resource, and which of its changes wake which jobs."""
+        """Add the indexes of each resource and the handlers that enqueue jobs."""
         for number, informer in enumerate(self._jobs):
             informer.on_event(partial(self._on_job, number))
         labels: dict[Resource, dict[str, int]] = {resource: {} for resource in self._others}
@@ -100,7 +101,7 @@ class Operators:
             group.create_task(self._recorder.run())
             group.create_task(self._controller.run())
 
-    # What wakes a job
+    # Watch events
 
     def _on_job(self, number: int, type_: str, old: Any, new: Any) -> None:
         self._controller.queue.add(_Work(number, *key_of(new or old)))
@@ -120,7 +121,7 @@ class Operators:
                 self._controller.queue.add(_Work(number, namespace, own[label]))
 
     def _on_definition(self, type_: str, old: Any, new: Any) -> None:
-        """A definition became ours: the jobs that were there before are now too."""
+        """A definition is now a stand-in's: enqueue the jobs that exist already."""
         if new is None:
             return
         spec = new["spec"]

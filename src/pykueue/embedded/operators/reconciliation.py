@@ -128,7 +128,7 @@ class Pass:
         """The owner reference of what the job controls."""
         return controller_reference(self.job, self.kind.resource.api_version, self.kind.resource.kind)
 
-    # What else there is
+    # Other objects
 
     def owned(self, resource: Resource, owner: Mapping[str, Any] | None = None) -> list[Object]:
         """The objects that the job, or another owner, controls, those being deleted included."""

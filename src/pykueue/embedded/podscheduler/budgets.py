@@ -1,6 +1,7 @@
-"""Disruption budgets, as far as preemption asks about them: whose pods it had better leave alone.
+"""PodDisruptionBudgets in preemption: which victims would violate one.
 
-Rules: docs/reference/cluster-workloads.md 4.7, "Preemption"; a budget is a wish there, not a limit.
+Rules: docs/reference/cluster-workloads.md 4.7, "Preemption"; violations are avoided where possible, not ruled
+out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a node has to say to a pod by itself: why it cannot take it, or how well it suits.
+"""Filters and scores that depend on one pod and one node alone.
 
 Rules, texts and weights: docs/reference/cluster-workloads.md, 4.7.
 """

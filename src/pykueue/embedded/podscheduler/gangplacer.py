@@ -26,7 +26,7 @@ class GangPlaced(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A member's node, and who has to leave it first."""
+    """A member's node, and the pods that must be preempted there first."""
 
     pod: PodInfo
     node: str

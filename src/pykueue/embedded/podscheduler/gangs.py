@@ -1,7 +1,7 @@
-"""Pods that start together or not at all: who belongs to which group, and how many are still missing.
+"""Pods that start together or not at all: the members of each group, and how many are missing.
 
-What a group asks for stands in its PodGroup object, of one of several APIs (`modes`); what its pods do is
-told by their watch. Nothing here is decided, and nothing is kept that the API does not tell after a restart.
+What a group asks for is in its PodGroup object, of one of several APIs (`modes`); what its pods do comes from
+their watch. Nothing is decided here, and all state can be read from the API again after a restart.
 """
 
 from __future__ import annotations

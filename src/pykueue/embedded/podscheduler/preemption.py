@@ -25,7 +25,7 @@ _PRIORITY_SHIFT = 2**31
 
 
 class Plan(NamedTuple):
-    """The node to use, and who has to leave it."""
+    """The node to use, and the victims on it."""
 
     node: str
     victims: tuple[PodInfo, ...]

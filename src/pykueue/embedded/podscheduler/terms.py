@@ -163,7 +163,7 @@ def _own(keys: Iterable[str] | None, labels: Labels, operator: str) -> list[Requ
 
 
 class Spread(NamedTuple):
-    """A wish or demand that pods be spread over the domains of a topology key."""
+    """A preferred or required spread: pods are spread over the domains of a topology key."""
 
     term: PodTerm
     max_skew: int

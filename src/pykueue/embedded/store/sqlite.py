@@ -51,7 +51,7 @@ NEEDED = 32 * _MIB
 
 #: Objects kept decoded besides their bytes.
 HOT_OBJECTS = 16_384
-#: Runs of lost writes that are remembered for those who still hold one of them.
+#: Runs of lost revisions that are kept: a writer that waits for one of them gets the reason.
 _LOST_RUNS = 1024
 #: Bytes that making sure of the disk writes at most.
 _LARGEST_PROBE = 16 * 1024 * 1024

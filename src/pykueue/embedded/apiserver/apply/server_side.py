@@ -116,7 +116,7 @@ def track_create(
     typed: bool,
     status_apart: bool,
 ) -> Object:
-    """A new object, with `manager` as the one who set everything in it.
+    """A new object, with `manager` as the owner of all fields.
 
     Objects of `typed` kinds always have their main parts, so the presence of these parts has no owner.
     `status_apart`: whether the status can only be written through the status subresource.

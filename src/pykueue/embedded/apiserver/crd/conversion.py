@@ -1,8 +1,8 @@
 """Conversion of custom objects by a webhook: ConversionReview v1 over HTTPS.
 
 Objects change their form in the middle of decoding, encoding and selecting, where nothing can wait. So the
-webhook is asked beforehand (`fetch`), everyone who needs the same conversion waits for the same answer, and
-what it answered is kept for `convert`.
+webhook is called beforehand (`fetch`), requests that need the same conversion share one call, and its result
+is kept for `convert`.
 Source: docs/reference/kubernetes-api-machinery.md, section 15.
 """
 

@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         #: Bytes of heads and bodies held for this connection.
         self._held_heads = self._held_bodies = 0
         self._continue = False
-        # When patience ends, in the loop's seconds.
+        # Deadlines, in the loop's seconds.
         self._receive_until = 0.0
         self._idle_until = self._loop.time() + HEAD_TIME
         self._write_until = 0.0
@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
         """Close once the client has had a chance to read the answer.
 
         A client in the middle of sending would be cut off before it reads; its bytes are taken and dropped
-        until it closes or patience ends.
+        until it closes or GOODBYE_TIME is over.
         """
         sending = self._request is not None and self._request.fault is not None
         self._deaf = self._closing = True

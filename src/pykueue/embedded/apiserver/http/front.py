@@ -270,7 +270,7 @@ class HttpFront:
                 "this server offers no attach or port-forward; exec needs WebSockets: kubectl 1.31 or newer",
             )
 
-    # -- who
+    # -- users
 
     def _user(self, request: Request, connection: Connection) -> User | None:
         if connection.certificate is not None:

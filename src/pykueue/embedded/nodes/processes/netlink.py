@@ -35,8 +35,8 @@ def _name(text: str) -> bytes:
 def _hardware(address: str) -> bytes:
     """A hardware address that follows from the IPv4 address.
 
-    Who remembers it remembers rightly: a bridge without one of its own takes that of one of its links, and
-    another one whenever links come and go; and an address that is given again is found where it is now.
+    Neighbour caches stay valid: a bridge without a configured address takes that of one of its links, and
+    another one whenever links come and go. An IPv4 address that is assigned again has the same one as before.
     """
     return _attribute(_IFLA_ADDRESS, b"\x02\x42" + socket.inet_aton(address))
 
