@@ -14,6 +14,7 @@ from manager_replica import configured
 from manager_stack import QUEUES, Stack, job
 
 from pykueue.api import conditions
+from pykueue.api.objects import controller_of
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LEASES
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
@@ -232,7 +233,7 @@ class World:
         used = sum(_usage(workload) for workload in holding)
         if used > QUOTA:
             self.violations.append(f"{used} of {QUOTA} given")
-        admitted = {(conditions.owner(w) or {}).get("uid") for w in workloads if conditions.is_admitted(w)}
+        admitted = {(controller_of(w) or {}).get("uid") for w in workloads if conditions.is_admitted(w)}
         for obj in self._objects("batch/jobs"):
             if not obj["spec"].get("suspend") and obj["metadata"]["uid"] not in admitted:
                 self.violations.append(f"{obj['metadata']['name']} may run without being admitted")

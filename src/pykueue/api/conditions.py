@@ -80,12 +80,6 @@ def created(workload: Workload) -> float:
     return parse_time(text) if text else 0.0
 
 
-def key(workload: Workload) -> tuple[str, str]:
-    """Namespace and name."""
-    metadata = workload["metadata"]
-    return (metadata.get("namespace") or "", metadata["name"])
-
-
 def is_active(workload: Workload) -> bool:
     """`spec.active`, which is true where it is not written."""
     return get(workload, "spec", "active") is not False
@@ -130,14 +124,6 @@ def requeue_at(workload: Workload) -> float | None:
     """When its back-off ends, in seconds since 1970; None where it has none."""
     text = get(workload, "status", "requeueState", "requeueAt")
     return parse_time(text) if text else None
-
-
-def owner(workload: Workload) -> Mapping[str, Any] | None:
-    """The reference to the job that controls it."""
-    for reference in get(workload, "metadata", "ownerReferences") or ():
-        if reference.get("controller"):
-            return reference  # type: ignore[no-any-return]
-    return None
 
 
 def cluster_queue(workload: Workload) -> str:

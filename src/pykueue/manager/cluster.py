@@ -20,7 +20,16 @@ from pykueue.api.kueue.names import (
     PRIORITY_CLASS_LABEL,
 )
 from pykueue.api.meta import LabelSelector, Selector
-from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, labels_of
+from pykueue.api.objects import (
+    Key,
+    Object,
+    annotations_of,
+    controller_of,
+    get,
+    is_deleting,
+    key_of,
+    labels_of,
+)
 from pykueue.api.pods import is_terminal
 from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.api.resources import (
@@ -211,7 +220,7 @@ class Cluster:
 
         The job is None when it is gone, or when another of the same name took its place.
         """
-        owner = conditions.owner(workload)
+        owner = controller_of(workload)
         if owner is None:
             return None
         integration = self.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
@@ -269,7 +278,7 @@ class Cluster:
         Where its owner references were removed, the job is known by its uid, the group by its name.
         """
         owners = get(workload, "metadata", "ownerReferences") or ()
-        if conditions.owner(workload) is None and not (owners and is_group_workload(workload)):
+        if controller_of(workload) is None and not (owners and is_group_workload(workload)):
             yield from self._unreferenced(workload)
         for owner in owners:
             integration = self.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
@@ -279,7 +288,7 @@ class Cluster:
                     yield integration, job
 
     def _unreferenced(self, workload: Mapping[str, Any]) -> Iterator[tuple[JobIntegration, Object]]:
-        namespace, name = conditions.key(workload)
+        namespace, name = key_of(workload)
         uid = job_uid(workload)
         for framework, integration in self.kinds.jobs.items():
             if is_group_workload(workload) and integration.kind is POD:
@@ -347,20 +356,20 @@ class Cluster:
 
     def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None:
         """The controller of an object, if it is of a kind that is queued here or by an external framework."""
-        for reference in get(obj, "metadata", "ownerReferences") or ():
-            owners = self._owners_like(reference) if reference.get("controller") else None
-            if owners is not None:
-                found = owners.get(get(obj, "metadata", "namespace"), str(reference.get("name")))
-                same = found is not None and found["metadata"].get("uid") == reference.get("uid")
-                return Owner(found if same else None)
-        return None
+        reference = controller_of(obj)
+        owners = None if reference is None else self._owners_like(reference)
+        if reference is None or owners is None:
+            return None
+        found = owners.get(get(obj, "metadata", "namespace"), str(reference.get("name")))
+        same = found is not None and found["metadata"].get("uid") == reference.get("uid")
+        return Owner(found if same else None)
 
     def parts_of(self, uid: str, framework: str, depth: int = MAX_OWNERS) -> Iterator[Key]:
         """The jobs of one kind that the object of this uid controls, and those that jobs of it control."""
         for name, jobs in self.jobs.items() if depth else ():
             for job in () if name == POD.framework else jobs.by_index("controller", uid):
                 if name == framework:
-                    yield conditions.key(job)
+                    yield key_of(job)
                 yield from self.parts_of(str(job["metadata"].get("uid")), framework, depth - 1)
 
     def _owners_like(self, reference: Mapping[str, Any]) -> Informer | None:
@@ -415,7 +424,7 @@ def _reference(resource: Resource, name: str) -> dict[str, str]:
 
 def job_uid(workload: Mapping[str, Any]) -> str:
     """The uid of the job it belongs to, or did before its owner references were removed; empty: none."""
-    owner = conditions.owner(workload)
+    owner = controller_of(workload)
     if owner is not None:
         return str(owner.get("uid"))
     return labels_of(workload).get(JOB_UID_LABEL, "")
@@ -433,12 +442,12 @@ def group_keys(pod: Object) -> list[Key]:
 
 
 def _controller_uids(job: Object) -> list[Hashable]:
-    owners = get(job, "metadata", "ownerReferences") or ()
-    return [str(owner.get("uid")) for owner in owners if owner.get("controller")]
+    owner = controller_of(job)
+    return [] if owner is None else [str(owner.get("uid"))]
 
 
 def _owner_keys(workload: Object) -> Iterator[Hashable]:
-    owner = conditions.owner(workload)
+    owner = controller_of(workload)
     if uid := job_uid(workload):
         yield uid
     if owner is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from pykueue.api.objects import Key, Object, is_deleting, true_condition
+from pykueue.api.objects import Key, Object, controller_of, is_deleting, true_condition
 from pykueue.api.resources import CRON_JOBS, JOBS
 from pykueue.api.times import format_time, parse_time
 from pykueue.clock import Clock
@@ -59,9 +59,9 @@ class CronJobController:
 
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         job = new if new is not None else old
-        for owner in job["metadata"].get("ownerReferences") or ():
-            if owner.get("controller") and owner["kind"] == CRON_JOBS.kind:
-                self._controller.queue.add((job["metadata"]["namespace"], owner["name"]))
+        owner = controller_of(job)
+        if owner is not None and owner["kind"] == CRON_JOBS.kind:
+            self._controller.queue.add((job["metadata"]["namespace"], owner["name"]))
 
     # One sync
 
@@ -278,8 +278,5 @@ def _end_of(job: Object) -> str | None:
 
 
 def _owning_cron_job(job: Object) -> list[str]:
-    return [
-        owner["uid"]
-        for owner in job["metadata"].get("ownerReferences") or ()
-        if owner.get("controller") and owner["kind"] == CRON_JOBS.kind
-    ]
+    owner = controller_of(job)
+    return [owner["uid"]] if owner is not None and owner["kind"] == CRON_JOBS.kind else []

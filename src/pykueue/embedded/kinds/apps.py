@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, controller_of
 from pykueue.embedded.kinds.appsvalidation import (
     deployment_causes,
     selector_causes,
@@ -230,9 +230,7 @@ class ControllerRevision(Kind):
         return [] if new.get("data") == old.get("data") else [immutable("data", new.get("data"))]
 
     def cells(self, obj: Object, now: float) -> list[Any]:
-        owner = next(
-            (one for one in obj["metadata"].get("ownerReferences") or () if one.get("controller")), None
-        )
+        owner = controller_of(obj)
         shown = (
             f"{owner['kind'].lower()}.{owner['apiVersion'].partition('/')[0]}/{owner['name']}"
             if owner

@@ -20,8 +20,10 @@ from pykueue.api.objects import (
     Key,
     Object,
     annotations_of,
+    controller_of,
     get,
     is_deleting,
+    key_of,
     labels_of,
     replaced,
     without_finalizer,
@@ -118,7 +120,7 @@ class JobController:
             self._warned.discard(str(job["metadata"].get("uid")))
             self._matcher.forget(job)
             self._lifecycle.forget(job)
-        self.controller.queue.add(conditions.key(job))
+        self.controller.queue.add(key_of(job))
 
     def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
         for key in self._lifecycle.awaiting(old if new is None else new):
@@ -126,19 +128,19 @@ class JobController:
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         for workload in (old, new):
-            owner = conditions.owner(workload) if workload is not None else None
+            owner = controller_of(workload) if workload is not None else None
             if owner is not None and self._is_own_kind(owner):
                 namespace = workload["metadata"].get("namespace") or ""
                 self.controller.queue.add((namespace, str(owner.get("name"))))
             elif workload is not None and owner is None and (uid := job_uid(workload)):
                 for job in self._jobs.by_index("uid", uid):  # its reference was removed
-                    self.controller.queue.add(conditions.key(job))
+                    self.controller.queue.add(key_of(job))
         if new is not None and (old is None or _lets_run(old) != _lets_run(new)):
             self._add_parts(new)
 
     def _add_parts(self, workload: Mapping[str, Any]) -> None:
         """Whether parts of its job may run has changed."""
-        owner = conditions.owner(workload)
+        owner = controller_of(workload)
         if owner is not None:
             framework = self.integration.kind.framework
             for key in self._cluster.parts_of(str(owner.get("uid")), framework):
@@ -151,12 +153,12 @@ class JobController:
     def _priority_class_changed(self, type_: str, old: Any, new: Any) -> None:
         if type_ == ADDED:
             for job in self._jobs.by_index("priorityClass", new["metadata"]["name"]):
-                self.controller.queue.add(conditions.key(job))
+                self.controller.queue.add(key_of(job))
 
     def _namespace_changed(self, type_: str, old: Any, new: Any) -> None:
         if new is not None and (old is None or labels_of(old) != labels_of(new)):
             for job in self._jobs.list(new["metadata"]["name"]):
-                self.controller.queue.add(conditions.key(job))
+                self.controller.queue.add(key_of(job))
 
     # The work
 
@@ -216,7 +218,7 @@ class JobController:
         uid = None if job is None else job["metadata"].get("uid")
         index_key = (key[0], self.integration.kind.resource.kind, key[1])
         for workload in self._cluster.workloads.by_index("owner", index_key):
-            owner = conditions.owner(workload) or {}
+            owner = controller_of(workload) or {}
             if owner.get("uid") != uid and self._is_own_kind(owner):
                 await self._drop_finalizer(workload)
 
@@ -243,7 +245,7 @@ class JobController:
         workload = await self._with_owner(job, workload)
         if is_deleting(workload):
             await self._workload_deleted(job, workload)
-        elif self._reservations.lost(conditions.key(workload)) is not None:
+        elif self._reservations.lost(key_of(workload)) is not None:
             return  # the workload controller restores its status first
         elif conditions.is_finished(workload):
             await self._finished_early(job, workload)
@@ -257,7 +259,7 @@ class JobController:
 
         The garbage collector removes it too, from what a deleted job leaves behind.
         """
-        if conditions.owner(workload) is not None or is_deleting(job):
+        if controller_of(workload) is not None or is_deleting(job):
             return workload
         uid = job["metadata"].get("uid")
         known = get(workload, "metadata", "ownerReferences") or ()
@@ -274,7 +276,7 @@ class JobController:
             job
         ):
             return
-        stored = await self._writer.reread(self._jobs, conditions.key(job))
+        stored = await self._writer.reread(self._jobs, key_of(job))
         if stored is None or self.integration.outcome(stored) is not None:
             return
 
@@ -375,7 +377,7 @@ class JobController:
         for field in ("podSets", "queueName", "maximumExecutionTimeSeconds"):
             desired = replaced(desired, ("spec", field), wanted.get(field))
         await self._writer.change(self._cluster.workloads, workload, desired)
-        namespace, name = conditions.key(workload)
+        namespace, name = key_of(workload)
         text = f"Updated not matching Workload for suspended job: {namespace}/{name}"
         self._recorder.event(job, NORMAL, "UpdatedWorkload", text)
 
@@ -385,7 +387,7 @@ class JobController:
         workload = self._cluster.workload((namespace, construction.prebuilt_name(job)))
         if workload is None or conditions.is_finished(workload):
             return
-        owner = conditions.owner(workload)
+        owner = controller_of(workload)
         if owner is not None:
             if owner.get("uid") == job["metadata"].get("uid"):
                 text = "The prebuilt workload is out of sync with its job"
@@ -404,7 +406,7 @@ class JobController:
     async def _delete_workload(self, job: Object, workload: Object) -> None:
         await self._drop_finalizer(workload)
         await self._writer.delete(self._cluster.workloads, workload)
-        namespace, name = conditions.key(workload)
+        namespace, name = key_of(workload)
         text = f"Deleted not matching Workload: {namespace}/{name}"
         self._recorder.event(job, NORMAL, "DeletedWorkload", text)
 
@@ -435,7 +437,7 @@ class JobController:
         message = outcome.message or "Job finished successfully"
         written = await self._set_status(workload, lambda w: self._finished(w, reason, message))
         if written is not None:
-            namespace, name = conditions.key(workload)
+            namespace, name = key_of(workload)
             self._recorder.event(
                 job, NORMAL, "FinishedWorkload", f"Workload {namespace}/{name} is declared finished"
             )
@@ -451,12 +453,12 @@ class JobController:
         stop, originals = self._lifecycle.stop, get(workload, "spec", "podSets")
         if conditions.is_evicted(workload) and conditions.has_quota(workload):
             if await stop(job, originals, eviction_text(workload)):
-                with self._reservations.releasing(conditions.key(workload)):
+                with self._reservations.releasing(key_of(workload)):
                     await self._set_status(workload, self._released)
             return
         if conditions.has_quota(workload) and (why := self.integration.on_hold(job)):
             if await stop(job, originals, why):
-                with self._reservations.releasing(conditions.key(workload)):
+                with self._reservations.releasing(key_of(workload)):
                     step = partial(transitions.held, why=why, now=self._clock.time())
                     await self._set_status(workload, step)
             return
@@ -478,7 +480,7 @@ class JobController:
 
         Writes take time. The event of the newer version brings the job here again.
         """
-        key = conditions.key(workload)
+        key = key_of(workload)
         newest = self._cluster.workload(key)
         is_admitted_again = newest is not None and conditions.may_run(newest)
         return self._reservations.lost(key) is not None or is_admitted_again
@@ -560,7 +562,7 @@ class JobController:
         return replaced(result, ("spec", "priority"), priority)
 
     async def _set_status(self, workload: Object, step: Any) -> Object | None:
-        return await self._writer.update(self._cluster.workloads, conditions.key(workload), step)
+        return await self._writer.update(self._cluster.workloads, key_of(workload), step)
 
 
 def _lets_run(workload: Mapping[str, Any]) -> bool:

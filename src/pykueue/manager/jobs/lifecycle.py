@@ -13,7 +13,7 @@ from pykueue.api import conditions
 from pykueue.api.jobkinds import pod_selector
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Key, Object, get, is_deleting, labels_of, replaced, section
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, section
 from pykueue.api.resources import PODS
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration, MissingReferenceError
@@ -58,7 +58,7 @@ class JobLifecycle:
     def awaits_pods(self, job: Mapping[str, Any]) -> bool:
         """Whether pods of the job go on, whatever its status says; `awaiting` names it when they change."""
         uid = str(job["metadata"].get("uid"))
-        key = conditions.key(job)
+        key = key_of(job)
         if self._cluster.live_pods(key[0], uid):
             self._with_pods[uid] = key
         else:
@@ -76,7 +76,7 @@ class JobLifecycle:
 
         Those kinds have no cache of their pods, so the job is looked at again after a while.
         """
-        key = conditions.key(job)
+        key = key_of(job)
         labels = pod_selector(job, self._integration.kind)
         if labels is None:
             return False
@@ -156,7 +156,7 @@ class JobLifecycle:
                 self._injected.discard(str(job["metadata"].get("uid")))
             if self._integration.is_active(job) or self.awaits_pods(job) or await self._has_pods(job):
                 return False
-            stored = await self._writer.reread(self._jobs, conditions.key(job))
+            stored = await self._writer.reread(self._jobs, key_of(job))
             return (
                 stored is None
                 or stored["metadata"].get("uid") != job["metadata"].get("uid")

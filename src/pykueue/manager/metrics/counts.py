@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import get
+from pykueue.api.objects import get, key_of
 from pykueue.engine import Engine
 from pykueue.manager.cluster import Cluster
 
@@ -65,6 +65,6 @@ class Counts:
         self.unadmitted_local[local, cluster_queue, reason, cause] += 1
 
     def _count_pending(self, workload: Any, engine: Engine, custom: CustomLabels) -> None:
-        view = engine.workload("/".join(conditions.key(workload)))
+        view = engine.workload("/".join(key_of(workload)))
         if view is not None and view.state in ("active", "inadmissible"):
             self.pending[view.cluster_queue, view.state, custom.workload(workload)] += 1

@@ -15,7 +15,16 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, replaced, without_finalizer
+from pykueue.api.objects import (
+    Key,
+    Object,
+    annotations_of,
+    get,
+    is_deleting,
+    key_of,
+    replaced,
+    without_finalizer,
+)
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
 from pykueue.jobs import workload as construction
@@ -124,7 +133,7 @@ class PodGroupController(_PodsController):
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         workload = old if new is None else new
-        key = conditions.key(workload)
+        key = key_of(workload)
         if is_group_workload(workload) or self._cluster.pods_of_group(*key):
             self.controller.queue.add(key)
         if type_ == DELETED:
@@ -279,7 +288,7 @@ class PodGroupController(_PodsController):
         if conditions.is_evicted(workload) and conditions.has_quota(workload):
             await self._stop_group(group, eviction_text(workload))
             if await self._has_stopped(group):
-                with self._reservations.releasing(conditions.key(workload)):
+                with self._reservations.releasing(key_of(workload)):
                     await self._set_status(workload, self._released)
         elif conditions.may_run(workload):
             await self._ungate(workload, [pod for pod in group.waiting() if pod not in excess])
@@ -301,7 +310,7 @@ class PodGroupController(_PodsController):
             if has_ended(pod) or is_deleting(pod):
                 continue
             if await self._exists(pod):
-                newest = self._jobs.get(*conditions.key(pod)) or pod
+                newest = self._jobs.get(*key_of(pod)) or pod
                 if not has_ended(newest) and not is_deleting(newest):
                     return True
         return False
@@ -344,12 +353,12 @@ class PodGroupController(_PodsController):
         return result
 
     async def _exists(self, pod: Object) -> bool:
-        stored = await self._writer.reread(self._jobs, conditions.key(pod))
+        stored = await self._writer.reread(self._jobs, key_of(pod))
         return stored is not None and stored["metadata"]["uid"] == pod["metadata"]["uid"]
 
     async def _remove(self, pod: Object) -> None:
         await self._finalize([pod])
-        await self._writer.delete(self._jobs, self._jobs.get(*conditions.key(pod)) or pod)
+        await self._writer.delete(self._jobs, self._jobs.get(*key_of(pod)) or pod)
         self._recorder.event(pod, NORMAL, "ExcessPodDeleted", "Excess pod deleted")
 
     async def _observed_group(self, group: PodGroup, workload: Object) -> Object | None:
@@ -399,7 +408,7 @@ class PodGroupController(_PodsController):
         if group.is_active(now):
             return False
         pods = [
-            pod if is_terminal(pod) else await self._writer.reread(self._jobs, conditions.key(pod))
+            pod if is_terminal(pod) else await self._writer.reread(self._jobs, key_of(pod))
             for pod in group.pods
         ]
         left = [pod for pod in pods if pod is not None]

@@ -11,7 +11,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.jobkinds import LEADER_WORKER_SET, value_at
-from pykueue.api.objects import Key, Object, get, is_deleting, replaced
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
 from pykueue.jobs import workload as construction
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet, group_index, set_name
 from pykueue.jobs.pod import suspending_parent
@@ -43,7 +43,7 @@ class LeaderWorkerSetController(SetController):
         workload = old if new is None else new
         for owner in get(workload, "metadata", "ownerReferences") or ():
             if owner.get("kind") == LEADER_WORKER_SET.resource.kind:
-                self.controller.queue.add((conditions.key(workload)[0], str(owner.get("name"))))
+                self.controller.queue.add((key_of(workload)[0], str(owner.get("name"))))
 
     # The work
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Key, Object, get, is_deleting, replaced
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
 from pykueue.jobs import workload as construction
 from pykueue.jobs.leaderworkerset import is_part
 from pykueue.jobs.pod_owners import STATEFUL_SET, StatefulSet, replicas
@@ -77,7 +77,7 @@ class StatefulSetController(SetController):
         resumed = "The StatefulSet has been scaled up"
         await self._writer.update(
             self._cluster.workloads,
-            conditions.key(workload),
+            key_of(workload),
             lambda current: transitions.held(current, why, self._clock.time(), resumed),
         )
 

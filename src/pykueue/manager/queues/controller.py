@@ -14,7 +14,7 @@ from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import ConditionStatus, format_time, set_condition
-from pykueue.api.objects import Object, get, is_deleting, replaced
+from pykueue.api.objects import Object, get, is_deleting, key_of, replaced
 from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.api.unsupported import unsupported_check
 from pykueue.clock import Clock
@@ -389,7 +389,7 @@ def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
         conditions.is_on_hold(workload),
         conditions.is_true(workload, names.WAITING_FOR_REPLACEMENT_PODS),
     )
-    namespace, _ = conditions.key(workload)
+    namespace, _ = key_of(workload)
     queue = str(get(workload, "spec", "queueName") or "")
     reclaimable = get(workload, "status", "reclaimablePods")
     return _Standing(namespace, queue, conditions.cluster_queue(workload), state, reclaimable)

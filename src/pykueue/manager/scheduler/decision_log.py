@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.objects import key_of
 from pykueue.kube.informer import Informer
 from pykueue.manager.connection import Order
 
@@ -25,7 +26,7 @@ class DecisionLog:
             if new is None or not log.isEnabledFor(logging.DEBUG) or not workloads.has_synced or not acts():
                 return
             for text in decisions({} if old is None else old, new):
-                log.debug("Workload %s: %s", "/".join(conditions.key(new)), " ".join(text.split()))
+                log.debug("Workload %s: %s", "/".join(key_of(new)), " ".join(text.split()))
 
         workloads.on_event(changed, Order.OBSERVE)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pykueue.api import DecodeError, conditions, decode, encode
 from pykueue.api.kueue.names import JOB_UID_LABEL
-from pykueue.api.objects import Key, Object, get, is_deleting, labels_of
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.queue_specs import checks_for
 from pykueue.clock import Clock, Recheck
@@ -98,7 +98,7 @@ class Scheduler:
 
         def on_event(type_: str, old: Any, new: Any) -> None:
             if new is None:
-                self._apply_deleted(kind, conditions.key(old))
+                self._apply_deleted(kind, key_of(old))
             else:
                 self._apply(kind, new)
             self._wake.set()
@@ -109,7 +109,7 @@ class Scheduler:
         self.engine.apply(Removed(kind, *key), self._clock.time())
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
-        key = conditions.key(old if new is None else new)
+        key = key_of(old if new is None else new)
         lost = self._reservations.lost(key)
         if self._reservations.keeps(key, old, new):
             return
@@ -135,13 +135,13 @@ class Scheduler:
     def _apply(self, kind: str, obj: Object) -> None:
         if kind == "Workload" and get(obj, "status", "reclaimablePods"):
             if not self._cluster.has_synced:
-                self._claims.add(conditions.key(obj))
+                self._claims.add(key_of(obj))
             obj = self._reservations.counted(obj)
         try:
             self.engine.apply(Upsert(decode(obj)), self._clock.time())
         except DecodeError as error:
             log.error("%s; ignored until it is valid", error)
-            self._apply_deleted(kind, conditions.key(obj))
+            self._apply_deleted(kind, key_of(obj))
 
     # Decisions out
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Key, Object, is_deleting
+from pykueue.api.objects import Key, Object, is_deleting, key_of
 from pykueue.api.pending_reasons import PENDING_EVALUATION, PendingReason, behind_others
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -49,7 +49,7 @@ class Explainer:
         cluster.workloads.on_event(self._changed)
 
     def _changed(self, type_: str, old: Any, new: Any) -> None:
-        key = conditions.key(old if new is None else new)
+        key = key_of(old if new is None else new)
         if new is None or not _waits_silently(new):
             self._silent.pop(key, None)
         elif key not in self._silent:

@@ -13,7 +13,17 @@ from typing import Any
 
 from pykueue.api import conditions, pending_reasons
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, get, is_deleting, labels_of, replaced, without_finalizer
+from pykueue.api.objects import (
+    Key,
+    Object,
+    controller_of,
+    get,
+    is_deleting,
+    key_of,
+    labels_of,
+    replaced,
+    without_finalizer,
+)
 from pykueue.api.queue_specs import required_checks
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -82,7 +92,7 @@ class WorkloadController:
     # What leads to work
 
     def _add(self, workload: Mapping[str, Any]) -> None:
-        self.controller.queue.add(conditions.key(workload))
+        self.controller.queue.add(key_of(workload))
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         if new is not None:
@@ -145,7 +155,7 @@ class WorkloadController:
         """Why it is pending by the engine, where that decides who wrote its reason."""
         if conditions.reason(workload, conditions.QUOTA_RESERVED) not in pending_reasons.OF_QUEUES:
             return ""
-        return self._engine.pending_reason("/".join(conditions.key(workload)))[0]
+        return self._engine.pending_reason("/".join(key_of(workload)))[0]
 
     def _cluster_queue_workloads(self, name: str) -> None:
         for queue in self._cluster.local_queues.by_index("clusterQueue", name):
@@ -182,7 +192,7 @@ class WorkloadController:
             await self._drop_finalizer(key)
             return await self._retain(workload)
         if waits or (
-            conditions.owner(workload) is None and self._has_job(workload) and not is_group_workload(workload)
+            controller_of(workload) is None and self._has_job(workload) and not is_group_workload(workload)
         ):
             return None  # its job controller writes the reference back first
         workload = await self._follow_priority(workload)
@@ -199,9 +209,9 @@ class WorkloadController:
         change of the status is about.
         """
         for integration, job in list(self._cluster.jobs_of(workload)):
-            await self._writer.reread(self._cluster.jobs[integration.kind.framework], conditions.key(job))
+            await self._writer.reread(self._cluster.jobs[integration.kind.framework], key_of(job))
         for pod in self._cluster.left_pods(workload):
-            await self._writer.reread(self._cluster.job_pods, conditions.key(pod))
+            await self._writer.reread(self._cluster.job_pods, key_of(pod))
         if self._reservations.is_restoring(key):
             # The last write of the status had no answer.
             await self._writer.reread(self._cluster.workloads, key)
@@ -312,7 +322,7 @@ class WorkloadController:
             return False
         uid = labels_of(workload).get(names.JOB_UID_LABEL, "")
         if self._cluster.left_pods(workload) and not self._has_job(workload):
-            self._with_pods[uid] = conditions.key(workload)
+            self._with_pods[uid] = key_of(workload)
         else:
             self._with_pods.pop(uid, None)
         return uid in self._with_pods
@@ -341,7 +351,7 @@ class WorkloadController:
         return False
 
     async def _finish_orphan(self, workload: Object) -> None:
-        key = conditions.key(workload)
+        key = key_of(workload)
         if not conditions.is_finished(workload):
             text = "The job that the workload belonged to is gone"
             await self._writer.update(

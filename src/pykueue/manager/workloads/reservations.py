@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from pykueue.api import conditions
-from pykueue.api.objects import Key, Object, get
+from pykueue.api.objects import Key, Object, get, key_of
 from pykueue.manager.cluster import Cluster, job_uid
 
 from . import transitions
@@ -102,7 +102,7 @@ class Reservations:
         For a manager that has just read everything: it has seen no edit, but knows that this one is wrong.
         """
         for workload in self._cluster.workloads_of_running_jobs():
-            key = conditions.key(workload)
+            key = key_of(workload)
             if conditions.is_finished(workload) and key not in self._kept:
                 last = transitions.without_condition(workload, conditions.FINISHED)
                 if _shows_admission(last):

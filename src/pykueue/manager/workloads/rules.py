@@ -27,7 +27,7 @@ from pykueue.api.conditions import (
     WAIT_FOR_RECOVERY,
     Workload,
 )
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Object, get, key_of
 from pykueue.api.pending_reasons import MISCONFIGURED, PendingReason
 from pykueue.manager.configuration import WaitForPodsReady
 
@@ -285,7 +285,7 @@ def _pods_ready(step: Step, context: Context) -> None:
     if context.now < ends:
         step.wake_at(ends)
         return
-    namespace, name = conditions.key(step.workload)
+    namespace, name = key_of(step.workload)
     count = int(get(step.workload, "status", "requeueState", "count") or 0) + 1
     limit = waiting.requeuing_strategy.backoff_limit_count
     if limit is not None and count > limit:

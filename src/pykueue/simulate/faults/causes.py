@@ -11,7 +11,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.jobkinds import with_value
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Object, get, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
 from pykueue.clock import Clock
 from pykueue.manager.configuration import Configuration
@@ -52,7 +52,7 @@ class Causes:
     def queue_stored(self, resource: Resource, before: Object | None, after: Object | None) -> None:
         """Note when a ClusterQueue or LocalQueue drains."""
         if before is not None and get(before, "spec", "stopPolicy") == "HoldAndDrain":
-            self._drained[resource.kind, *conditions.key(before)] = self._clock.time()
+            self._drained[resource.kind, *key_of(before)] = self._clock.time()
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
         """Note what preemptions compare."""
@@ -138,7 +138,7 @@ class Causes:
                 key = ("", conditions.cluster_queue(before))
                 return "" if self._drains(CLUSTER_QUEUES, *key) else "the queue does not drain"
             case conditions.LOCAL_QUEUE_STOPPED:
-                key = (conditions.key(before)[0], str(get(before, "spec", "queueName")))
+                key = (key_of(before)[0], str(get(before, "spec", "queueName")))
                 return "" if self._drains(LOCAL_QUEUES, *key) else "the queue does not drain"
             case "AdmissionCheck":
                 return "" if _has_check(before, "Retry") else "no check asks for a retry"

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Object, get, key_of
 from pykueue.api.resources import ADMISSION_CHECKS, WORKLOADS
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
@@ -46,7 +46,7 @@ class CheckController:
         if after is None or not conditions.has_quota(after) or _state(after) != "Pending":
             return
         if before is None or not conditions.has_quota(before) or _state(before) != "Pending":
-            task = independent_task(self._answer(conditions.key(after)))
+            task = independent_task(self._answer(key_of(after)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

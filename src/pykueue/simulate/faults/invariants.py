@@ -8,7 +8,7 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
-from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of
+from pykueue.api.objects import Object, annotations_of, controller_of, get, is_deleting, key_of, labels_of
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
@@ -258,12 +258,12 @@ class Invariants(Stored):
     def _reserved(self, workload: Object) -> None:
         """Quota is never exceeded, and a job holds it once."""
         for other in self.objects(WORKLOADS):
-            owner, mine = conditions.owner(other), conditions.owner(workload)
+            owner, mine = controller_of(other), controller_of(workload)
             same = owner is not None and mine is not None and owner.get("uid") == mine.get("uid")
             if (
                 same
                 and not self._may_be_stale(workload)
-                and conditions.key(other) != conditions.key(workload)
+                and key_of(other) != key_of(workload)
                 and holds_quota(other)
             ):
                 self._violate(workload, f"its job has quota twice, also as {other['metadata']['name']}")
@@ -271,7 +271,7 @@ class Invariants(Stored):
             self._violate(workload, "got quota although spec.active is false")
         if self._excused():
             return
-        others = [w for w in self._holders() if conditions.key(w) != conditions.key(workload)]
+        others = [w for w in self._holders() if key_of(w) != key_of(workload)]
         books = Books(self.objects(CLUSTER_QUEUES), self.objects(COHORTS), others)
         name = conditions.cluster_queue(workload)
         for pair, amount in usage(self.counted(workload)).items():
@@ -400,7 +400,7 @@ class Invariants(Stored):
             if self._just_stopped(job) or self._just_edited(job) or self._was_just_edited(workload):
                 continue
             mine = [
-                w for w in self._holders() if (conditions.owner(w) or {}).get("uid") == job["metadata"]["uid"]
+                w for w in self._holders() if (controller_of(w) or {}).get("uid") == job["metadata"]["uid"]
             ]
             if any(map(self._just_edited, mine)):
                 continue

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Object, get, is_deleting
+from pykueue.api.objects import Object, controller_of, get, is_deleting
 from pykueue.api.resources import JOB_SETS, WORKLOADS, Resource
 from pykueue.api.times import format_time
 from pykueue.clock import Clock
@@ -71,7 +71,7 @@ class JobRunner:
         self._poke((resource, metadata["namespace"], metadata["name"]), self._rng.uniform(0.05, 1.0))
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
-        owner = conditions.owner(after) if after is not None and before is None else None
+        owner = controller_of(after) if after is not None and before is None else None
         if after is not None and owner is not None:
             self._spawn(self._collect(after["metadata"]["namespace"], str(owner["uid"]), owner))
 
@@ -112,7 +112,7 @@ class JobRunner:
             if job is not None and job["metadata"]["uid"] == uid:
                 return
         for workload in (await self._client.list(WORKLOADS, namespace)).items:
-            owner = conditions.owner(workload)
+            owner = controller_of(workload)
             if owner is not None and owner.get("uid") == uid:
                 await self._delete(workload)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.objects import key_of
 from pykueue.kube.controller import Controller
 from pykueue.kube.workqueue import WorkQueue
 from pykueue.manager.manager import Manager
@@ -26,11 +27,11 @@ def leaks(manager: Manager, workloads: Iterable[Mapping[str, Any]]) -> Iterable[
     writer = manager.connection.writer
     if writer._locks:
         yield f"locks that were not released: {sorted(map(str, writer._locks))}"
-    living = {"/".join(conditions.key(w)) for w in workloads if not conditions.is_finished(w)}
+    living = {"/".join(key_of(w)) for w in workloads if not conditions.is_finished(w)}
     known = set(manager.engine._state.workloads)
     if living != known:
         yield f"the engine knows {sorted(known)}, there are {sorted(living)}"
-    holding = {"/".join(conditions.key(w)) for w in workloads if conditions.has_quota(w)} & living
+    holding = {"/".join(key_of(w)) for w in workloads if conditions.has_quota(w)} & living
     held = {key for key, record in manager.engine._state.workloads.items() if record.place == "reserved"}
     if holding != held:
         yield f"in the engine {sorted(held)} hold quota, by their status {sorted(holding)} do"

@@ -7,7 +7,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, get, is_deleting
+from pykueue.api.objects import Object, controller_of, get, is_deleting
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, WORKLOADS, Resource
 from pykueue.jobs.pod import group_name, is_gated
@@ -112,7 +112,7 @@ class PodInvariants(Invariants):
 
 def _pod_uid(workload: Mapping[str, Any]) -> str:
     """The uid of the pod that a Workload is of; empty for one of a pod group."""
-    if conditions.owner(workload) is None and is_group_workload(workload):
+    if controller_of(workload) is None and is_group_workload(workload):
         return ""
     return job_uid(workload)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions, quantity
-from pykueue.api.objects import Object, get, is_deleting
+from pykueue.api.objects import Object, get, is_deleting, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 
 from .quota import Pair, nominal, usage
@@ -19,7 +19,7 @@ from .stored import Stored, shows_quota
 def miscounted(stored: Stored) -> Iterable[str]:
     """Figures in the status of queues that are not what the Workloads add up to."""
     queues = {queue["metadata"]["name"]: queue for queue in stored.objects(CLUSTER_QUEUES)}
-    locals_ = {conditions.key(queue): queue for queue in stored.objects(LOCAL_QUEUES)}
+    locals_ = {key_of(queue): queue for queue in stored.objects(LOCAL_QUEUES)}
     workloads = stored.objects(WORKLOADS)
     reserving = [stored.counted(w) for w in workloads if shows_quota(w)]
     pending = [w for w in workloads if _may_queue(w) and _admits(_local_queue(w, locals_))]
@@ -35,7 +35,7 @@ def miscounted(stored: Stored) -> Iterable[str]:
 
 
 def _queue_key(workload: Mapping[str, Any]) -> tuple[str, str]:
-    return (conditions.key(workload)[0], str(get(workload, "spec", "queueName") or ""))
+    return (key_of(workload)[0], str(get(workload, "spec", "queueName") or ""))
 
 
 def _local_queue(workload: Mapping[str, Any], queues: Mapping[tuple[str, str], Object]) -> Object | None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Object, get, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS, Resource
 from pykueue.clock import VIRTUAL_EPOCH, Clock, JumpingClock, VirtualLoop
 from pykueue.cluster import webhook_of
@@ -245,7 +245,7 @@ class Run:
             self.trace.violate(f"the manager ended: {task.exception()!r}")
 
     def _remembers(self, workload: Object) -> bool:
-        known = self.manager.cluster.workload(conditions.key(workload))
+        known = self.manager.cluster.workload(key_of(workload))
         return known is not None and conditions.has_quota(known) and not self._manager_task.done()
 
     def _knows(self, resource: Resource, obj: Object, gone: bool) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, annotations_of, is_deleting, labels_of
+from pykueue.api.objects import Object, annotations_of, controller_of, is_deleting, labels_of
 from pykueue.api.resources import WORKLOADS
 
 from .jobkinds import ended, suspended
@@ -32,8 +32,8 @@ def _open(stored: Stored, workload: Object) -> str:
     job = stored.job_of(workload)
     if job is None:
         orphan = conditions.reason(workload, conditions.FINISHED) == "OwnerNotFound"
-        return "" if orphan and conditions.owner(workload) is None else "belongs to no job"
-    if conditions.owner(workload) is None:
+        return "" if orphan and controller_of(workload) is None else "belongs to no job"
+    if controller_of(workload) is None:
         return "has lost its owner"
     if is_deleting(workload):
         return "is still being deleted"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykueue.api import conditions
-from pykueue.api.objects import Object, get, replaced
+from pykueue.api.objects import Object, controller_of, get, replaced
 from pykueue.api.resources import WORKLOADS, Resource
 from pykueue.embedded.apiserver.server import Server
 from pykueue.manager.cluster import job_uid
@@ -38,7 +37,7 @@ class Stored:
 
     def job_of(self, workload: Mapping[str, Any]) -> Object | None:
         """The job that controls a Workload; None where it does not exist any more."""
-        owner = conditions.owner(workload)
+        owner = controller_of(workload)
         if owner is not None:
             return self._owner(workload, owner)
         uid = job_uid(workload)
