@@ -64,6 +64,13 @@ def not_found(kind: str, name: str) -> PendingReason:
     return PendingReason(MISCONFIGURED, f"{kind} {name} doesn't exist")
 
 
+def namespace_mismatch(cluster_queue: str, namespace: str) -> PendingReason:
+    """The selector of the ClusterQueue does not match the namespace."""
+    return PendingReason(
+        MISCONFIGURED, f"ClusterQueue {cluster_queue} does not take workloads of namespace {namespace}"
+    )
+
+
 def of_queue(
     kind: str,
     name: str,

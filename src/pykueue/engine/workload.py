@@ -233,11 +233,14 @@ class Facts:
             and not has_quota
             and not waiting_for_pods
             and not (reserved is not None and reserved.status == "False" and reserved.reason == "OnHold")
-            and not (
-                obj.metadata.annotations.get(ADMISSION_GATED_BY_ANNOTATION)
-                and options.enabled("AdmissionGatedBy")
-            )
+            and not is_admission_gated(obj, options)
         )
+
+
+def is_admission_gated(obj: kueue.Workload, options: Options) -> bool:
+    """Whether an annotation keeps the workload out of its queue (gate AdmissionGatedBy)."""
+    gated_by = obj.metadata.annotations.get(ADMISSION_GATED_BY_ANNOTATION)
+    return bool(gated_by) and options.enabled("AdmissionGatedBy")
 
 
 def effective_priority(obj: kueue.Workload, options: Options) -> int:

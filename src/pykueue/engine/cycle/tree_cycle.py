@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heappush
 from typing import Any
 
+from pykueue.api import pending_reasons
 from pykueue.api.cohorts import cycle_message
 from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION, WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.unsupported import ELASTIC_JOBS
@@ -216,7 +217,7 @@ class TreeCycle:
             problem = f"namespace {info.namespace} does not exist"
         elif selector is None or not selector.matches(labels):
             requeue = "NamespaceMismatch"
-            problem = f"ClusterQueue {queue.name} does not take workloads of namespace {info.namespace}"
+            problem = pending_reasons.namespace_mismatch(queue.name, info.namespace).message
         else:
             problem = scheduling_class.problem
             if not problem and not self._rules.elastic_jobs:

@@ -8,7 +8,6 @@ from math import ceil
 
 from pykueue.api import kueue, pending_reasons
 from pykueue.api.cohorts import COHORT_CYCLE, cycle_message
-from pykueue.api.kueue.names import ADMISSION_GATED_BY_ANNOTATION
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.cycle.evaluation import Evaluator
@@ -22,7 +21,7 @@ from pykueue.engine.queues.pending import Bucket
 from pykueue.engine.quota.tree import Cohort, Node
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 from pykueue.engine.state import State
-from pykueue.engine.workload import IN_FLIGHT, NO_SCAN, OUT, RESERVED, WorkloadInfo
+from pykueue.engine.workload import IN_FLIGHT, NO_SCAN, OUT, RESERVED, WorkloadInfo, is_admission_gated
 
 
 @dataclass(slots=True)
@@ -247,14 +246,11 @@ class Queries:
                 for _, flavor_resources in group.flavors
                 for flavor_resource in flavor_resources.values()
             ]
-            if (queue is not None)
+            if queue is not None
             else []
         )
-        others = sorted(
-            flavor_resource
-            for flavor_resource, amount in amounts.items()
-            if amount and flavor_resource not in set(declared)
-        )
+        used = {flavor_resource for flavor_resource, amount in amounts.items() if amount}
+        others = sorted(used.difference(declared))
         result = []
         for flavor_resource in (*declared, *others):
             flavor, resource = state.flavor_resources.names[flavor_resource]
@@ -370,14 +366,11 @@ class Queries:
         if why := self._of_cluster_queue(local.cluster_queue, queue):
             return why
         assert queue is not None
-        problem = info.scheduling_class.problem if info.scheduling_class is not None else ""
         if not state.admits_namespace(queue, info.namespace):
-            problem = f"ClusterQueue {queue.name} does not take workloads of namespace {info.namespace}"
-        if problem:
-            return "Misconfigured", problem
-        if info.obj.metadata.annotations.get(ADMISSION_GATED_BY_ANNOTATION) and state.options.enabled(
-            "AdmissionGatedBy"
-        ):
+            return pending_reasons.namespace_mismatch(queue.name, info.namespace)
+        if info.scheduling_class is not None and info.scheduling_class.problem:
+            return pending_reasons.MISCONFIGURED, info.scheduling_class.problem
+        if is_admission_gated(info.obj, state.options):
             return pending_reasons.GATED
         bucket = info.bucket
         if bucket is not None and bucket.inadmissible:
@@ -425,9 +418,8 @@ class Queries:
         if scheduling_class is None or scheduling_class.problem:
             return Explanation(problem=scheduling_class.problem if scheduling_class is not None else "")
         if not state.admits_namespace(queue, info.namespace):
-            return Explanation(
-                problem=f"ClusterQueue {queue.name} does not take workloads of namespace {info.namespace}"
-            )
+            problem = pending_reasons.namespace_mismatch(queue.name, info.namespace).message
+            return Explanation(problem=problem)
         scan, info.scan = info.scan, NO_SCAN
         found = self._evaluator.evaluate(
             info,
