@@ -12,6 +12,7 @@ from pykueue.api import decode, encode
 from pykueue.api.kueue import V1BETA2
 from pykueue.api.meta import format_time, parse_time
 from pykueue.api.quantity import parse
+from pykueue.embedded.objects.patch import merge_patch
 from pykueue.engine import Admit, Decision, Preempt, Removed, Upsert
 from pykueue.engine.driver import Change
 from pykueue.engine.lifecycle import with_condition
@@ -153,7 +154,7 @@ class Replay:
             # Its status is what the decisions made of it.
             workload = self.driver.workloads[f"{name[1]}/{name[2]}"]
             item = {**encode(workload), **_TYPE}
-        new = _merged(item, step["patch"])
+        new = merge_patch(item, step["patch"])
         if new.get("spec") != item.get("spec"):
             generation = item["metadata"].get("generation", 0) + 1
             new = {**new, "metadata": {**new["metadata"], "generation": generation}}
@@ -230,16 +231,3 @@ def _list_changes(entry: Manifest, changes: Iterable[Change], cycle: int) -> Non
     for kind, key, reason in changes:
         item = (cycle, key, reason) if kind == "Evicted" else key
         entry.setdefault(_CHANGES[kind], []).append(item)
-
-
-def _merged(value: Any, patch: Any) -> Any:
-    """A JSON merge patch applied (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(value) if isinstance(value, dict) else {}
-    for name, part in patch.items():
-        if part is None:
-            result.pop(name, None)
-        else:
-            result[name] = _merged(result.get(name), part)
-    return result
