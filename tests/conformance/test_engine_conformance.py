@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import recordings
@@ -33,19 +33,33 @@ def feature_of(file: str, scenario: dict[str, Any]) -> str:
     return ""
 
 
-def scenarios() -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """All scenarios: (file, position, scenario)."""
-    for file in recordings.files():
-        for number, scenario in enumerate(recordings.load(file)):
-            yield file, number, scenario
+class Listed(NamedTuple):
+    """Where a scenario is, and what it is."""
+
+    file: str
+    number: int
+    name: str
+    kind: str
+    feature: str
+    """The feature for which it is not compared, or nothing."""
+
+
+@cache
+def scenarios() -> list[Listed]:
+    """All scenarios."""
+    return [
+        Listed(file, number, scenario["name"], scenario["kind"], feature_of(file, scenario))
+        for file in recordings.files()
+        for number, scenario in enumerate(recordings.load(file))
+    ]
 
 
 def cases(*kinds: str) -> list[Any]:
     """The scenarios of these kinds that are compared."""
     return [
-        pytest.param(file, number, id=f"{file.removesuffix('.jsonl')}: {scenario['name']}")
-        for file, number, scenario in scenarios()
-        if scenario["kind"] in kinds and not feature_of(file, scenario)
+        pytest.param(each.file, each.number, id=f"{each.file.removesuffix('.jsonl')}: {each.name}")
+        for each in scenarios()
+        if each.kind in kinds and not each.feature
     ]
 
 
@@ -77,11 +91,11 @@ def test_preemption_takes_the_recorded_targets(file: str, number: int) -> None:
 
 @pytest.mark.parametrize("name", NOT_COMPARED)
 def test_scenarios_that_are_not_compared(name: str) -> None:
-    count = sum(feature_of(file, scenario) == name for file, _, scenario in scenarios())
+    count = sum(each.feature == name for each in scenarios())
     assert count, f"known.yaml: no scenario belongs to {name}"
     pytest.skip(f"{count} scenarios are not compared: {NOT_COMPARED[name]['reason']}")
 
 
 def test_known_differences_name_recorded_scenarios() -> None:
-    names = {(file, scenario["name"]) for file, _, scenario in scenarios()}
+    names = {(each.file, each.name) for each in scenarios()}
     assert set(DIFFERENCES) <= names
