@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +10,6 @@ from realcluster_install import Installation, rendered
 from realcluster_plane import Kubectl, Plane, assets
 
 FOLDER = Path(__file__).parent
-# The model of RBAC and its requests.
-sys.path.insert(0, str(FOLDER.parent / "hostile"))
-
-# What both servers are compared by is shared with the embedded server's tests.
-sys.path.insert(0, str(FOLDER.parent / "embedded"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

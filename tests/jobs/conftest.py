@@ -1,6 +1,0 @@
-"""The stack of the manager's tests is used here too."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "manager"))
