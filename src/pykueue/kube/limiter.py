@@ -43,14 +43,6 @@ class TokenBucket:
             self._tokens = min(self._burst, self._tokens + 1.0)
             raise
 
-    def try_acquire(self) -> bool:
-        """Take a token if one is there now."""
-        self._fill()
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
     def _fill(self) -> None:
         now = asyncio.get_running_loop().time()
         if self._filled_at is not None:

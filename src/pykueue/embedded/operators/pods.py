@@ -10,7 +10,7 @@ from typing import Any
 
 from pykueue.api.jobkinds import JobKind, Slot, filled, value_at
 from pykueue.api.objects import Object, get, is_deleting, labels_of
-from pykueue.api.pods import is_ready, is_terminal, phase
+from pykueue.api.pods import is_ready, phase
 
 #: Says how long a simulated program runs; for programs that an operator itself puts into a pod.
 RUN_TIME = "sim.pykueue.io/run-time"
@@ -114,23 +114,3 @@ def headless_service(name: str, selector: Mapping[str, str], **spec: Any) -> Obj
         "metadata": {"name": name, "labels": dict(selector)},
         "spec": {"clusterIP": "None", "selector": dict(selector), **spec},
     }
-
-
-__all__ = [
-    "RUN_TIME",
-    "annotated_by_default",
-    "exit_code",
-    "from_slot",
-    "headless_service",
-    "in_phase",
-    "index_of",
-    "is_ready",
-    "is_running",
-    "is_terminal",
-    "ready",
-    "restarts",
-    "running",
-    "stays",
-    "templated",
-    "with_variables",
-]

@@ -32,7 +32,7 @@ from pykueue.embedded.operators.pods import (
 )
 from pykueue.embedded.operators.reconciliation import Operator, Pass
 from pykueue.embedded.operators.rendezvous import Replicas, variables
-from pykueue.kube.events import WARNING
+from pykueue.kube.events import NORMAL, WARNING
 
 #: An exit code from which on a policy ExitCode tries again; smaller ones are the program's own verdict.
 _RETRYABLE = 128
@@ -123,7 +123,7 @@ class _Sync:
     def _set(self, type_: str, value: bool, message: str, reason: str = "") -> bool:
         return self._work.set_condition(type_, value, f"{self._kind}{reason or type_}", message, append=True)
 
-    def _event(self, reason: str, message: str, type_: str = "Normal") -> None:
+    def _event(self, reason: str, message: str, type_: str = NORMAL) -> None:
         self._work.event(f"{self._kind}{reason}", message, type_)
 
     # Suspending and ending
@@ -166,7 +166,7 @@ class _Sync:
         if ttl is not None and ended and work.has_elapsed(float(ttl), ended):
             work.delete(self._operator.kind.resource, work.job)
 
-    def _end(self, type_: str, message: str, *, completed: bool = True, event: str = "Normal") -> None:
+    def _end(self, type_: str, message: str, *, completed: bool = True, event: str = NORMAL) -> None:
         """The job has succeeded or failed."""
         work = self._work
         work.deny("Running", append=True)
