@@ -310,13 +310,6 @@ class Cluster:
         job = jobs.get(workload["metadata"].get("namespace"), str(owner.get("name")))
         return job if job is not None and job["metadata"].get("uid") == owner.get("uid") else None
 
-    def cluster_queue_of(self, workload: Mapping[str, Any]) -> Object | None:
-        """The ClusterQueue its LocalQueue leads to, if both are there."""
-        queue = self.local_queues.get(
-            workload["metadata"].get("namespace"), str(get(workload, "spec", "queueName") or "")
-        )
-        return self.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or "")) if queue else None
-
     # Jobs
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:

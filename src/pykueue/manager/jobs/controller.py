@@ -104,7 +104,7 @@ class JobController:
         await self.controller.run()
 
     def close(self) -> None:
-        """Hear of changes no longer: jobs of the kind are not queued any more."""
+        """Unsubscribe from the caches: jobs of the kind are not queued any more."""
         for informer, handler in self._subscriptions:
             informer.off_event(handler)
         self._reservations.off_agreement(self._status_restored)
