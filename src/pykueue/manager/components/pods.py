@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from pykueue.api.jobkinds import LEADER_WORKER_SET
+from pykueue.api.jobkinds import LEADER_WORKER_SET, JobKind
 from pykueue.api.resources import (
     NAMESPACES,
     PODS,
     PRIORITY_CLASSES,
-    STATEFUL_SETS,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
 )
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.pod_owners import STATEFUL_SET
+from pykueue.kube.informer import Informer
+from pykueue.manager.cluster import Cluster
 from pykueue.manager.pods.controller import PodController, PodGroupController
 from pykueue.manager.pods.leaderworkersets import LeaderWorkerSetController
+from pykueue.manager.pods.sets import SetController
 from pykueue.manager.pods.statefulsets import StatefulSetController
-from pykueue.manager.rights import allow
+from pykueue.manager.rights import Rule, allow
 
 from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 from .jobs import jobs, owner_rule
@@ -34,73 +36,60 @@ def pods(integration: JobIntegration, kinds: JobKinds, workers: int) -> Iterator
 
 
 def stateful_sets(workers: int) -> Component:
-    return Component(
-        STATEFUL_SET.framework,
-        "Makes the Workload of each StatefulSet, and its pods a group.",
-        _stateful_sets,
-        watches=(
-            STATEFUL_SETS,
-            PODS,
-            WORKLOADS,
-            WORKLOAD_PRIORITY_CLASSES,
-            PRIORITY_CLASSES,
-            NAMESPACES,
-        ),
-        writes=(
-            allow(PODS, "patch"),
-            owner_rule(STATEFUL_SET),
-            allow(WORKLOADS, "create", "patch"),
-            WRITE_WORKLOAD_STATUS,
-            RECORD_EVENTS,
-        ),
-        workers=workers,
+    purpose = "Makes the Workload of each StatefulSet, and its pods a group."
+    writes = (allow(WORKLOADS, "create", "patch"), WRITE_WORKLOAD_STATUS)
+    return _sets(
+        STATEFUL_SET, purpose, StatefulSetController, lambda cluster: cluster.stateful_sets, writes, workers
     )
 
 
 def leader_worker_sets(workers: int) -> Component:
+    purpose = "Makes a Workload for each group of a LeaderWorkerSet, and the group's pods its members."
+    writes = (allow(WORKLOADS, "create", "patch", "delete"),)
+    return _sets(
+        LEADER_WORKER_SET,
+        purpose,
+        LeaderWorkerSetController,
+        lambda cluster: cluster.leader_worker_sets,
+        writes,
+        workers,
+    )
+
+
+def _sets(
+    kind: JobKind,
+    purpose: str,
+    controller: type[SetController],
+    informer: Callable[[Cluster], Informer | None],
+    writes: tuple[Rule, ...],
+    workers: int,
+) -> Component:
+    """The controller of one kind of sets; `writes` is what it does to Workloads."""
+
+    def build(context: Context) -> SetController:
+        sets = informer(context.cluster)
+        assert sets is not None, "the kind is enabled"
+        return controller(
+            sets,
+            context.cluster,
+            context.connection.writer,
+            context.recorder(f"{kind.resource.kind.lower()}-kueue-controller"),
+            context.clock,
+            context.workers,
+        )
+
     return Component(
-        LEADER_WORKER_SET.framework,
-        "Makes a Workload for each group of a LeaderWorkerSet, and the group's pods its members.",
-        _leader_worker_sets,
+        kind.framework,
+        purpose,
+        build,
         watches=(
-            LEADER_WORKER_SET.resource,
+            kind.resource,
             PODS,
             WORKLOADS,
             WORKLOAD_PRIORITY_CLASSES,
             PRIORITY_CLASSES,
             NAMESPACES,
         ),
-        writes=(
-            allow(PODS, "patch"),
-            owner_rule(LEADER_WORKER_SET),
-            allow(WORKLOADS, "create", "patch", "delete"),
-            RECORD_EVENTS,
-        ),
+        writes=(allow(PODS, "patch"), owner_rule(kind), *writes, RECORD_EVENTS),
         workers=workers,
-    )
-
-
-def _leader_worker_sets(context: Context) -> LeaderWorkerSetController:
-    sets = context.cluster.leader_worker_sets
-    assert sets is not None, "the kind is enabled"
-    return LeaderWorkerSetController(
-        sets,
-        context.cluster,
-        context.connection.writer,
-        context.recorder("leaderworkerset-kueue-controller"),
-        context.clock,
-        context.workers,
-    )
-
-
-def _stateful_sets(context: Context) -> StatefulSetController:
-    sets = context.cluster.stateful_sets
-    assert sets is not None, "the kind is enabled"
-    return StatefulSetController(
-        sets,
-        context.cluster,
-        context.connection.writer,
-        context.recorder("statefulset-kueue-controller"),
-        context.clock,
-        context.workers,
     )
