@@ -1,6 +1,6 @@
 """What delivering to watchers costs, apart from the writes that cause it: with TLS, and without.
 
-The server runs in a process of its own and puts the events into its store itself, in batches as large as
+The server runs in a separate process and puts the events into its store itself, in batches as large as
 those that busy clients cause. Watchers in another process count frames, over TLS and over a port without TLS,
 which only this bench opens: the difference is what encrypting costs.
 """

@@ -1,4 +1,4 @@
-"""The server under test: `pykueue up`, by default its API server alone, in a process of its own."""
+"""The server under test: `pykueue up`, by default its API server alone, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`python -m bench.engine`: the engine alone on every load, as a table and as JSON.
 
-Each run is a process of its own, so that its peak memory is its own. Growth is the exponent of the time
+Each run is a separate process, so that peak memory is measured per run. Growth is the exponent of the time
 from one size to the next: 1 means twice the work in twice the time.
 """
 
@@ -60,7 +60,7 @@ def measure(load: str, size: Any, profile: bool) -> dict[str, Any]:
 
 
 def measure_apart(load: str, size: Any) -> dict[str, Any]:
-    """One run in a process of its own."""
+    """One run in a separate process."""
     command = [sys.executable, "-m", "bench.engine", "--one", load, str(size)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     result: dict[str, Any] = json.loads(done.stdout)

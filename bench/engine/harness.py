@@ -40,7 +40,7 @@ class Shape:
     arrivals: Iterable[Arrival]
     options: Options = field(default_factory=Options)
     until: int | None = None
-    """Virtual milliseconds after which it is enough."""
+    """Virtual milliseconds after which the run ends."""
 
 
 @dataclass(slots=True)

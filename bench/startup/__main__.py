@@ -1,7 +1,7 @@
 """`python -m bench.startup`: a manager starts beside an API server that holds many pending Workloads.
 
 It has started once its ClusterQueue's status counts them all; then one Workload that fits is created, and the
-time to its admission measured. The server runs in a process of its own, with its durable store.
+time to its admission measured. The server runs in a separate process, with its durable store.
 """
 
 from __future__ import annotations

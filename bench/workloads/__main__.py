@@ -1,7 +1,7 @@
 """`python -m bench.workloads`: many Jobs and JobSets to their ends, and pods to their nodes.
 
 In virtual time a whole cluster runs in this process, and seconds are those of computation alone; `real` is
-`pykueue up` in a process of its own. Pods run for a second; the Job controller has no request limit. CPU
+`pykueue up` in a separate process. Pods run for a second; the Job controller has no request limit. CPU
 seconds tell how much of the wall time other processes of the machine took.
 """
 

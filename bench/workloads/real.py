@@ -1,4 +1,4 @@
-"""The Jobs in real time, against `pykueue up` in a process of its own: over HTTPS, with its durable store."""
+"""The Jobs in real time, against `pykueue up` in a separate process: over HTTPS, with its durable store."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Figures = dict[str, float]
 
 
 class Watch:
-    """Counts the objects of a resource for which something is true, and knows when there are enough."""
+    """Counts the objects of a resource for which something is true, until there are enough."""
 
     def __init__(self, client: Client, resource: Resource, true: Callable[[Object], bool]) -> None:
         self._true = true

@@ -51,7 +51,7 @@ def groups(quotas: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 class World:
-    """An engine, the objects it was told of, and what it decided."""
+    """An engine, the objects applied to it, and its decisions."""
 
     def __init__(
         self,
@@ -353,7 +353,7 @@ class World:
     def stable(self, most: int = 50) -> None:
         """Cycles, carrying out preemptions, until nothing more happens."""
         while self.engine.has_heads():
-            assert self.cycles < most, "it does not come to rest"
+            assert self.cycles < most, "it does not become stable"
             for decision in self.cycle():
                 if isinstance(decision, Preempt):
                     self.release(decision.key.partition("/")[2])

@@ -12,7 +12,7 @@ Manifest = dict[str, object]
 
 
 def filled(made: World, release: str = "at once") -> Driver:
-    """A driver of its own with all objects of the test's engine."""
+    """A separate driver with all objects of the test's engine."""
     driver = Driver(Options(), START, release)  # type: ignore[arg-type]
     driver.apply(*made.events)
     return driver

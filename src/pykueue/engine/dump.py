@@ -304,7 +304,7 @@ def options_of(found: EngineState) -> Options:
 
 
 def restore(engine: Engine, found: EngineState) -> None:
-    """Makes an engine know what another one knew that was told of the same objects."""
+    """Restores the dumped state in an engine to which the same objects were applied."""
     state = engine._state
     for flavor, resource in found.flavor_resources:
         state.flavor_resources.index_of(flavor, resource)

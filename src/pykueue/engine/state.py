@@ -316,7 +316,7 @@ class State:
         info.shared = capacity.read(info.shared_requests, admission) if info.shared_requests else ()
 
     def penalize(self, info: WorkloadInfo) -> None:
-        """Lets a workload that just got quota weigh in on its LocalQueue (10.3)."""
+        """Counts the requests of a workload that just got quota as a penalty of its LocalQueue (10.3)."""
         local, queue, scheduling_class = info.local, info.queue, info.scheduling_class
         if (
             not self.history.on

@@ -82,7 +82,7 @@ class Contender:
         self.demand = demand
         #: What decides between equal shares: priority and time.
         self.rank = rank
-        #: What decides before shares do: who preempted goes first, who was preempted last.
+        #: What decides before shares do: preemptors and workloads that others were preempted for go first.
         self.first = first
 
 

@@ -51,7 +51,7 @@ class UsageHistory:
         return total / local.weight
 
     def penalize(self, local: LocalQueue, key: str, requests: Iterable[tuple[str, int]]) -> None:
-        """A workload got quota: its requests (nanos) weigh in before they are sampled (10.3)."""
+        """A workload got quota: its requests (nanos) count before they are sampled (10.3)."""
         settings = self._settings
         if settings is None:
             return

@@ -2,8 +2,8 @@
 parent's.
 
 Events only note which nodes changed; `Forest.settle` rebuilds the trees these nodes are in, once for any
-number of events. Between two rebuilds only usage moves. Source: reference/kueue-
-semantics.md 3.
+number of events. Between two rebuilds only usage changes.
+Source of the rules: docs/reference/kueue-semantics.md 3.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fair_weight(fair_sharing: kueue.FairSharing | None) -> float:
-    """Weight of a participant, 1 if not said."""
+    """Weight of a participant, 1 if not set."""
     return 1.0 if fair_sharing is None else float(fair_sharing.weight)
 
 
@@ -72,13 +72,13 @@ class Cohort(Node):
 
 
 class Tree:
-    """Everything below one root, which shares its quota and nothing else's."""
+    """Everything below one root: quota is shared within a tree and never between trees."""
 
     __slots__ = ("cyclic", "queues", "root")
 
     def __init__(self, root: Node, cyclic: bool = False) -> None:
         self.root = root
-        #: The parent links run in a circle: nothing can be decided here.
+        #: The parent links form a cycle: nothing can be decided here.
         self.cyclic = cyclic
         #: All ClusterQueues, by name.
         self.queues: list[ClusterQueue] = []
@@ -126,7 +126,7 @@ class Forest:
         self._drop_if_unused(node)
 
     def link(self, node: Node, parent_name: str) -> None:
-        """Hangs a node under the cohort of that name; the empty name makes it a root."""
+        """Moves a node below the cohort of that name; the empty name makes it a root."""
         old = node.parent
         if (old.name if old is not None else "") == parent_name:
             return
@@ -176,7 +176,7 @@ class Forest:
         return rebuilt
 
     def _root(self, node: Node) -> Node | None:
-        """The root above a node; None if the parent links run in a circle."""
+        """The root above a node; None if the parent links form a cycle."""
         chain = {node}
         while node.parent is not None:
             node = node.parent
@@ -186,7 +186,7 @@ class Forest:
         return node
 
     def _disable(self, node: Node, seen: set[Node]) -> list[Tree]:
-        """Gives every queue that hangs on the circle above the node a tree of its own, without quota."""
+        """Gives every queue below the cycle above the node a separate tree, without quota."""
         chain: set[Node] = set()
         while node not in chain:
             chain.add(node)
