@@ -36,7 +36,7 @@ Workload = Mapping[str, Any]
 
 def condition(workload: Workload, kind: str) -> Mapping[str, Any] | None:
     """The condition of that type, or None."""
-    # Asked for more often than anything else: hence no helper.
+    # The hottest read of the manager: hence no helper.
     status = workload.get("status")
     if status:
         for found in status.get("conditions") or ():

@@ -147,8 +147,8 @@ class JobLifecycle:
         """Take the next step of stopping the job; whether it has stopped completely.
 
         `originals` are the Workload's pod sets, whose templates are restored; None where they are unknown.
-        Whether it has stopped is asked of the server, not of the cache: quota is given away on the strength
-        of it, and the cache may not know yet of a start whose answer was lost.
+        Whether it has stopped is read from the API server, not from the cache: quota is released because of
+        it, and the cache may not have a start yet whose response was lost.
         """
         write = self._integration.stop(job, originals)
         if write is None:

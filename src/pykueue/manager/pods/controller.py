@@ -280,7 +280,7 @@ class PodGroupController(_PodsController):
             for pod in excess:
                 await self._remove(pod)
             if excess:
-                return  # the cache tells when they are gone
+                return  # their deletion queues the group again
         await self._finalize(group.replaced())
         waiting = group.waiting()
         workload = await self._with_job_changes(waiting[0] if waiting else group.first, workload)
@@ -402,7 +402,7 @@ class PodGroupController(_PodsController):
     async def _has_stopped(self, group: PodGroup) -> bool:
         """Whether none of its pods runs.
 
-        The server is asked, not the cache: quota is given away on the strength of it.
+        Read from the API server, not from the cache: quota is released because of it.
         """
         now = self._clock.time()
         if group.is_active(now):

@@ -1,6 +1,6 @@
 """LeaderWorkerSets in queues: a group Workload for each group of pods, ahead of them.
 
-What becomes of the pods is the pod group controller's business; this makes them groups. Source:
+The pod group controller admits and stops the pods; this one makes them groups. Source:
 docs/reference/kueue-integrations.md 9.4, "LeaderWorkerSet".
 """
 

@@ -1,6 +1,6 @@
 """StatefulSets in queues: a group Workload ahead of the pods, on hold while the set has none.
 
-What becomes of the pods is the pod group controller's business; this makes them a group. Source:
+The pod group controller admits and stops the pods; this one makes them a group. Source:
 docs/reference/kueue-integrations.md 9.4, "StatefulSet".
 """
 
