@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,16 @@ def test_what_is_no_http_is_answered_and_cut_off(tmp_path: Path, data: bytes, co
         assert answer.code == code
         assert answer.message
         assert (await (await stage.peer()).ask("GET", CONFIG_MAPS)).code == 200
+
+    listening(tmp_path, story)
+
+
+def test_silent_connections_are_probed_by_the_kernel(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        assert (await peer.ask("GET", CONFIG_MAPS)).code == 200
+        (accepted,) = (one.transport.get_extra_info("socket") for one in stage.connections)
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
     listening(tmp_path, story)
 

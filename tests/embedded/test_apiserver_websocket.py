@@ -200,7 +200,9 @@ def test_a_client_that_vanishes_while_its_input_waits_takes_its_command_along(
             await asyncio.Event().wait()
 
         session.write = write  # type: ignore[method-assign]
-        peer.say(frame(BINARY, b"\0" + b"x" * 100) * 20_000)
+        # More than is received, and less than the buffers of the sockets hold: while a client still has
+        # bytes to send, the end of its connection waits behind them.
+        peer.say(frame(BINARY, b"\0" + b"x" * 100) * 300)
         await began.wait()
         for _ in range(200):  # until nothing more is read from it
             await asyncio.sleep(0)

@@ -25,6 +25,9 @@ BACKLOG = 4096
 ACCEPTED_TOGETHER, BEGUN_TOGETHER = 1024, 64
 #: Seconds until the next try when the process or the system has no room for a connection.
 _RETRY = 1.0
+#: Seconds after which a silent connection is probed, between probes, and the probes without an answer after
+#: which it counts as lost (what Go's servers do): a client that is gone without closing is noticed.
+_KEEP_ALIVE, _PROBES = 15, 9
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -43,12 +46,26 @@ async def bind(host: str, port: int) -> list[socket.socket]:
         for family, _, _, _, address in dict.fromkeys(found):
             one = socket.create_server(address, family=family, backlog=BACKLOG)
             one.setblocking(False)
+            _keep_alive(one)
             listening.append(one)
     except OSError:
         for one in listening:
             one.close()
         raise
     return listening
+
+
+def _keep_alive(listening: socket.socket) -> None:
+    """Let the kernel probe silent connections: accepted ones inherit this."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _KEEP_ALIVE),
+        ("TCP_KEEPINTVL", _KEEP_ALIVE),
+        ("TCP_KEEPCNT", _PROBES),
+    ):
+        option = getattr(socket, name, None)  # not every system names all of them
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Acceptor:
