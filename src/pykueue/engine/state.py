@@ -94,6 +94,7 @@ class State:
         return found
 
     def limits_of(self, namespace: str) -> Limits:
+        """What the LimitRanges of a namespace say; no limits where there are none."""
         return self.limits.get(namespace, NO_LIMITS)
 
     def replaced_by(self, info: WorkloadInfo) -> WorkloadInfo | None:

@@ -160,6 +160,7 @@ class WorkloadInfo:
         return tuple([getattr(self, name, None) for name in _MEMENTO])
 
     def restore(self, values: tuple[Any, ...]) -> None:
+        """Take back the values that `snapshot` returned."""
         for name, value in zip(_MEMENTO, values, strict=True):
             setattr(self, name, value)
 

@@ -48,6 +48,7 @@ def _never_ran(pod: Mapping[str, Any]) -> bool:
 
 
 def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod will not run any more: it is terminal, or was deleted before it ran."""
     return is_terminal(pod) or _never_ran(pod)
 
 
@@ -65,6 +66,7 @@ class PodGroup:
 
     @classmethod
     def of(cls, pods: Iterable[Object], fast_release: bool = False) -> PodGroup:
+        """The group of these pods, oldest first."""
         return cls(tuple(sorted(pods, key=_age)), fast_release)
 
     @property
@@ -74,6 +76,7 @@ class PodGroup:
 
     @property
     def name(self) -> str:
+        """The name of the group, which its Workload bears."""
         return group_name(self.pods[0])
 
     @cached_property

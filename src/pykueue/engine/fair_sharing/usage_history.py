@@ -25,6 +25,7 @@ class UsageHistory:
 
     @property
     def on(self) -> bool:
+        """Whether admission fair sharing is configured."""
         return self._settings is not None
 
     def fade(self, seconds: float) -> float:

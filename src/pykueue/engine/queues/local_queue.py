@@ -52,4 +52,5 @@ class LocalQueue:
 
     @property
     def is_terminating(self) -> bool:
+        """Whether the LocalQueue is being deleted."""
         return self.obj is not None and self.obj.metadata.deletion_timestamp is not None

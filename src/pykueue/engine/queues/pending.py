@@ -220,6 +220,7 @@ class Pending:
                 self.deactivate_bucket(bucket, reason)
 
     def deactivate_bucket(self, bucket: Bucket, reason: str) -> None:
+        """Set the workloads of a bucket aside as inadmissible for `reason`; recorded for undo."""
         self._undo_log.record_undo(self._activate_bucket, bucket)
         bucket.inadmissible = reason
         bucket.listed = None

@@ -36,6 +36,7 @@ def pods(integration: JobIntegration, kinds: JobKinds, workers: int) -> Iterator
 
 
 def stateful_sets(workers: int) -> Component:
+    """The component for StatefulSets, with `workers` concurrent reconciles."""
     purpose = "Makes the Workload of each StatefulSet, and its pods a group."
     writes = (allow(WORKLOADS, "create", "patch"), WRITE_WORKLOAD_STATUS)
     return _sets(
@@ -44,6 +45,7 @@ def stateful_sets(workers: int) -> Component:
 
 
 def leader_worker_sets(workers: int) -> Component:
+    """The component for LeaderWorkerSets, with `workers` concurrent reconciles."""
     purpose = "Makes a Workload for each group of a LeaderWorkerSet, and the group's pods its members."
     writes = (allow(WORKLOADS, "create", "patch", "delete"),)
     return _sets(

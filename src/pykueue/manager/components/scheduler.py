@@ -26,6 +26,7 @@ _SOURCE = "kueue-admission"
 
 
 def scheduler(kinds: JobKinds) -> Component:
+    """The component that runs the engine; it watches the resources of `kinds`."""
     return Component(
         "scheduler",
         "Feeds the engine with every change, and writes its decisions: admissions, preemptions, reasons.",
@@ -50,6 +51,7 @@ def scheduler(kinds: JobKinds) -> Component:
 
 
 def explainer() -> Component:
+    """The component that writes why a Workload is pending."""
     return Component(
         "explainer",
         "Writes why a Workload is pending that the scheduler had no reason to evaluate.",

@@ -21,6 +21,7 @@ from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 
 
 def workloads(kinds: JobKinds, workers: int) -> Component:
+    """The component for the life of Workloads, with `workers` concurrent reconciles."""
     return Component(
         "workloads",
         "Applies checks, stop policies, time limits, back-off, deactivation and retention to Workloads.",

@@ -54,6 +54,7 @@ class Queue:
 
     @property
     def stopped(self) -> bool:
+        """Whether admission from the queue is stopped, whatever happens to what is admitted."""
         return self.stop_policy != "None"
 
 
@@ -91,6 +92,7 @@ class Step:
         self.wake = at if self.wake is None else min(self.wake, at)
 
     def event(self, kind: EventType, reason: str, note: str) -> None:
+        """Record an event to be emitted when the step is carried out."""
         self.events.append((kind, reason, note))
 
 

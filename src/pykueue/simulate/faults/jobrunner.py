@@ -60,6 +60,7 @@ class JobRunner:
     # What leads to work; called in the step of the write
 
     def job_stored(self, resource: Resource, before: Object | None, after: Object | None) -> None:
+        """React to a write of a job: run it, or collect what it owned."""
         job = after or before
         assert job is not None
         metadata = job["metadata"]
@@ -71,6 +72,7 @@ class JobRunner:
         self._poke((resource, metadata["namespace"], metadata["name"]), self._rng.uniform(0.05, 1.0))
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
+        """React to a write of a Workload: collect one whose owner is gone already."""
         owner = controller_of(after) if after is not None and before is None else None
         if after is not None and owner is not None:
             self._spawn(self._collect(after["metadata"]["namespace"], str(owner["uid"]), owner))

@@ -47,6 +47,7 @@ class Scenario:
     kinds: tuple[str, ...] = ()
 
     def of_kind(self, kind: str) -> list[Object]:
+        """The objects of a kind, in the order of their creation."""
         return [obj for obj in self.objects if obj["kind"] == kind]
 
     def room(self) -> int:

@@ -27,6 +27,7 @@ class Trace:
         self.stopped = asyncio.Event()
 
     def note(self, who: str, what: str) -> None:
+        """Add an entry at the current virtual time."""
         self.entries.append(Entry(asyncio.get_running_loop().time(), who, what))
 
     def violate(self, what: str) -> None:

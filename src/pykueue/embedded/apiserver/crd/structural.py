@@ -74,6 +74,7 @@ class CustomSchema:
 
     @cached_property
     def node(self) -> Node:
+        """The schema as a tree that bodies are pruned, defaulted and validated by."""
         return structural_node(self._published, definition_node(OBJECT_META))
 
     @cached_property
@@ -97,6 +98,7 @@ class CustomSchema:
         return compile_rules(self.node)
 
     def compile_ahead(self) -> Iterator[None]:
+        """Compile what validation needs in small steps; the caller pauses between two of them."""
         if self.compiled:
             return
         for part in ("node", "_root", "_validator", "_defaults", "_unique"):
