@@ -1,0 +1,1 @@
+"""Topology-aware scheduling: which nodes the pods of a workload go to."""

@@ -1,0 +1,273 @@
+"""The nodes of one flavor as a tree of domains, and what is used of them.
+
+A `FlavorTree` follows the events of nodes, pods and workloads one by one; it is never built again while its
+levels stay. Views that count pods per domain learn from `changes` which domains to count again.
+Source of the rules: docs/reference/topology-aware-scheduling.md 2.3 and 7.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from pykueue.api.core import Toleration
+from pykueue.api.topologies import HOSTNAME
+from pykueue.engine.topology.nodes import Amounts, NodeFacts
+
+_BY_VALUES: Final = attrgetter("values")
+
+
+class LeafUsage:
+    """What is used of a leaf; leaves of different flavors that are the same node have one in common."""
+
+    __slots__ = ("amounts", "assumed", "leaves")
+
+    def __init__(self) -> None:
+        #: By workloads that hold quota.
+        self.amounts: dict[str, int] = {}
+        #: By pod sets of the workload that is being placed.
+        self.assumed: dict[str, int] = {}
+        self.leaves: list[Domain] = []
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing refers to it."""
+        return not (self.amounts or self.assumed or self.leaves)
+
+
+class Domain:
+    """A domain of one level: the nodes that share the label values of this and all levels above."""
+
+    __slots__ = (
+        "attached",
+        "capacity",
+        "children",
+        "level",
+        "nodes",
+        "parent",
+        "slot",
+        "tree",
+        "usage",
+        "values",
+    )
+
+    def __init__(self, tree: FlavorTree, values: tuple[str, ...], parent: Domain | None, slot: int) -> None:
+        self.tree = tree
+        self.values = values
+        self.level = len(values) - 1
+        self.parent = parent
+        #: In the order of their values.
+        self.children: list[Domain] = []
+        #: Its position in lists of numbers about the domains of the tree.
+        self.slot = slot
+        self.attached = True
+        #: Of a leaf: its nodes, what they have beside what other pods use, and what workloads use.
+        self.nodes: dict[str, NodeFacts] = {}
+        self.capacity: dict[str, int] = {}
+        self.usage: LeafUsage | None = None
+
+    def __repr__(self) -> str:
+        return f"<Domain {'/'.join(self.values)}>"
+
+
+class FlavorTree:
+    """The domains of one flavor."""
+
+    def __init__(
+        self,
+        flavor: str,
+        topology: str,
+        levels: Sequence[str],
+        labels: Mapping[str, str],
+        tolerations: Sequence[Toleration] = (),
+        by_host: bool = True,
+    ) -> None:
+        self.flavor = flavor
+        self.topology = topology
+        #: Node labels, widest first.
+        self.levels = tuple(levels)
+        self.labels = dict(labels)
+        self.tolerations = tuple(tolerations)
+        #: Leaves are single hosts, so that taints, selectors and affinity can be evaluated.
+        self.hostnames = self.levels[-1] == HOSTNAME
+        #: What workloads use counts for all flavors with that host (gate TASHandleOverlappingFlavors).
+        self._shared = by_host and self.hostnames
+        #: Domains by level, in the order of their values.
+        self.by_level: list[list[Domain]] = [[] for _ in self.levels]
+        self._domains: dict[tuple[str, ...], Domain] = {}
+        #: The leaf of each node, by its name, and the leaf of each host, by the value of its label.
+        self._leaf_of: dict[str, Domain] = {}
+        self._leaf_by_host: dict[str, Domain] = {}
+        #: One more than the largest slot of a domain.
+        self.slots = 0
+        self._free_slots: list[int] = []
+        #: Domains whose numbers changed, in order; `forgotten` earlier entries are gone.
+        self.changes: list[Domain] = []
+        self.forgotten = 0
+        #: Numbers about the domains, see `counts`.
+        self.views: dict[Any, Any] = {}
+
+    def level_index(self, label: str | None) -> int:
+        """The position of a level; -1 if the topology has no such level."""
+        return self.levels.index(label) if label in self.levels else -1
+
+    def usage_key(self, values: Sequence[str]) -> tuple[str, ...]:
+        """The name of the usage of a leaf."""
+        if self._shared:
+            return ("", values[-1])
+        return (self.flavor, values[-1]) if self.hostnames else (self.flavor, *values)
+
+    def has(self, values: Sequence[str]) -> bool:
+        """Whether there is a leaf with these values; of hosts only the last value counts."""
+        return self.leaf(values) is not None
+
+    def leaf(self, values: Sequence[str]) -> Domain | None:
+        """The leaf with these values; of hosts only the last value counts."""
+        if not self.hostnames:
+            return self._domains.get(tuple(values))
+        return self._leaf_by_host.get(values[-1])
+
+    # --- nodes ------------------------------------------------------------------------------------------
+
+    def place_of(self, node: NodeFacts) -> tuple[str, ...] | None:
+        """The values of the leaf that a node belongs to; None if it is not in the tree."""
+        labels = node.labels
+        if not node.usable or any(labels.get(key) != value for key, value in self.labels.items()):
+            return None
+        if any(level not in labels for level in self.levels):
+            return None
+        return tuple([labels[level] for level in self.levels])
+
+    def put(self, node: NodeFacts, used: Mapping[str, int], usages: dict[tuple[str, ...], LeafUsage]) -> bool:
+        """A node is like this, and pods that are not placed use `used` of it; whether that changed the tree.
+
+        `usages` are what workloads use, by the name of the leaf.
+        """
+        before = self._leaf_of.get(node.name)
+        values = self.place_of(node)
+        if before is not None and before.nodes[node.name] == node and before.values == values:
+            return False
+        self.drop(node.name, used, usages)
+        if values is None:
+            return before is not None
+        leaf = self._domains.get(values)
+        if leaf is None:
+            leaf = self._make(values)
+            key = self.usage_key(values)
+            usage = usages.get(key)
+            if usage is None:
+                usage = usages[key] = LeafUsage()
+            usage.leaves.append(leaf)
+            leaf.usage = usage
+            if self.hostnames:
+                self._leaf_by_host[values[-1]] = leaf
+        self._leaf_of[node.name] = leaf
+        leaf.nodes[node.name] = node
+        _add(leaf.capacity, node.allocatable.items(), 1)
+        _add(leaf.capacity, used.items(), -1)
+        self.touch(leaf)
+        return True
+
+    def drop(self, name: str, used: Mapping[str, int], usages: dict[tuple[str, ...], LeafUsage]) -> bool:
+        """A node is gone; whether that changed the tree."""
+        leaf = self._leaf_of.pop(name, None)
+        if leaf is None:
+            return False
+        node = leaf.nodes.pop(name)
+        _add(leaf.capacity, node.allocatable.items(), -1)
+        _add(leaf.capacity, used.items(), 1)
+        if leaf.nodes:
+            self.touch(leaf)
+            return True
+        usage = leaf.usage
+        assert usage is not None
+        usage.leaves.remove(leaf)
+        if usage.idle:
+            del usages[self.usage_key(leaf.values)]
+        if self._leaf_by_host.get(leaf.values[-1]) is leaf:
+            others = [each for each in usage.leaves if each.tree is self]
+            if others:
+                self._leaf_by_host[leaf.values[-1]] = others[0]
+            else:
+                del self._leaf_by_host[leaf.values[-1]]
+        self._remove(leaf)
+        return True
+
+    def use(self, name: str, amounts: Iterable[tuple[str, int]], sign: int) -> bool:
+        """Pods that are not placed use more or less of a node; whether the node is in the tree."""
+        leaf = self._leaf_of.get(name)
+        if leaf is None:
+            return False
+        _add(leaf.capacity, amounts, -sign)
+        self.touch(leaf)
+        return True
+
+    def clear(self, usages: dict[tuple[str, ...], LeafUsage]) -> None:
+        """All nodes are gone."""
+        for name in list(self._leaf_of):
+            self.drop(name, {}, usages)
+
+    # --- domains ----------------------------------------------------------------------------------------
+
+    def touch(self, domain: Domain) -> None:
+        """The numbers of a domain changed."""
+        changes = self.changes
+        changes.append(domain)
+        if len(changes) > 4 * self.slots + 1000:
+            # A view that was not used for so long counts everything again, which costs no more.
+            self.forgotten += len(changes)
+            changes.clear()
+
+    def _make(self, values: tuple[str, ...]) -> Domain:
+        parent: Domain | None = None
+        for length in range(1, len(values) + 1):
+            part = values[:length]
+            domain = self._domains.get(part)
+            if domain is None:
+                if self._free_slots:
+                    slot = self._free_slots.pop()
+                else:
+                    slot, self.slots = self.slots, self.slots + 1
+                domain = self._domains[part] = Domain(self, part, parent, slot)
+                insort(self.by_level[length - 1], domain, key=_BY_VALUES)
+                if parent is not None:
+                    insort(parent.children, domain, key=_BY_VALUES)
+            parent = domain
+        assert parent is not None
+        return parent
+
+    def _remove(self, domain: Domain) -> None:
+        at: Domain | None = domain
+        while at is not None and not at.children and not at.nodes:
+            del self._domains[at.values]
+            _discard(self.by_level[at.level], at)
+            self._free_slots.append(at.slot)
+            at.attached = False
+            parent = at.parent
+            if parent is not None:
+                _discard(parent.children, at)
+            at = parent
+        if at is not None:
+            self.touch(at)
+
+
+def _discard(domains: list[Domain], domain: Domain) -> None:
+    """Take a domain out of a list in the order of values."""
+    del domains[bisect_left(domains, domain.values, key=_BY_VALUES)]
+
+
+def _add(amounts: dict[str, int], more: Iterable[tuple[str, int]], sign: int) -> None:
+    """Add amounts, or subtract them; resources that come to zero are left out."""
+    for resource, amount in more:
+        total = amounts.get(resource, 0) + sign * amount
+        if total:
+            amounts[resource] = total
+        else:
+            amounts.pop(resource, None)
+
+
+def add_usage(usage: dict[str, int], amounts: Amounts, pods: int) -> None:
+    """Count `pods` more pods with these amounts each; fewer if negative."""
+    _add(usage, amounts, pods)
