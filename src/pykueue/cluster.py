@@ -11,7 +11,8 @@ from typing import Any
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
-from pykueue.api.resources import CRDS, KUEUE_GROUP, Resource
+from pykueue.api.jobkinds.trainjob import TRAIN_JOB
+from pykueue.api.resources import CRDS, JOB_SETS, KUEUE_GROUP, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.apiserver.webhooks.admission import Webhook
@@ -54,7 +55,9 @@ FRAMEWORKS = BUILT_IN.frameworks
 FEATURE_GATES = (NATIVE_GROUPS,)
 
 #: The job kinds of other projects that can be used without their operators.
-JOB_KINDS = OPERATED_KINDS
+JOB_KINDS = (JOB_SETS.kind, *OPERATED_KINDS)
+#: Those that need JobSets: a TrainJob is run by one.
+_NEED_JOB_SETS = frozenset({JOB_SETS.kind, TRAIN_JOB.resource.kind})
 
 #: Gives a transport to the API server that speaks as the named user.
 TransportFor = Callable[[str], Transport]
@@ -93,6 +96,7 @@ class Cluster:
         self._clock = clock
         self._runs_jobs = "kube" in parts
         self._operators = operators_of(job_kinds) if "kube" in parts else ()
+        self._serves_job_sets = not _NEED_JOB_SETS.isdisjoint(job_kinds)
         self._parts: list[Runnable] = []
         if self.server is not None and pods_folder is not None:
             transport = self.transport("system:apiserver")
@@ -107,7 +111,13 @@ class Cluster:
         if "kube" in parts:
             runtimes = {"simulated", *(pool.runtime for pool in self._pools or ())}
             self._parts += [
-                Controllers(self.transport("system:kube-controller-manager"), clock, _fork(rng), pace=pace),
+                Controllers(
+                    self.transport("system:kube-controller-manager"),
+                    clock,
+                    _fork(rng),
+                    pace=pace,
+                    job_sets=self._serves_job_sets,
+                ),
                 PodScheduler(
                     self.transport("system:kube-scheduler"),
                     clock,
@@ -145,7 +155,7 @@ class Cluster:
             self.server.register_conversion(KUEUE_GROUP, convert)
             await self.server.start()
             await self.server.install_crds(crds())
-            for webhook in jobset_webhooks(self.server):
+            for webhook in jobset_webhooks(self.server) if self._serves_job_sets else ():
                 self.server.admission.register(webhook)
             if NATIVE_GROUPS in self._feature_gates:
                 for webhook in pod_group_webhooks(self.server):
@@ -172,8 +182,10 @@ class Cluster:
             server.admission.register(webhook_of(rule))
 
     async def _install_kinds(self) -> None:
-        """See to it that JobSets and PodGroups are served, here or by another process's API server."""
-        definitions = [jobset_definition(), *pod_group_definitions()]
+        """Install the definitions of JobSets, PodGroups and job kinds, here or on another API server."""
+        definitions = [*pod_group_definitions()]
+        if self._serves_job_sets:
+            definitions.append(jobset_definition())
         client = Client(self.transport("system:kube-controller-manager"), clock=self._clock)
         if self.server is not None:
             await self.server.install_crds(definitions)

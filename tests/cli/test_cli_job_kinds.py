@@ -27,6 +27,8 @@ def test_kinds_are_named_in_any_case(text: str, kinds: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["", "Pod", "all,PyTorchJob"])
 def test_other_values_are_refused_with_those_that_are_accepted(text: str) -> None:
-    with pytest.raises(BadParameter, match="accepted values: all, none, or some of PyTorchJob") as caught:
+    with pytest.raises(
+        BadParameter, match="accepted values: all, none, or some of JobSet, PyTorchJob"
+    ) as caught:
         parse_job_kinds(CONTEXT, OPTION, text)
     assert repr(text) in str(caught.value)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from operators_world import World, play, template
 
-from pykueue.api.resources import CRDS, PODS, SERVICES
+from pykueue.api.resources import CRDS, JOB_SETS, JOBS, PODS, SERVICES
+from pykueue.embedded.jobset.definition import definition
 
 Object = dict[str, Any]
 JOB_LABEL, TYPE_LABEL, INDEX_LABEL = (
@@ -244,3 +245,33 @@ def test_kinds_that_are_not_chosen_are_not_served() -> None:
         assert "pytorchjobs.kubeflow.org" not in names
 
     play(story, job_kinds=("TFJob",))
+
+
+def test_job_sets_that_are_not_chosen_are_left_to_their_own_operator() -> None:
+    manifest = {
+        "apiVersion": JOB_SETS.api_version,
+        "kind": JOB_SETS.kind,
+        "metadata": {"name": "set", "namespace": "default"},
+        "spec": {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": template("main")}}}]},
+    }
+
+    async def story(world: World) -> None:
+        assert await world.client.find(CRDS, "jobsets.jobset.x-k8s.io") is None
+        assert world.cluster.server is not None
+        await world.cluster.server.install_crds([definition()])
+        await world.wait()
+        await world.client.create(JOB_SETS, manifest)
+        await world.wait(60)
+        found = await world.client.get(JOB_SETS, "set", "default")
+        assert "status" not in found
+        assert "successPolicy" not in found["spec"]
+        assert not (await world.client.list(JOBS, "default")).items
+
+    play(story, job_kinds=("TFJob",))
+
+
+def test_job_sets_are_served_where_train_jobs_need_them() -> None:
+    async def story(world: World) -> None:
+        assert await world.client.find(CRDS, "jobsets.jobset.x-k8s.io") is not None
+
+    play(story, job_kinds=("TrainJob",))

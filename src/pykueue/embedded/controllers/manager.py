@@ -70,7 +70,7 @@ class Controllers:
     """Runs the Job controller, the garbage collector, the namespace controller and their like.
 
     `job_qps` None lifts the Job controller's request limit: right for throughput, wrong for scenarios that
-    depend on how pods of several Jobs interleave.
+    depend on how pods of several Jobs interleave. `job_sets` is False where a real JobSet controller runs.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class Controllers:
         rng: random.Random,
         *,
         pace: Pace | None = CLUSTER_PACE,
+        job_sets: bool = True,
     ) -> None:
         client = Client(transport, clock=clock, page_size=None)
         informers = InformerFactory(client, clock=clock)
@@ -126,9 +127,7 @@ class Controllers:
             StatefulSetController(client, stateful_sets, revisions, pods, events["statefulset"], clock),
             AutoscalerController(client, informers.informer(AUTOSCALERS), events["autoscaler"], clock),
         )
-        self._components: tuple[Component, ...] = (
-            *core,
-            *serving,
+        jobset: tuple[Component, ...] = (
             set_events,
             JobSetController(
                 client,
@@ -140,6 +139,11 @@ class Controllers:
                 clock,
             ),
             PlacementController(client, pods, clock),
+        )
+        self._components: tuple[Component, ...] = (
+            *core,
+            *serving,
+            *(jobset if job_sets else ()),
             *node_controllers(client, informers, inventory, lambda name: recorder(name, client), clock),
         )
 
