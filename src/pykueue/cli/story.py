@@ -11,14 +11,43 @@ import click
 
 from pykueue.engine.story import lines
 from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 from pykueue.web.visibility.api import story_path
 
 from .connection import ask, from_leader, kubeconfig_option
 
+#: How the type of a Workload is written before its name, as kubectl prints and takes it.
+TYPES = ("workload", "workloads", "kwl", "kueueworkload", "kueueworkloads")
+GROUP = ".kueue.x-k8s.io"
+
+
+def name_of(argument: str) -> str:
+    """The name in `NAME` or `TYPE/NAME`. Raises BadParameter for another type."""
+    kind, slash, name = argument.rpartition("/")
+    if slash and (kind.lower().removesuffix(GROUP) not in TYPES or not name):
+        raise click.BadParameter(f"{argument!r} is not the name of a Workload; accepted: NAME, workload/NAME")
+    return name
+
 
 async def read(client: Client, namespace: str, name: str) -> dict[str, Any]:
-    """The history of a Workload. Raises ApiError, ConnectionError and TimeoutError."""
-    return await from_leader(client, story_path(namespace, name))
+    """The history of a Workload.
+
+    Raises ClickException where there is none, ApiError, ConnectionError and TimeoutError.
+    """
+    try:
+        return await from_leader(client, story_path(namespace, name))
+    except ApiError as error:
+        if error.not_found and not error.details.get("name"):
+            raise click.ClickException(
+                "the cluster does not serve the history of Workloads (visibility.kueue.x-k8s.io, "
+                "workloads/story): the manager of pykueue is not installed or does not run"
+            ) from None
+        if error.not_found:
+            raise click.ClickException(
+                f"no history of Workload {namespace}/{name}: it does not exist, "
+                "or nothing has happened to it since the manager leads"
+            ) from None
+        raise
 
 
 @click.command()
@@ -33,5 +62,5 @@ def story(workload: str, namespace: str, output: str, kubeconfig: Path | None) -
 
     Requires the right to get workloads/story in visibility.kueue.x-k8s.io.
     """
-    document = ask(kubeconfig, partial(read, namespace=namespace, name=workload))
+    document = ask(kubeconfig, partial(read, namespace=namespace, name=name_of(workload)))
     click.echo(json.dumps(document) if output == "json" else lines(document))

@@ -15,15 +15,14 @@ import logging
 import os
 import ssl as tls
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pykueue.clock import Clock
-from pykueue.kube.http import Authorization, HttpTransport
+from pykueue.kube.http import Authorization, HttpTransport, RequestOptions
+from pykueue.kube.kubeconfig import ConfigError, Overrides, default_files, effective
 
 #: How often credentials of a plugin are looked at for renewal, in seconds.
 REFRESH_INTERVAL = 60.0
@@ -31,14 +30,15 @@ REFRESH_INTERVAL = 60.0
 log = logging.getLogger(__name__)
 
 
-class ConfigError(Exception):
-    """There is no usable configuration; the message says what was looked at and what is wrong."""
+#: Also found here by those who load configurations.
+__all__ = ["ConfigError", "load", "renewable", "tls_context"]
 
 
 async def load(
     kubeconfig: str | Path | None = None,
     *,
-    context: str | None = None,
+    overrides: Overrides | None = None,
+    on_warning: Callable[[str], None] | None = None,
     clock: Clock | None = None,
     user_agent: str = "pykueue",
     max_concurrent: int | None = None,
@@ -46,19 +46,22 @@ async def load(
     """A transport to the configured cluster.
 
     The file given, else the service account when run in a pod, else `$KUBECONFIG`, else `~/.kube/config`.
-    `context` picks one of the file's contexts; its current one is the default. Raises ConfigError.
+    With `overrides` the service account of a pod is not used. `on_warning` gets the text of warnings that the
+    server sends. Raises ConfigError.
     """
     with _borrowed_library():
         from kubernetes_asyncio.client.configuration import Configuration
 
         settings = Configuration()
         settings.retries = None
-        in_cluster = kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+        chosen = overrides or Overrides()
+        in_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+        in_cluster = kubeconfig is None and chosen == Overrides() and in_pod
         if in_cluster:
             authorization = _in_cluster(settings)
         else:
-            found = str(kubeconfig or os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
-            authorization = await _from_files(settings, found, context, clock or Clock())
+            found = str(kubeconfig or default_files())
+            authorization = await _from_files(settings, found, chosen, clock or Clock())
         host = str(settings.host)
         ssl = tls_context(settings) if host.startswith("https") else None
     options: dict[str, Any] = {} if max_concurrent is None else {"max_concurrent": max_concurrent}
@@ -69,6 +72,7 @@ async def load(
         server_name=settings.tls_server_name,
         proxy=settings.proxy,
         user_agent=user_agent,
+        requests=RequestOptions(tuple(chosen.headers), chosen.request_timeout or None, on_warning),
         **options,
     )
 
@@ -139,16 +143,15 @@ def _in_cluster(settings: Any) -> Authorization:
     return authorization
 
 
-async def _from_files(settings: Any, files: str, context: str | None, clock: Clock) -> Authorization:
-    from kubernetes_asyncio.config import ConfigException, load_kube_config
+async def _from_files(settings: Any, files: str, overrides: Overrides, clock: Clock) -> Authorization:
+    from kubernetes_asyncio.config import ConfigException
+    from kubernetes_asyncio.config.kube_config import load_kube_config_from_dict
 
-    if not _any_exists(files):
-        raise ConfigError(f"no kubeconfig found: {files} does not exist")
+    content = effective(files, overrides)
     try:
-        loader = await load_kube_config(files, context, settings, persist_config=False)
+        loader = await load_kube_config_from_dict(content, None, settings)
     except (
         ConfigException,
-        yaml.YAMLError,
         OSError,
         ValueError,
         LookupError,
@@ -174,10 +177,6 @@ async def _from_files(settings: Any, files: str, context: str | None, clock: Clo
         return value
 
     return authorization
-
-
-def _any_exists(files: str) -> bool:
-    return any(Path(name).expanduser().exists() for name in files.split(os.pathsep) if name)
 
 
 def renewable(loader: Any) -> bool:

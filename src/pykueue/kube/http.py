@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import ssl as tls
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
+from multidict import CIMultiDict
 from yarl import URL
 
 from pykueue.kube.errors import ApiError
@@ -39,6 +41,15 @@ Authorization = Callable[[], Awaitable[str | None]]
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class RequestOptions:
+    """What one user's requests have in common: headers, a time limit in seconds, a receiver of warnings."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout: float | None = None
+    on_warning: Callable[[str], None] | None = None
+
+
 class HttpTransport:
     """Carries requests to the API server at `base_url`.
 
@@ -47,7 +58,7 @@ class HttpTransport:
     replaces the host name that the server's certificate is checked against.
 
     `keep_managed_fields` keeps metadata.managedFields of objects that come in; nothing in the project reads
-    them and they are half of many objects.
+    them and they are half of many objects. `requests` adds headers, a time limit and a receiver of warnings.
     """
 
     def __init__(
@@ -62,6 +73,7 @@ class HttpTransport:
         max_concurrent: int = MAX_CONCURRENT,
         user_agent: str = USER_AGENT,
         keep_managed_fields: bool = False,
+        requests: RequestOptions | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self._ssl = ssl
@@ -72,6 +84,7 @@ class HttpTransport:
         self._max_concurrent = max_concurrent
         self._user_agent = user_agent
         self._strip = not keep_managed_fields
+        self._requests = requests or RequestOptions()
         self._calls: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
@@ -80,6 +93,7 @@ class HttpTransport:
         if self._calls is None:
             self._calls = self._session(self._max_concurrent)
         body = None if request.body is None else orjson.dumps(request.body)
+        limit = self._requests.timeout or REQUEST_TIMEOUT
         try:
             async with self._calls.request(
                 request.method,
@@ -89,17 +103,17 @@ class HttpTransport:
                 headers=await self._headers(request, body is not None),
                 server_hostname=self._server_name,
                 proxy=self._proxy,
-                timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
+                timeout=aiohttp.ClientTimeout(total=limit, sock_connect=CONNECT_TIMEOUT),
             ) as response:
                 content = await response.read()
                 if response.status >= 400:
                     raise _refusal(response, content)
                 for warning in response.headers.getall("Warning", ()):
-                    log.info("%s %s: the server warns: %s", request.method, request.path, warning)
+                    self._warn(request, warning)
                 if "json" not in response.headers.get("Content-Type", ""):
                     return content.decode(errors="replace")
         except TimeoutError as error:
-            raise ConnectionError(f"{self.base_url} did not answer within {REQUEST_TIMEOUT:g} s") from error
+            raise ConnectionError(f"{self.base_url} did not answer within {limit:g} s") from error
         except aiohttp.ClientError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
         answer = orjson.loads(content)
@@ -150,8 +164,18 @@ class HttpTransport:
     def _url(self, request: Request) -> URL:
         return URL(self.base_url + request.path)
 
-    async def _headers(self, request: Request, has_body: bool) -> dict[str, str]:
-        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+    def _warn(self, request: Request, header: str) -> None:
+        """Pass on a warning: `299 - "text"` with quotes escaped in the text."""
+        if self._requests.on_warning is None:
+            log.info("%s %s: the server warns: %s", request.method, request.path, header)
+            return
+        _, _, quoted = header.partition('"')
+        self._requests.on_warning(quoted.removesuffix('"').replace('\\"', '"').replace("\\\\", "\\"))
+
+    async def _headers(self, request: Request, has_body: bool) -> CIMultiDict[str]:
+        headers = CIMultiDict({"Accept": request.accept, "User-Agent": self._user_agent})
+        for name, value in self._requests.headers:
+            headers.add(name, value)
         if has_body:
             headers["Content-Type"] = request.content_type
         if self._authorization is not None:

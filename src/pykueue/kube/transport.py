@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 JSON = "application/json"
+#: A list or object as the table that kubectl prints, where the server can make one.
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -19,13 +21,14 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One API request. `body` is a JSON-able value, or None for no body."""
+    """One API request. `body` is a JSON-able value, or None for no body; `accept` the form of the answer."""
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     content_type: str = JSON
+    accept: str = JSON
 
 
 class WatchEvent(NamedTuple):
