@@ -46,6 +46,7 @@ FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "state
 #: What the role of a manager of these job kinds grants anywhere in a cluster, by resource.
 GRANTED = {
     "events": "create patch",
+    "podtemplates": f"{READ} create patch",
     "limitranges": READ,
     "namespaces": READ,
     "pods": f"{READ} patch delete",
@@ -73,6 +74,10 @@ GRANTED = {
     "workloadpriorityclasses.kueue.x-k8s.io": READ,
     "workloads.kueue.x-k8s.io": f"{READ} create patch delete",
     "workloads/status.kueue.x-k8s.io": "patch",
+    "workloads/finalizers.kueue.x-k8s.io": "update",
+    "provisioningrequestconfigs.kueue.x-k8s.io": READ,
+    "provisioningrequests.autoscaling.x-k8s.io": f"{READ} create delete",
+    "provisioningrequests/finalizers.autoscaling.x-k8s.io": "update",
     "jobkinds.pykueue.io": READ,
     "jobkinds/status.pykueue.io": "patch",
 }

@@ -308,7 +308,7 @@ def test_quota_is_kept_until_the_job_stops_when_checks_are_cleared_and_the_queue
         await s.delete(LOCAL_QUEUES, "lq")
         await s.settle()
         seen = await holders(s)
-        await s.patch(WORKLOADS, name, {"status": {"admissionChecks": None}}, "status")
+        await forge(s, name, "Admitted", "False", admissionChecks=None)
         await s.settle(30)
         assert seen
         assert all(name in names for names in seen)

@@ -87,14 +87,9 @@ def test_elastic_job_and_slice_wait_and_say_so() -> None:
     story(test)
 
 
-@pytest.mark.parametrize(
-    ("controller", "what"),
-    [
-        (f"{D}/multikueue", "sending workloads to other clusters"),
-        (f"{D}/provisioning-request", "provisioning of nodes for workloads"),
-    ],
-)
-def test_check_that_no_controller_passes_is_inactive_and_says_why(controller: str, what: str) -> None:
+def test_check_that_no_controller_passes_is_inactive_and_says_why() -> None:
+    controller, what = f"{D}/multikueue", "sending workloads to other clusters"
+
     async def test(stack: Stack) -> None:
         await stack.apply(
             {

@@ -42,6 +42,7 @@ class Resource(NamedTuple):
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
 NODES = Resource("", "v1", "nodes", "Node", False)
 PODS = Resource("", "v1", "pods", "Pod", True)
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate", True)
 SERVICES = Resource("", "v1", "services", "Service", True)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True)
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
@@ -99,3 +100,10 @@ WORKLOAD_PRIORITY_CLASSES = Resource(
     KUEUE_GROUP, "v1beta2", "workloadpriorityclasses", "WorkloadPriorityClass", False
 )
 ADMISSION_CHECKS = Resource(KUEUE_GROUP, "v1beta2", "admissionchecks", "AdmissionCheck", False)
+PROVISIONING_REQUEST_CONFIGS = Resource(
+    KUEUE_GROUP, "v1beta2", "provisioningrequestconfigs", "ProvisioningRequestConfig", False
+)
+#: Of the cluster autoscaler.
+PROVISIONING_REQUESTS = Resource(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True
+)

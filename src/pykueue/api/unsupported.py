@@ -59,13 +59,6 @@ MULTI_KUEUE = Feature(
     """),
     check_controllers=("kueue.x-k8s.io/multikueue",),
 )
-PROVISIONING = Feature(
-    "provisioning of nodes for workloads",
-    gates=_names("""
-        CleanupProvisioningRequestsOnEviction
-    """),
-    check_controllers=("kueue.x-k8s.io/provisioning-request",),
-)
 OTHER_KINDS = Feature(
     "the job kinds of other operators",
     gates=_names("""
@@ -84,7 +77,7 @@ OTHER = Feature(
 )
 
 #: In the order in which documents list them.
-FEATURES = (TOPOLOGY, DEVICES, ELASTIC_JOBS, MULTI_KUEUE, PROVISIONING, OTHER_KINDS, RECOVERY, OTHER)
+FEATURES = (TOPOLOGY, DEVICES, ELASTIC_JOBS, MULTI_KUEUE, OTHER_KINDS, RECOVERY, OTHER)
 #: Gates whose behaviour this version does not have.
 GATES = frozenset(gate for feature in FEATURES for gate in feature.gates)
 

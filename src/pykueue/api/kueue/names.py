@@ -51,6 +51,9 @@ STOPPING_ANNOTATION: Final = f"{_D}/stopping"
 PRIORITY_BOOST_ANNOTATION: Final = f"{_D}/priority-boost"
 ALLOWED_FLAVORS_ANNOTATION: Final = f"{_D}/workload-allowed-resource-flavors"
 PROVISIONING_PARAMETER_PREFIX: Final = f"provreq.{_D}/"
+#: Of the cluster autoscaler: the capacity that a pod uses.
+CONSUME_PROVISIONING_REQUEST_ANNOTATION: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+PROVISIONING_CLASS_NAME_ANNOTATION: Final = "autoscaling.x-k8s.io/provisioning-class-name"
 
 POD_GROUP_NAME_ANNOTATION: Final = f"{_D}/pod-group-name"
 POD_GROUP_TOTAL_COUNT_ANNOTATION: Final = f"{_D}/pod-group-total-count"

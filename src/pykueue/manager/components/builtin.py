@@ -27,6 +27,7 @@ from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.manager.ancestors import external_resources
 from pykueue.manager.configuration import Configuration
 
+from .checks import provisioning
 from .component import Component
 from .jobkinds import job_kinds
 from .jobs import jobs
@@ -51,6 +52,7 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield explainer()
     yield queues()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
+    yield provisioning(workers("ProvisioningRequest.autoscaling.x-k8s.io"))
     yield job_kinds(configuration.integrations.job_kind_files)
     for integration in kinds.jobs.values():
         group, kind = integration.kind.resource.group_kind

@@ -238,9 +238,12 @@ def _of_queue(queue: Queue, kind: str) -> PendingReason | None:
 
 
 def _derived(step: Step, context: Context) -> None:
-    was = conditions.is_admitted(step.workload)
+    """A Workload that is admitted stays so until it is evicted, whatever is added to its list of checks
+    (docs/reference/admission-checks.md 4)."""
+    if conditions.is_admitted(step.workload):
+        return
     step.workload = transitions.admitted_as_derived(step.workload, context.now)
-    if not was and conditions.is_admitted(step.workload):
+    if conditions.is_admitted(step.workload):
         waited = max(0, int(context.now - conditions.since(step.workload, QUOTA_RESERVED)))
         queue = conditions.cluster_queue(step.workload)
         step.event(

@@ -209,7 +209,8 @@ def _reset_check(check: Mapping[str, Any], now: float) -> Object:
     state = check.get("state")
     if state == "Pending":
         return dict(check)
-    result: Object = {key: value for key, value in check.items() if key != "podSetUpdates"}
+    dropped = ("podSetUpdates", "retryCount")  # retries are counted in a row
+    result: Object = {key: value for key, value in check.items() if key not in dropped}
     result["state"] = "Pending"
     result["lastTransitionTime"] = format_time(now)
     result["message"] = cut(f"Reset to Pending after eviction. Previously: {state}")

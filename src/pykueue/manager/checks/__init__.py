@@ -1,0 +1,5 @@
+"""Controllers of admission checks that the manager itself passes."""
+
+from pykueue.manager.checks.controller import ProvisioningController
+
+__all__ = ["ProvisioningController"]
