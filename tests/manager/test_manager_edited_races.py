@@ -295,7 +295,7 @@ def test_quota_is_kept_when_the_admission_is_denied_while_the_drain_of_its_queue
     story(life)
 
 
-def test_quota_is_kept_until_the_job_stops_when_checks_are_cleared_and_the_queue_is_gone() -> None:
+def test_quota_is_kept_until_the_job_stops_when_a_check_is_pending_again_and_the_queue_is_gone() -> None:
     async def life(s: Stack) -> None:
         await apply_check(s)
         await s.apply(job("a"))
@@ -308,7 +308,7 @@ def test_quota_is_kept_until_the_job_stops_when_checks_are_cleared_and_the_queue
         await s.delete(LOCAL_QUEUES, "lq")
         await s.settle()
         seen = await holders(s)
-        await forge(s, name, "Admitted", "False", admissionChecks=None)
+        await forge(s, name, "Admitted", "False", admissionChecks=[{**answer, "state": "Pending"}])
         await s.settle(30)
         assert seen
         assert all(name in names for names in seen)
