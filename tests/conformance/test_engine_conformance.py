@@ -30,6 +30,8 @@ def feature_of(file: str, scenario: dict[str, Any]) -> str:
     for name, feature in NOT_COMPARED.items():
         if file in feature.get("files", ()) or (first and first in feature.get("features", ())):
             return name
+        if scenario["name"] in feature.get("scenarios", {}).get(file, ()):
+            return name
     return ""
 
 

@@ -17,7 +17,7 @@ same two, through the undo log of the moves (see `places`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pykueue.api import kueue
@@ -30,6 +30,11 @@ class AssignedPodSet(NamedTuple):
     pods: int
     flavors: Mapping[str, str]
     """By resource."""
+    implied: bool = False
+    """All flavors of its ClusterQueue have a topology: it is placed although it does not ask for that."""
+
+
+ImpossibleReason = Literal["ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed"]
 
 
 class SharedCapacity(ABC):
@@ -42,11 +47,25 @@ class SharedCapacity(ABC):
     #: Unique in an engine.
     name: ClassVar[str]
     #: Reason of a workload that could not fit if nothing were reserved.
-    impossible: ClassVar[Literal["ExceedsMaxQuota", "TopologyPlacementFailed"]] = "ExceedsMaxQuota"
+    impossible: ClassVar[ImpossibleReason] = "ExceedsMaxQuota"
+    #: Workloads of one scheduling class request the same.
+    by_class: ClassVar[bool] = False
 
-    @abstractmethod
+    @property
+    def flavors(self) -> Collection[str] | None:
+        """Flavors whose quota goes with this capacity: ClusterQueues that have any of them share it.
+
+        None: the ClusterQueues share it whose workloads request it, whatever their flavors.
+        """
+        return None
+
     def request(self, workload: kueue.Workload) -> Any | None:
         """What a workload requests; None if nothing. Depends on the object alone."""
+        return None
+
+    def request_of(self, workload: kueue.Workload, scheduling_class: Any) -> Any | None:
+        """The same for a capacity that also looks at the scheduling class of the workload."""
+        return self.request(workload)
 
     def demand(self, request: Any, pod_sets: Sequence[AssignedPodSet]) -> Any | None:
         """What a request comes to with these flavors and pod counts; None if nothing."""
@@ -63,6 +82,18 @@ class SharedCapacity(ABC):
     def place(self, demand: Any) -> Any | None:
         """What would be reserved for the demand now; None if it cannot be placed."""
         return demand
+
+    def why_impossible(self, demand: Any) -> ImpossibleReason:
+        """The reason of a workload whose demand could not fit if nothing were reserved."""
+        return self.impossible
+
+    def available(self, reservation: Any) -> bool | None:
+        """Whether exactly this could be reserved now; None if all that matters is whether the demand fits."""
+        return None
+
+    def keep(self, demand: Any) -> Any | None:
+        """What is kept from others for the rest of a cycle, for a demand that does not fit now."""
+        return None
 
     @abstractmethod
     def reserve(self, reservation: Any) -> None:
@@ -134,10 +165,23 @@ def fits(demands: Demands) -> bool:
 
 def place(demands: Demands) -> Reservations | None:
     """What would be reserved for the demands now; None if one of them cannot be placed."""
+    if not fits(demands):
+        return None
     found = [(shared, shared.place(demand)) for shared, demand in demands]
     if any(reservation is None for _, reservation in found):
         return None
     return tuple(found)
+
+
+def taken(reservations: Reservations) -> bool:
+    """Whether others hold what was to be reserved."""
+    return any(shared.available(reservation) is False for shared, reservation in reservations)
+
+
+def kept(demands: Demands) -> Reservations:
+    """What is kept from others for demands that do not fit now."""
+    found = [(shared, shared.keep(demand)) for shared, demand in demands]
+    return tuple([(shared, reservation) for shared, reservation in found if reservation is not None])
 
 
 def read(requests: Requests, admission: kueue.Admission) -> Reservations:

@@ -22,6 +22,7 @@ from pykueue.engine.decisions import Decision
 from pykueue.engine.event_handlers import EventHandlers
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.explain.queries import Queries
+from pykueue.engine.flavors.plan import TopologyTerms
 from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, Policies
 from pykueue.engine.queues.cluster_queue import ClusterQueue
@@ -51,8 +52,14 @@ class Engine(Queries):
         self._state = State(self.options, capacities)
         self._handlers = EventHandlers(self._state)
         self._rules = CycleRules(self.options)
-        self._evaluator = Evaluator(self.options, self._state.flavors, self._state.history.usage, policies)
+        self._evaluator = Evaluator(
+            self.options, self._state.flavors, self._state.history.usage, policies, self._topology_terms()
+        )
         super().__init__(self._state, self._evaluator)
+
+    def _topology_terms(self) -> TopologyTerms | None:
+        nodes = self._state.nodes
+        return TopologyTerms(self._state.topologies, nodes.rules.layers) if nodes is not None else None
 
     # --- events and cycles -------------------------------------------------------------------------------
 
@@ -119,7 +126,8 @@ class Engine(Queries):
 
         Raises KeyError for a name that no capacity has.
         """
-        self._state.capacity_changed(name)
+        shared = {each.name: each for each in self._state.capacities}[name]
+        self._state.capacity_changed(shared)
 
     def flush(self) -> None:
         """Activate every inadmissible workload that only a decision made inadmissible (4.6)."""

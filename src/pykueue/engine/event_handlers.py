@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from pykueue.api import kueue
-from pykueue.api.core import LimitRange, Namespace, RuntimeClass
+from pykueue.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from pykueue.api.meta import condition_is, parse_time
 from pykueue.api.model import Model
@@ -41,6 +41,8 @@ class EventHandlers:
             Namespace: lambda obj: self._namespace(obj.metadata.name, obj),
             LimitRange: lambda obj: self._limit_range(obj.metadata.namespace, obj.metadata.name, obj),
             RuntimeClass: lambda obj: self._runtime_class(obj.metadata.name, obj),
+            Node: lambda obj: self._node(obj.metadata.name, obj),
+            Pod: lambda obj: self._pod(obj.metadata.namespace, obj.metadata.name, obj),
         }
         self._removed: dict[str, Callable[[str, str], None]] = {
             "Workload": self._workload_removed,
@@ -53,6 +55,8 @@ class EventHandlers:
             "Namespace": lambda _, name: self._namespace(name, None),
             "LimitRange": lambda namespace, name: self._limit_range(namespace, name, None),
             "RuntimeClass": lambda _, name: self._runtime_class(name, None),
+            "Node": lambda _, name: self._node(name, None),
+            "Pod": lambda namespace, name: self._pod(namespace, name, None),
         }
 
     def upsert(self, obj: Model) -> None:
@@ -186,6 +190,8 @@ class EventHandlers:
         state.undo_log.replace(state.flavors, name, obj)
         if old is not None and obj is not None and old.spec == obj.spec:
             return
+        if state.nodes is not None and state.nodes.set_flavor(name, obj):
+            state.nodes_changed()
         for queue in state.queues.values():
             if name in queue.all_flavors:
                 state.forest.touch(queue)  # what was found out about its flavors is void
@@ -202,9 +208,30 @@ class EventHandlers:
     def _topology(self, name: str, obj: kueue.Topology | None) -> None:
         state = self.state
         state.undo_log.replace(state.topologies, name, obj)
+        if state.nodes is not None and state.nodes.set_topology(name, obj):
+            state.nodes_changed()
+            for queue in state.queues.values():
+                if any(self._topology_of(flavor) == name for flavor in queue.all_flavors):
+                    state.forest.touch(queue)  # its levels decide which flavors a workload can use
         for queue in state.queues.values():
             if self._refresh_activity(queue):
                 state.request_flush(queue)
+
+    def _topology_of(self, flavor: str) -> str:
+        obj = self.state.flavors.get(flavor)
+        return obj.spec.topology_name or "" if obj is not None else ""
+
+    # --- nodes and the pods that run outside workloads --------------------------------------------------
+
+    def _node(self, name: str, obj: Node | None) -> None:
+        nodes = self.state.nodes
+        if nodes is not None and nodes.set_node(name, obj):
+            self.state.capacity_changed(nodes)
+
+    def _pod(self, namespace: str, name: str, obj: Pod | None) -> None:
+        nodes = self.state.nodes
+        if nodes is not None and nodes.set_pod(f"{namespace}/{name}", obj):
+            self.state.capacity_changed(nodes)
 
     def _refresh_activity(self, queue: ClusterQueue) -> bool:
         """Compute whether a queue is active (3.9); returns whether that changed."""

@@ -6,12 +6,13 @@ through the undo log. Source of the rules: docs/reference/kueue-semantics.md 3 a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from pykueue.api import kueue
+from pykueue.api.unsupported import TOPOLOGY
 from pykueue.engine import capacity
-from pykueue.engine.capacity import SharedCapacity
+from pykueue.engine.capacity import Reservations, SharedCapacity
 from pykueue.engine.fair_sharing.usage_history import UsageHistory
 from pykueue.engine.flavors.requests import NO_LIMITS, Limits, SchedulingClasses
 from pykueue.engine.flavors.reservation import reservation_from
@@ -23,6 +24,8 @@ from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.flavor_resources import FlavorResources
 from pykueue.engine.quota.tree import Cohort, Forest, Tree
 from pykueue.engine.quota.usage import to_quantity
+from pykueue.engine.topology.capacity import NodeCapacity
+from pykueue.engine.topology.requests import TopologyRules
 from pykueue.engine.undo_log import UndoLog
 from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, WorkloadInfo
 
@@ -32,10 +35,16 @@ class State:
 
     def __init__(self, options: Options, capacities: Sequence[SharedCapacity] = ()) -> None:
         self.options = options
-        self.capacities = capacities
-        #: Unfinished workloads by key, by the name of the shared capacity they request.
-        self.requesting: dict[str, dict[str, WorkloadInfo]] = {shared.name: {} for shared in capacities}
         self.undo_log = UndoLog()
+        #: What workloads compete for beside quota. The nodes are among them while a flavor has a topology.
+        self.capacities = tuple(capacities)
+        #: The nodes, unless topology-aware scheduling is off.
+        self.nodes = _nodes(options, self.undo_log)
+        #: Unfinished workloads by key, by the name of the shared capacity they request; of capacities that
+        #: workloads share by their flavors none.
+        self.requesting: dict[str, dict[str, WorkloadInfo]] = {
+            shared.name: {} for shared in capacities if shared.flavors is None
+        }
         self.flavor_resources = FlavorResources()
         self.places = Places(
             self.undo_log,
@@ -248,14 +257,24 @@ class State:
         self.release(info)
         queue.advance()
         self.request_flush(queue)
-        for shared, _ in info.shared_requests:
-            self.capacity_changed(shared.name)
+        for shared, _ in info.shared or info.shared_requests:
+            self.capacity_changed(shared)
 
-    def capacity_changed(self, name: str) -> None:
+    def capacity_changed(self, shared: SharedCapacity) -> None:
         """Workloads that request a shared capacity are considered again."""
-        for info in self.requesting[name].values():
+        if shared.flavors is not None:
+            for queue in self.queues_with(shared.flavors):
+                self.request_flush(queue)
+            return
+        for info in self.requesting[shared.name].values():
             if info.place in (ACTIVE, INADMISSIBLE) and info.queue is not None:
                 self.request_flush(info.queue)
+
+    def queues_with(self, flavors: Collection[str]) -> list[ClusterQueue]:
+        """The ClusterQueues that have any of the flavors."""
+        return [
+            queue for queue in self.queues.values() if any(flavor in flavors for flavor in queue.all_flavors)
+        ]
 
     def set_shared_requests(self, info: WorkloadInfo) -> None:
         """Read from a workload's object what it requests of shared capacities."""
@@ -264,22 +283,49 @@ class State:
             [
                 (shared, request)
                 for shared in self.capacities
-                if (request := shared.request(info.obj)) is not None
+                if (request := shared.request_of(info.obj, info.scheduling_class)) is not None
             ]
         )
         for shared, _ in info.shared_requests:
-            self.undo_log.put(self.requesting[shared.name], info.key, info)
+            if shared.flavors is None:
+                self.undo_log.put(self.requesting[shared.name], info.key, info)
 
     def drop_shared_requests(self, info: WorkloadInfo) -> None:
         """Forget a workload among those that request shared capacities."""
         for shared, _ in info.shared_requests:
-            self.undo_log.drop(self.requesting[shared.name], info.key)
+            if shared.flavors is None:
+                self.undo_log.drop(self.requesting[shared.name], info.key)
+
+    def nodes_changed(self) -> None:
+        """The trees of flavors are others: what workloads reserve of nodes is read again."""
+        nodes = self.nodes
+        assert nodes is not None
+        others = tuple([shared for shared in self.capacities if shared is not nodes])
+        capacities = (*others, nodes) if nodes.flavors else others
+        if capacities != self.capacities:
+            self.undo_log.set(self, "capacities", capacities)
+        for info in self.workloads.values():
+            self.record_undo(info)
+            self.set_shared_requests(info)
+            if info.place != RESERVED or info.admission is None:
+                continue
+            shared = capacity.read(info.shared_requests, info.admission)
+            if shared != info.shared:
+                self.undo_log.record_undo(_exchange, shared, info.shared)
+                _exchange(info.shared, shared)
+                info.shared = shared
+        if nodes.flavors:
+            self.capacity_changed(nodes)
 
     def wake_groups(self, trees: Iterable[Tree]) -> list[list[Tree]]:
         """The trees in groups that are cycled together, with all trees they share a capacity with."""
         groups = [{tree} for tree in trees]
-        for workloads in self.requesting.values():
-            sharing = {info.queue.tree for info in workloads.values() if info.queue is not None}
+        for shared in self.capacities:
+            if shared.flavors is not None:
+                sharing = {queue.tree for queue in self.queues_with(shared.flavors)}
+            else:
+                workloads = self.requesting[shared.name].values()
+                sharing = {info.queue.tree for info in workloads if info.queue is not None}
             joined = [group for group in groups if not group.isdisjoint(sharing)]
             if joined:
                 groups = [group for group in groups if group.isdisjoint(sharing)]
@@ -386,6 +432,26 @@ class State:
         """Whether the namespace exists and the queue's selector takes it (2.9)."""
         labels = self.namespaces.get(namespace)
         return labels is not None and queue.selector is not None and queue.selector.matches(labels)
+
+
+def _exchange(old: Reservations, new: Reservations) -> None:
+    """Reserve something else."""
+    capacity.release(old)
+    capacity.reserve(new)
+
+
+def _nodes(options: Options, undo_log: UndoLog) -> NodeCapacity | None:
+    """The nodes as a capacity, as the feature gates say; None if placement is off."""
+    if TOPOLOGY in options.unsupported or not options.enabled("TopologyAwareScheduling"):
+        return None
+    rules = TopologyRules(
+        least_free_first=options.enabled("TASProfileMixed"),
+        balanced=options.enabled("TASBalancedPlacement"),
+        layers=options.enabled("TASMultiLayerTopology"),
+        by_affinity=options.enabled("TASRespectNodeAffinityPreferred"),
+        shared_hosts=options.enabled("TASHandleOverlappingFlavors"),
+    )
+    return NodeCapacity(rules, undo_log, options.enabled("TASAssignmentsEncodingByHostnamePrefix"))
 
 
 def enter_queue(info: WorkloadInfo) -> None:

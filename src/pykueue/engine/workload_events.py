@@ -333,6 +333,8 @@ def read_again(state: State, info: WorkloadInfo) -> None:
     state.record_undo(info)
     info.scheduling_class = scheduling_class
     info.scan = NO_SCAN
+    if state.capacities:
+        state.set_shared_requests(info)
     place(state, info)
 
 

@@ -58,6 +58,18 @@ class PodSetTopologyRequest(Model):
     podset_slice_required_topology_constraints: Annotated[list[TopologyConstraint], atomic(maxItems=3)] = []
     """Nested layers of slices, outermost first."""
 
+    @property
+    def explicit(self) -> bool:
+        """Whether it says where pods must stand, rather than only how they are ranked."""
+        return bool(
+            self.required
+            or self.preferred
+            or self.unconstrained is not None
+            or self.pod_set_slice_required_topology
+            or self.pod_set_slice_size
+            or self.podset_slice_required_topology_constraints
+        )
+
 
 @checked(Cel("!has(self.minCount) || self.minCount <= self.count", "minCount must not exceed count"))
 class PodSet(Model, dict=True, gc=True):

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from pykueue.api import kueue
 from pykueue.engine import capacity
-from pykueue.engine.capacity import Demands
+from pykueue.engine.capacity import Demands, Reservations
 from pykueue.engine.explanation import Search, Target
 from pykueue.engine.flavors.assignment import (
     FIT,
@@ -28,7 +28,7 @@ from pykueue.engine.flavors.assignment import (
     Pinned,
     Terms,
 )
-from pykueue.engine.flavors.plan import Plan, make_plan
+from pykueue.engine.flavors.plan import Plan, TopologyTerms, make_plan
 from pykueue.engine.flavors.requests import SchedulingClass
 from pykueue.engine.flavors.reservation import reserved_amounts
 from pykueue.engine.options import Options
@@ -58,6 +58,8 @@ class Evaluation(Struct):
     """What is demanded of shared capacities with these flavors."""
     shortages: tuple[str, ...] = ()
     """Why shared capacities are not enough, one sentence each."""
+    placed: Reservations = ()
+    """What it would reserve of them, once its targets are gone."""
 
 
 class Evaluator:
@@ -69,8 +71,10 @@ class Evaluator:
         flavors: Mapping[str, kueue.ResourceFlavor],
         usage_of: UsageOf,
         policies: Policies = NO_POLICIES,
+        topology: TopologyTerms | None = None,
     ) -> None:
         self._options = options
+        self._topology = topology
         self.policies = policies
         self._flavors = flavors
         #: Past usage of LocalQueues; None where they do not compete by it.
@@ -93,7 +97,7 @@ class Evaluator:
         """How the queue's flavors could serve a scheduling class."""
         plan: Plan | None = scheduling_class.plans.get(queue.name)
         if plan is None or plan.flavor_usages is not queue.flavor_usages:
-            plan = make_plan(scheduling_class, queue, self._flavors, self._ignore_undeclared)
+            plan = make_plan(scheduling_class, queue, self._flavors, self._ignore_undeclared, self._topology)
             scheduling_class.plans[queue.name] = plan
         return plan
 
@@ -207,19 +211,26 @@ class _Attempt:
         """The outcome where more than quota must fit: what could never fit is not preempted for."""
         if assignment.mode == NO_FIT:
             return Evaluation(assignment, [], None)
-        pod_sets = assignment.by_pod_set(self.scheduling_class)
+        pod_sets = assignment.by_pod_set(self.scheduling_class, self.plan.implied)
         demands = capacity.demands(self.info.shared_requests, pod_sets)
         lacking = capacity.lacking(demands)
         shortages = tuple([shared.explain(demand) for shared, demand in lacking])
         if assignment.mode == FIT and not lacking:
-            return Evaluation(assignment, [], None, demands)
+            return Evaluation(assignment, [], None, demands, placed=capacity.place(demands) or ())
         for shared, demand in demands:
             if not shared.could_fit(demand):
-                assignment.mode, assignment.reason = NO_FIT, REASONS.index(shared.impossible)
+                assignment.mode, assignment.reason = NO_FIT, REASONS.index(shared.why_impossible(demand))
                 return Evaluation(assignment, [], None, demands, shortages or (shared.explain(demand),))
         assignment.mode = PREEMPT
         targets, report = self._targets(assignment, demands)
-        return Evaluation(assignment, targets, report, demands, shortages)
+        placed: Reservations = ()
+        if targets and demands:
+            for target, _ in targets:
+                simulate_removal(target)
+            placed = capacity.place(demands) or ()
+            for target, _ in targets:
+                restore(target)
+        return Evaluation(assignment, targets, report, demands, shortages, placed)
 
     def _rewritten(
         self, evaluation: EvaluationContext, assignment: Assignment, counts: list[int] | None

@@ -74,7 +74,7 @@ class Entry:
         self.replaced = replaced
         self.is_preemptor = is_preemptor
         #: What it would reserve of shared capacities.
-        self.placed: Reservations = ()
+        self.placed: Reservations = found.placed
         self.explanation = Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
 
 
@@ -89,6 +89,7 @@ class CycleRules:
         "gates_work",
         "keep_scan",
         "non_borrowing_first",
+        "places_again",
         "preemptors_first",
         "recompute",
     )
@@ -104,6 +105,7 @@ class CycleRules:
             "MultiKueueOrchestratedPreemption"
         )
         self.fine_reasons = options.enabled("UnadmittedWorkloadsObservability")
+        self.places_again = options.enabled("TASRecomputeAssignmentWithinSchedulingCycle")
         self.non_borrowing_first = options.enabled("FairSharingPrioritizeNonBorrowing")
 
 
@@ -277,6 +279,13 @@ class TreeCycle:
         elif not (self.state.unready and found.assignment.mode == FIT):
             # One that is only held until all pods are ready keeps its assignment: it tries no other flavor.
             self._save_scan(entry, found)
+        if entry.placed and self._is_taken(entry):
+            nodes = self.state.nodes
+            if not self._rules.places_again and any(shared is nodes for shared, _ in entry.placed):
+                self._skip(entry, "NoLongerFits")
+                return
+            self._evaluate_again(entry)
+            found = entry.found
         assignment = found.assignment
         if assignment.mode == NO_FIT:
             entry.explanation.outcome = "NoFit"
@@ -285,8 +294,9 @@ class TreeCycle:
         if assignment.mode != FIT and not found.targets:
             entry.explanation.outcome = "NoCandidates"
             self._requeue(entry, REASONS[WAITING], "PreemptionNoCandidates")
-            if not found.shortages:
-                self._reserve(entry)
+            kept = capacity.kept(found.demands)
+            if kept or not found.shortages:
+                self._reserve(entry, kept)
             return
         if assignment.mode != FIT and self._rules.gates_work and has_closed_gate(entry.info.obj):
             self._set_scan(entry.info, NO_SCAN)
@@ -333,14 +343,25 @@ class TreeCycle:
         if info.queue is not None:
             info.scan_generation = info.queue.generation
 
-    def _again(self, entry: Entry) -> bool:
-        """Evaluate an entry again without the targets of other entries; whether that decided it (5.6)."""
+    def _is_taken(self, entry: Entry) -> bool:
+        """Whether earlier entries took what an entry was nominated for of shared capacities, not of quota."""
+        tentative = self._tentative
+        tentative.lift_freed()
+        for target, _ in entry.found.targets:
+            simulate_removal(target)
+        taken = capacity.taken(entry.placed) and quota.fits(entry.found.assignment.demand(entry.queue))
+        for target, _ in entry.found.targets:
+            restore(target)
+        tentative.count_freed()
+        return taken
+
+    def _evaluate_again(self, entry: Entry) -> None:
+        """Evaluate an entry for the flavors it was nominated with, beside what earlier entries got."""
         nominated = {
             (index, resource): choice.flavor
             for index, choices in enumerate(entry.found.assignment.choices)
             for resource, choice in choices.items()
         }
-        self._tentative.lift_freed()
         found = self.evaluator.evaluate(
             entry.info,
             entry.queue,
@@ -348,15 +369,19 @@ class TreeCycle:
             already_targeted=self._tentative.targets,
             context=self.evaluator.context(self.now),
         )
-        if found.assignment.mode == FIT and found.demands:
-            entry.placed = capacity.place(found.demands) or ()
-        self._tentative.count_freed()
-        entry.found = found
+        entry.found, entry.placed = found, found.placed
         entry.explanation.attempts = found.assignment.attempts
         entry.explanation.search = found.report
+        entry.explanation.shortages = found.shortages
         entry.explanation.recomputed = True
         self._set_scan(entry.info, NO_SCAN)
-        if found.assignment.mode != FIT:
+
+    def _again(self, entry: Entry) -> bool:
+        """Evaluate an entry again without the targets of other entries; whether that decided it (5.6)."""
+        self._tentative.lift_freed()
+        self._evaluate_again(entry)
+        self._tentative.count_freed()
+        if entry.found.assignment.mode != FIT:
             return False
         # It fits once the victims of an earlier entry are gone: what it needs is kept for it.
         self._plan(entry)
@@ -368,7 +393,7 @@ class TreeCycle:
         """Counts what an entry asks for, for the rest of the cycle."""
         self._tentative.plan(entry.found.assignment.demand(entry.queue), entry.placed)
 
-    def _reserve(self, entry: Entry) -> None:
+    def _reserve(self, entry: Entry, kept: Reservations) -> None:
         """Keeps others of the cohort from taking what an entry waits for (5.7)."""
         queue = entry.queue
         if queue.reclaim == "Any" and not (self._rules.preemptors_first and entry.is_preemptor):
@@ -381,6 +406,7 @@ class TreeCycle:
             elif flavor_usage.borrowing_limit is not None:
                 amount = min(amount, flavor_usage.nominal + flavor_usage.borrowing_limit - flavor_usage.usage)
             self._tentative.plan(((flavor_usage, amount),))
+        self._tentative.plan((), kept)
 
     def _fits(self, entry: Entry) -> bool:
         """Whether an entry fits once all victims of the cycle and its own are gone.
@@ -395,20 +421,27 @@ class TreeCycle:
             tentative.lift_freed()
         for target, _ in targets:
             simulate_removal(target)
-        fits = quota.fits(wanted) and (not demands or (capacity.fits(demands) and self._place(entry)))
+        fits = quota.fits(wanted) and (not demands or self._place(entry))
         for target, _ in targets:
             restore(target)
         if freed:
             tentative.count_freed()
         if fits and freed and entry.found.assignment.mode == FIT:
             tentative.lift_planned()
-            fits = quota.fits(wanted) and (not demands or capacity.fits(demands))
+            fits = quota.fits(wanted)
+            room = not capacity.taken(entry.placed) and capacity.fits(demands)
             tentative.count_planned()
-            fits = fits and (not demands or self._place(entry))
+            # Beside the targets as well as beside what is planned.
+            fits = fits and (room or self._place(entry))
         return fits
 
     def _place(self, entry: Entry) -> bool:
-        """Place what an entry demands of shared capacities; whether that is possible now."""
+        """Keep what an entry was nominated for of shared capacities, or else place it again.
+
+        Returns whether either is possible now.
+        """
+        if entry.placed and not capacity.taken(entry.placed) and capacity.fits(entry.found.demands):
+            return True
         placed = capacity.place(entry.found.demands)
         entry.placed = placed or ()
         return placed is not None
@@ -542,7 +575,9 @@ class TreeCycle:
             self.progress = self._entries_change = True
             if pending.preemptor is info:
                 self.state.undo_log.set(pending, "preemptor", None)  # defect D5 of the reference
-            alike = self.state.hashing and not strict and not info.shared_requests
+            alike = self.state.hashing and not strict
+            if info.shared_requests:
+                alike = alike and all(shared.by_class for shared, _ in info.shared_requests)
             if alike and requeue in ("NoFit", "PreemptionNoCandidates"):
                 assert info.scheduling_class is not None
                 pending.set_class_inadmissible((info.scheduling_class, info.priority), reason)

@@ -105,11 +105,11 @@ class Assignment:
             if amount > 0
         ]
 
-    def by_pod_set(self, scheduling_class: SchedulingClass) -> list[AssignedPodSet]:
+    def by_pod_set(self, scheduling_class: SchedulingClass, implied: bool) -> list[AssignedPodSet]:
         """The pod sets with the flavors they would get."""
         return [
             AssignedPodSet(
-                pods.name, count, {resource: choice.flavor for resource, choice in choices.items()}
+                pods.name, count, {resource: choice.flavor for resource, choice in choices.items()}, implied
             )
             for pods, count, choices in zip(scheduling_class.pod_sets, self.counts, self.choices, strict=True)
         ]

@@ -7,8 +7,8 @@ room. Source of the rules: docs/reference/kueue-semantics.md 6.1 to 6.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.core import Affinity, NodeSelectorRequirement
@@ -73,14 +73,36 @@ class GroupPlan:
 class Plan:
     """All of it, for one scheduling class in one queue."""
 
-    __slots__ = ("flavor_usages", "groups", "reservations")
+    __slots__ = ("flavor_usages", "groups", "implied", "reservations")
 
-    def __init__(self, flavor_usages: dict[int, FlavorUsage], groups: list[GroupPlan]) -> None:
+    def __init__(
+        self, flavor_usages: dict[int, FlavorUsage], groups: list[GroupPlan], implied: bool = False
+    ) -> None:
         #: Those of the queue when the plan was made; others make it void.
         self.flavor_usages = flavor_usages
         self.groups = groups
+        #: All flavors of the queue have a topology.
+        self.implied = implied
         #: What workloads were given by it before, by flavors.
         self.reservations: dict[tuple[str, ...], Any] = {}
+
+
+class TopologyTerms(NamedTuple):
+    """What flavors are checked by where pods are placed by the topology of nodes."""
+
+    topologies: Mapping[str, kueue.Topology]
+    layers: bool
+    """Slices may have several layers."""
+
+
+class _FlavorRules(NamedTuple):
+    """What decides whether a flavor takes a pod set."""
+
+    flavors: Mapping[str, kueue.ResourceFlavor]
+    topology: TopologyTerms | None
+    """None where topologies play no part."""
+    implied: bool
+    """All flavors of the queue have a topology: pod sets that do not ask for one are placed as well."""
 
 
 def make_plan(
@@ -88,31 +110,29 @@ def make_plan(
     queue: ClusterQueue,
     flavors: Mapping[str, kueue.ResourceFlavor],
     ignore_undeclared: bool,
+    topology: TopologyTerms | None = None,
 ) -> Plan:
     """The plan of a scheduling class in a queue."""
     order: dict[str, list[int]] = {}
     for index, pods in enumerate(scheduling_class.pod_sets):
         order.setdefault(f"group {pods.group}" if pods.group else f"pod set {index}", []).append(index)
-    implied = _only_topology_flavors(queue, flavors)
+    choice = _FlavorRules(flavors, topology, _only_topology_flavors(queue, flavors))
     groups = [
         GroupPlan(
             members,
             scheduling_class.pod_sets[members[0]].name,
-            _steps(
-                [scheduling_class.pod_sets[i] for i in members], queue, flavors, ignore_undeclared, implied
-            ),
+            _steps([scheduling_class.pod_sets[i] for i in members], queue, choice, ignore_undeclared),
         )
         for members in order.values()
     ]
-    return Plan(queue.flavor_usages, groups)
+    return Plan(queue.flavor_usages, groups, choice.implied)
 
 
 def _steps(
     members: list[PodSetClass],
     queue: ClusterQueue,
-    flavors: Mapping[str, kueue.ResourceFlavor],
+    rules: _FlavorRules,
     ignore_undeclared: bool,
-    implied_topology: bool,
 ) -> list[Step]:
     requested = group_requests(members, [pods.count for pods in members], PODS in queue.group_of)
     steps: list[Step] = []
@@ -130,7 +150,7 @@ def _steps(
         assigned.update(resources)
         options = []
         for name, flavor_resources in group.flavors:
-            blocker, detail = _blocker(members, name, flavors.get(name), implied_topology)
+            blocker, detail = _blocker(members, name, rules, group.resources)
             options.append(
                 Option(name, [queue.flavor_usages[flavor_resources[r]] for r in resources], blocker, detail)
             )
@@ -158,15 +178,16 @@ def _only_topology_flavors(queue: ClusterQueue, flavors: Mapping[str, kueue.Reso
 
 
 def _blocker(
-    members: Iterable[PodSetClass], name: str, flavor: kueue.ResourceFlavor | None, implied_topology: bool
+    members: Iterable[PodSetClass], name: str, rules: _FlavorRules, covered: Collection[str]
 ) -> tuple[Blocker, str]:
+    flavor = rules.flavors.get(name)
     if flavor is None:
         return "FlavorNotFound", name
     for pods in members:
-        if pods.wants_topology and not flavor.spec.topology_name:
-            return "Topology", f"flavor {name} has no topology"
-        if not pods.wants_topology and flavor.spec.topology_name and not implied_topology:
-            return "Topology", f"flavor {name} is for workloads that ask for a topology"
+        if rules.topology is not None:
+            unfit = _topology_blocker(pods, flavor, rules, covered)
+            if unfit:
+                return "Topology", unfit
         for taint in flavor.spec.node_taints:
             if taint.effect not in ("NoSchedule", "NoExecute"):
                 continue
@@ -177,6 +198,41 @@ def _blocker(
         if not _matches(pods, flavor.spec.node_labels):
             return "Affinity", name
     return "", ""
+
+
+def _topology_blocker(
+    pods: PodSetClass, flavor: kueue.ResourceFlavor, rules: _FlavorRules, covered: Collection[str]
+) -> str:
+    """Why the flavor's topology, or its lack of one, does not do for a pod set; empty if it does (6)."""
+    assert rules.topology is not None
+    name, topology_name = flavor.metadata.name, flavor.spec.topology_name
+    if not pods.wants_topology:
+        if topology_name and not rules.implied:
+            return f"flavor {name} is for workloads that ask for a topology"
+        return ""
+    if not topology_name:
+        if any(resource in covered for resource in pods.node_requests):
+            return f"flavor {name} has no topology"
+        return ""
+    topology = rules.topology.topologies.get(topology_name)
+    if topology is None:
+        return f"topology {topology_name} of flavor {name} does not exist"
+    levels = {level.node_label for level in topology.spec.levels}
+    lacking = [level for level in _levels(pods, rules.topology.layers) if level not in levels]
+    return f"the topology of flavor {name} has no level {lacking[0]}" if lacking else ""
+
+
+def _levels(pods: PodSetClass, layers: bool) -> list[str]:
+    """The levels that a pod set names."""
+    request = pods.topology
+    assert request is not None
+    named = [request.required, request.preferred]
+    constraints = request.podset_slice_required_topology_constraints
+    if constraints and layers:
+        named += [each.topology for each in constraints]
+    else:
+        named.append(request.pod_set_slice_required_topology)
+    return [level for level in named if level]
 
 
 def _matches(pods: PodSetClass, labels: Mapping[str, str]) -> bool:

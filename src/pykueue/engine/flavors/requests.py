@@ -36,27 +36,37 @@ class PodSetClass:
         "group",
         "min_count",
         "name",
+        "node_requests",
         "node_selector",
         "per_pod",
         "tolerations",
+        "topology",
         "total",
         "wants_topology",
     )
 
-    def __init__(self, pod_set: PodSet, count: int, spec: PodSpec, per_pod: dict[str, int]) -> None:
+    def __init__(
+        self,
+        pod_set: PodSet,
+        count: int,
+        spec: PodSpec,
+        per_pod: dict[str, int],
+        node_requests: dict[str, int],
+    ) -> None:
         self.name = pod_set.name
         #: Pods that need quota.
         self.count = count
         #: Pods in the spec, those no longer needed included.
         self.full_count = pod_set.count
         self.min_count = pod_set.min_count
-        topology = pod_set.topology_request
+        topology = self.topology = pod_set.topology_request
         #: Pod sets of one group get the same flavors.
         self.group = topology.pod_set_group_name if topology is not None else None
-        self.wants_topology = topology is not None and bool(
-            topology.required or topology.preferred or topology.unconstrained or topology.pod_set_slice_size
-        )
+        self.wants_topology = topology is not None and topology.explicit
+        #: Of quota.
         self.per_pod = per_pod
+        #: Of a node: what the template requests itself.
+        self.node_requests = node_requests
         self.total = {resource: amount * count for resource, amount in per_pod.items()}
         self.node_selector: Mapping[str, str] = spec.node_selector
         self.affinity: Affinity | None = spec.affinity
@@ -66,7 +76,16 @@ class PodSetClass:
 class SchedulingClass:
     """What a workload asks for, the same object for all workloads that ask for the same."""
 
-    __slots__ = ("__weakref__", "environment", "plans", "pod_sets", "problem", "shrinkable", "source")
+    __slots__ = (
+        "__weakref__",
+        "environment",
+        "node_request",
+        "plans",
+        "pod_sets",
+        "problem",
+        "shrinkable",
+        "source",
+    )
 
     def __init__(
         self, pod_sets: tuple[PodSetClass, ...], problem: str, source: list[PodSet], environment: Environment
@@ -83,6 +102,8 @@ class SchedulingClass:
         )
         #: By name of ClusterQueue: how its flavors serve this scheduling class (see flavors.Plan).
         self.plans: dict[str, Any] = {}
+        #: What it requests of nodes, once that was asked for (see engine.topology).
+        self.node_request: Any = None
 
 
 class Limits:
@@ -258,8 +279,10 @@ class SchedulingClasses:
             except DecodeError as error:
                 problem = problem or f"podSet {pods.name}: {error.why}"
                 spec = PodSpec()
-            per_pod, trouble = self._per_pod(spec, limits)
-            scheduling_class = PodSetClass(pods, count, spec, per_pod)
+            requests, trouble = self._pod_requests(spec, limits)
+            per_pod, out_of_range = self._quota_requests(requests)
+            trouble = trouble or out_of_range
+            scheduling_class = PodSetClass(pods, count, spec, per_pod, _in_units(requests))
             trouble = trouble or self._unsupported(scheduling_class, spec)
             if not trouble and any(amount > MAX_INT64 for amount in scheduling_class.total.values()):
                 trouble = "the total request exceeds the largest amount that can be counted"
@@ -284,8 +307,8 @@ class SchedulingClasses:
             return f"spec.resourceClaims: {DEVICES.message}"
         return ""
 
-    def _per_pod(self, spec: PodSpec, limits: Limits) -> tuple[dict[str, int], str]:
-        """Amounts per pod in quota units, and what is wrong with them."""
+    def _pod_requests(self, spec: PodSpec, limits: Limits) -> tuple[Nanos, str]:
+        """What a pod requests of its node, in nanos, and what is wrong with that (2.4, 2.9)."""
         containers = [_needs(container, limits) for container in spec.containers]
         inits = [
             (_needs(container, limits), container.restart_policy == "Always")
@@ -305,7 +328,10 @@ class SchedulingClasses:
         problem = problem or next((found for needs, _ in inits if (found := needs.problem(limits))), "")
         if whole is not None and not problem:
             problem = whole.problem(NO_LIMITS)
-        problem = problem or _pod_problem(requests, limits)
+        return requests, problem or _pod_problem(requests, limits)
+
+    def _quota_requests(self, requests: Nanos) -> tuple[dict[str, int], str]:
+        """What a pod requests of quota, in quota units, and what is wrong with that (2.5)."""
         excluded = self._options.exclude_resource_prefixes
         if excluded:
             requests = {name: amount for name, amount in requests.items() if not name.startswith(excluded)}
@@ -314,9 +340,18 @@ class SchedulingClasses:
             quantities = {name: _ceiling(value) for name, value in exact.items()}
         else:
             quantities = {name: Quantity(amount) for name, amount in requests.items()}
-        problem = problem or _range_problem(quantities)
+        problem = _range_problem(quantities)
         amounts = {name: units(name, quantity) for name, quantity in quantities.items()}
         return {name: max(0, amount) for name, amount in sorted(amounts.items())}, problem
+
+
+def pod_requests(spec: PodSpec) -> dict[str, int]:
+    """What a pod that exists requests of its node, in quota units."""
+    return _in_units(SchedulingClasses(Options())._pod_requests(spec, NO_LIMITS)[0])
+
+
+def _in_units(requests: Nanos) -> dict[str, int]:
+    return {name: max(0, units(name, Quantity(amount))) for name, amount in sorted(requests.items())}
 
 
 def _ceiling(value: Fraction) -> Quantity:

@@ -72,21 +72,9 @@ def layers_of(request: PodSetTopologyRequest, rules: TopologyRules) -> tuple[Lay
     return ()
 
 
-def is_explicit(request: PodSetTopologyRequest | None) -> bool:
-    """Whether a pod set asks for topology itself, rather than by its queue (5.2)."""
-    return request is not None and bool(
-        request.required
-        or request.preferred
-        or request.unconstrained is not None
-        or request.pod_set_slice_required_topology
-        or request.pod_set_slice_size
-        or request.podset_slice_required_topology_constraints
-    )
-
-
 def level_request(request: PodSetTopologyRequest | None, rules: TopologyRules) -> LevelRequest:
     """The mode and level of a pod set's request; without one it is unconstrained (5.1)."""
-    if request is None or not is_explicit(request):
+    if request is None or not request.explicit:
         return LevelRequest("unconstrained")
     layers = layers_of(request, rules)
     if request.required:

@@ -8,7 +8,7 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 2.3 and 7.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -119,10 +119,6 @@ class FlavorTree:
             return ("", values[-1])
         return (self.flavor, values[-1]) if self.hostnames else (self.flavor, *values)
 
-    def has(self, values: Sequence[str]) -> bool:
-        """Whether there is a leaf with these values; of hosts only the last value counts."""
-        return self.leaf(values) is not None
-
     def leaf(self, values: Sequence[str]) -> Domain | None:
         """The leaf with these values; of hosts only the last value counts."""
         if not self.hostnames:
@@ -194,6 +190,34 @@ class FlavorTree:
                 del self._leaf_by_host[leaf.values[-1]]
         self._remove(leaf)
         return True
+
+    def same_terms(self, other: FlavorTree) -> bool:
+        """Whether another tree is made in the same way."""
+        return (self.topology, self.levels, self.labels, self.tolerations) == (
+            other.topology,
+            other.levels,
+            other.labels,
+            other.tolerations,
+        )
+
+    def has_node(self, name: str) -> bool:
+        """Whether a node is in the tree."""
+        return name in self._leaf_of
+
+    def problems(
+        self, nodes: Mapping[str, NodeFacts], used: Mapping[str, Mapping[str, int]]
+    ) -> Iterator[str]:
+        """What differs from a tree that is built from the nodes now."""
+        capacity: dict[tuple[str, ...], dict[str, int]] = {}
+        for name, node in nodes.items():
+            values = self.place_of(node)
+            if values is not None:
+                of_leaf = capacity.setdefault(values, {})
+                _add(of_leaf, node.allocatable.items(), 1)
+                _add(of_leaf, used.get(name, {}).items(), -1)
+        counted = {leaf.values: leaf.capacity for leaf in self.by_level[-1]}
+        if counted != capacity:
+            yield f"flavor {self.flavor} counts nodes {counted}, there are {capacity}"
 
     def use(self, name: str, amounts: Iterable[tuple[str, int]], sign: int) -> bool:
         """Pods that are not placed use more or less of a node; whether the node is in the tree."""

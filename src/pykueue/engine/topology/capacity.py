@@ -1,0 +1,414 @@
+"""Nodes as a shared capacity: pods of workloads that use a flavor with a topology are placed on its nodes.
+
+Usage belongs to the node: flavors that share a host see what others use of it, unless a gate says otherwise.
+Source of the rules: docs/reference/topology-aware-scheduling.md 6, 7, 9.1 and 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from pykueue.api import kueue
+from pykueue.api.core import Node, Pod
+from pykueue.api.kueue import names
+from pykueue.api.topologies import HOSTNAME
+from pykueue.engine.capacity import AssignedPodSet, ImpossibleReason, SharedCapacity
+from pykueue.engine.flavors.requests import PodSetClass, pod_requests
+from pykueue.engine.topology.counts import CountSpec, amounts_of, counts_of
+from pykueue.engine.topology.demands import (
+    NodeDemand,
+    NodeReservation,
+    PlacedPodSet,
+    PodSetNeeds,
+    Unit,
+    assigned_domains,
+    demand_of,
+    placed_pod_sets,
+    with_assignments,
+)
+from pykueue.engine.topology.failure import Failure, failure_text
+from pykueue.engine.topology.nodes import Amounts, NodeFacts, PodFilter, node_facts
+from pykueue.engine.topology.placement import Placed, Placer
+from pykueue.engine.topology.requests import TopologyRules, layout, level_request
+from pykueue.engine.topology.tree import Domain, FlavorTree, LeafUsage, add_usage
+from pykueue.engine.undo_log import UndoLog
+
+_ANNOTATIONS = (
+    names.REQUIRED_TOPOLOGY_ANNOTATION,
+    names.PREFERRED_TOPOLOGY_ANNOTATION,
+    names.UNCONSTRAINED_TOPOLOGY_ANNOTATION,
+    names.SLICE_REQUIRED_TOPOLOGY_ANNOTATION,
+    names.SLICE_CONSTRAINTS_ANNOTATION,
+)
+
+
+class NodeRequest(NamedTuple):
+    """What the workloads of a scheduling class request of nodes."""
+
+    pod_sets: tuple[PodSetNeeds, ...]
+
+
+class NodeCapacity(SharedCapacity):
+    """The nodes of all flavors with a topology."""
+
+    name: ClassVar[str] = "nodes"
+    impossible: ClassVar[ImpossibleReason] = "TopologyPlacementFailed"
+    by_class: ClassVar[bool] = True
+
+    def __init__(self, rules: TopologyRules, undo_log: UndoLog, short_hostnames: bool = True) -> None:
+        self.rules = rules
+        self._undo_log = undo_log
+        #: Assignments are written with common prefixes of host names.
+        self._short_hostnames = short_hostnames
+        self.trees: dict[str, FlavorTree] = {}
+        self._flavors: dict[str, kueue.ResourceFlavor] = {}
+        self._topologies: dict[str, kueue.Topology] = {}
+        self.nodes: dict[str, Node] = {}
+        self._facts: dict[str, NodeFacts] = {}
+        #: Pods that run outside workloads, and what they use by node.
+        self.pods: dict[str, tuple[str, Amounts]] = {}
+        self._used: dict[str, dict[str, int]] = {}
+        self._usages: dict[tuple[str, ...], LeafUsage] = {}
+        #: Grows with every change of what is free, and with every change of the nodes.
+        self._version = 0
+        self._nodes_version = 0
+
+    @property
+    def flavors(self) -> Collection[str]:
+        """Flavors with a topology that exists."""
+        return self.trees.keys()
+
+    # --- objects ----------------------------------------------------------------------------------------
+
+    def set_node(self, name: str, node: Node | None) -> bool:
+        """A node appeared or changed, or is gone (None); whether that changed any tree."""
+        before = self.nodes.get(name)
+        self._undo_log.record_undo(self.set_node, name, before)
+        if node is None:
+            self.nodes.pop(name, None)
+            self._facts.pop(name, None)
+        else:
+            self.nodes[name] = node
+            facts = node_facts(node)
+            if self._facts.get(name) == facts:
+                return False
+            self._facts[name] = facts
+        changed = False
+        for tree in self.trees.values():
+            if node is None:
+                changed |= tree.drop(name, self._used.get(name, {}), self._usages)
+            else:
+                changed |= tree.put(self._facts[name], self._used.get(name, {}), self._usages)
+        if changed:
+            self._nodes_changed()
+        return changed
+
+    def set_pod(self, key: str, pod: Pod | None) -> bool:
+        """A pod appeared or changed, or is gone (None); whether that left more room on a node of a tree."""
+        new = _outside_use(pod) if pod is not None else None
+        old = self.pods.get(key)
+        if old == new:
+            return False
+        self._set_use(key, new)
+        return old is not None and any(tree.has_node(old[0]) for tree in self.trees.values())
+
+    def _set_use(self, key: str, new: tuple[str, Amounts] | None) -> None:
+        old = self.pods.pop(key, None)
+        self._undo_log.record_undo(self._set_use, key, old)
+        for use, sign in ((old, -1), (new, 1)):
+            if use is None:
+                continue
+            node, amounts = use
+            used = self._used.setdefault(node, {})
+            add_usage(used, amounts, sign)
+            if not used:
+                del self._used[node]
+            for tree in self.trees.values():
+                tree.use(node, amounts, sign)
+        if new is not None:
+            self.pods[key] = new
+        self._nodes_changed()
+
+    def _nodes_changed(self) -> None:
+        self._version += 1
+        self._nodes_version += 1
+
+    def set_flavor(self, name: str, flavor: kueue.ResourceFlavor | None) -> bool:
+        """A flavor appeared or changed, or is gone (None); whether its tree appeared, changed or went."""
+        self._undo_log.record_undo(self.set_flavor, name, self._flavors.get(name))
+        if flavor is None:
+            self._flavors.pop(name, None)
+        else:
+            self._flavors[name] = flavor
+        return self._configure(name)
+
+    def set_topology(self, name: str, topology: kueue.Topology | None) -> bool:
+        """A topology appeared or changed, or is gone (None); whether that concerns any tree."""
+        self._undo_log.record_undo(self.set_topology, name, self._topologies.get(name))
+        if topology is None:
+            self._topologies.pop(name, None)
+        else:
+            self._topologies[name] = topology
+        concerned = [key for key, flavor in self._flavors.items() if flavor.spec.topology_name == name]
+        changed = [self._configure(key) for key in concerned]
+        return any(changed)
+
+    def _configure(self, name: str) -> bool:
+        flavor = self._flavors.get(name)
+        topology = self._topologies.get(flavor.spec.topology_name or "") if flavor is not None else None
+        old = self.trees.get(name)
+        new: FlavorTree | None = None
+        if flavor is not None and topology is not None:
+            new = FlavorTree(
+                name,
+                topology.metadata.name,
+                [level.node_label for level in topology.spec.levels],
+                flavor.spec.node_labels,
+                flavor.spec.tolerations,
+                self.rules.shared_hosts,
+            )
+            if old is not None and old.same_terms(new):
+                return False
+        if old is not None:
+            old.clear(self._usages)
+            del self.trees[name]
+        if new is not None:
+            for node, facts in self._facts.items():
+                new.put(facts, self._used.get(node, {}), self._usages)
+            self.trees[name] = new
+            self.trees = dict(sorted(self.trees.items()))
+        self._nodes_changed()
+        return old is not None or new is not None
+
+    # --- requests and demands ---------------------------------------------------------------------------
+
+    def request_of(self, workload: kueue.Workload, scheduling_class: Any) -> NodeRequest:
+        found: NodeRequest | None = scheduling_class.node_request
+        if found is None:
+            found = NodeRequest(tuple([self._needs(pods) for pods in scheduling_class.pod_sets]))
+            scheduling_class.node_request = found
+        return found
+
+    def _needs(self, pods: PodSetClass) -> PodSetNeeds:
+        return PodSetNeeds(
+            pods.name,
+            amounts_of(pods.node_requests.items()),
+            PodFilter(pods.tolerations, pods.node_selector, pods.affinity),
+            level_request(pods.topology, self.rules),
+            pods.wants_topology,
+            pods.group or "",
+        )
+
+    def demand(self, request: NodeRequest, pod_sets: Sequence[AssignedPodSet]) -> NodeDemand | None:
+        return demand_of(request.pod_sets, pod_sets, self.trees)
+
+    def fits(self, demand: NodeDemand) -> bool:
+        return not isinstance(self._result(demand), Failure | str)
+
+    def could_fit(self, demand: NodeDemand) -> bool:
+        if demand.impossible_at != self._nodes_version:
+            found = self._place(demand, empty=True)
+            demand.impossible = found if isinstance(found, str) else ""
+            demand.impossible_at = self._nodes_version
+        return not demand.impossible
+
+    def why_impossible(self, demand: NodeDemand) -> ImpossibleReason:
+        return "NoMatchingFlavor" if demand.problem else self.impossible
+
+    def keep(self, demand: NodeDemand) -> NodeReservation | None:
+        found = self._place(demand, empty=True)
+        return None if isinstance(found, Failure | str) else found
+
+    def place(self, demand: NodeDemand) -> NodeReservation | None:
+        found = self._result(demand)
+        return None if isinstance(found, Failure | str) else found
+
+    def explain(self, demand: NodeDemand) -> str:
+        found = self._result(demand)
+        if isinstance(found, Failure):
+            return failure_text(found)
+        return found if isinstance(found, str) else demand.impossible
+
+    def frees(self, reservation: NodeReservation, demand: NodeDemand) -> bool:
+        flavors = {unit.flavor for unit in demand.units}
+        return any(placed.flavor in flavors for placed in reservation)
+
+    # --- placing ----------------------------------------------------------------------------------------
+
+    def _result(self, demand: NodeDemand) -> NodeReservation | Failure | str:
+        """The placement as things are, or why there is none."""
+        if demand.cached_at != self._version:
+            demand.cached = self._place(demand, empty=False)
+            demand.cached_at = self._version
+        found: NodeReservation | Failure | str = demand.cached
+        return found
+
+    def _place(self, demand: NodeDemand, empty: bool) -> NodeReservation | Failure | str:
+        """Place unit after unit, each beside those before. All usage is in the end what it was."""
+        if demand.problem:
+            return demand.problem
+        assumed: list[tuple[LeafUsage, Amounts, int]] = []
+        found: list[PlacedPodSet] = []
+        failure: Failure | str = ""
+        for unit in demand.units:
+            tree = self.trees.get(unit.flavor)
+            if tree is None:
+                failure = f"the topology of flavor {unit.flavor} is not known"
+                break
+            placed = self._place_unit(tree, unit, empty)
+            if not isinstance(placed, Placed):
+                failure = placed
+                break
+            found += placed_pod_sets(tree, unit, placed)
+            if unit is demand.units[-1]:
+                break
+            for usage, amounts, pods in _used_by(unit, placed):
+                assumed.append((usage, amounts, pods))
+                self._change(usage, usage.assumed, amounts, pods)
+        if isinstance(failure, Failure) and (empty or assumed):
+            failure = failure_text(failure)
+        for usage, amounts, pods in assumed:
+            self._change(usage, usage.assumed, amounts, -pods)
+        return failure or tuple(found)
+
+    def _place_unit(self, tree: FlavorTree, unit: Unit, empty: bool) -> Placed | Failure | str:
+        found = layout(unit.workers.level, tree.levels, self.rules)
+        if isinstance(found, str):
+            return f'topology "{tree.topology}" of flavor {tree.flavor}: {found}'
+        if unit.pods < found.slice_size:
+            return f"{unit.pods} pods are fewer than one slice of {found.slice_size} pods"
+        spec = CountSpec(
+            unit.workers.amounts,
+            unit.leader.amounts if unit.leader is not None else (),
+            unit.workers.filter.key,
+            found.slice_level,
+            found.slice_size,
+            found.units,
+            empty,
+        )
+        counts = counts_of(tree, spec, unit.workers.filter)
+        placed = Placer(counts, found, self.rules.by_affinity).place(unit.pods)
+        if isinstance(placed, Placed):
+            return placed
+        return Failure(unit.workers.name, counts, found, placed)
+
+    @staticmethod
+    def _change(usage: LeafUsage, which: dict[str, int], amounts: Amounts, pods: int) -> None:
+        add_usage(which, amounts, pods)
+        for leaf in usage.leaves:
+            leaf.tree.touch(leaf)
+
+    # --- reservations -----------------------------------------------------------------------------------
+
+    def reserve(self, reservation: NodeReservation) -> None:
+        self._count(reservation, 1)
+
+    def release(self, reservation: NodeReservation) -> None:
+        self._count(reservation, -1)
+
+    def _count(self, reservation: NodeReservation, sign: int) -> None:
+        usages = self._usages
+        for placed in reservation:
+            for values, pods in placed.domains:
+                key = self._usage_key(placed, values)
+                usage = usages.get(key)
+                if usage is None:
+                    usage = usages[key] = LeafUsage()
+                self._change(usage, usage.amounts, placed.amounts, sign * pods)
+                if usage.idle:
+                    del usages[key]
+        self._version += 1
+
+    def _usage_key(self, placed: PlacedPodSet, values: tuple[str, ...]) -> tuple[str, ...]:
+        if placed.levels[-1] == HOSTNAME and self.rules.shared_hosts:
+            return ("", *values)
+        return (placed.flavor, *values)
+
+    def available(self, reservation: NodeReservation) -> bool:
+        total: dict[tuple[str, ...], dict[str, int]] = {}
+        leaves: dict[tuple[str, tuple[str, ...]], Domain] = {}
+        for placed in reservation:
+            tree = self.trees.get(placed.flavor)
+            for values, pods in placed.domains:
+                leaf = tree.leaf(values) if tree is not None else None
+                if leaf is None:
+                    return False
+                key = self._usage_key(placed, values)
+                add_usage(total.setdefault(key, {}), placed.amounts, pods)
+                leaves[placed.flavor, key] = leaf
+        for (_, key), leaf in leaves.items():
+            assert leaf.usage is not None
+            used = leaf.usage.amounts
+            for resource, amount in total[key].items():
+                if amount > leaf.capacity.get(resource, 0) - used.get(resource, 0):
+                    return False
+        return True
+
+    def write(self, admission: kueue.Admission, reservation: NodeReservation) -> kueue.Admission:
+        return with_assignments(admission, reservation, self._short_hostnames)
+
+    def read(self, request: NodeRequest, admission: kueue.Admission) -> NodeReservation | None:
+        return assigned_domains(request.pod_sets, admission, self.trees) or None
+
+    def encode(self, reservation: NodeReservation) -> list[Any]:
+        return [
+            [
+                each.name,
+                each.flavor,
+                list(each.levels),
+                [[list(v), n] for v, n in each.domains],
+                list(each.amounts),
+            ]
+            for each in reservation
+        ]
+
+    def decode(self, data: Any) -> NodeReservation:
+        return tuple(
+            [
+                PlacedPodSet(
+                    name,
+                    flavor,
+                    tuple(levels),
+                    tuple([(tuple(values), pods) for values, pods in domains]),
+                    tuple([(resource, amount) for resource, amount in amounts]),
+                )
+                for name, flavor, levels, domains, amounts in data
+            ]
+        )
+
+    def problems(self, reservations: Iterable[NodeReservation]) -> Iterable[str]:
+        used: dict[tuple[str, ...], dict[str, int]] = {}
+        for reservation in reservations:
+            for placed in reservation:
+                for values, pods in placed.domains:
+                    add_usage(used.setdefault(self._usage_key(placed, values), {}), placed.amounts, pods)
+        for key in sorted(used.keys() | self._usages.keys()):
+            usage = self._usages.get(key)
+            counted = usage.amounts if usage is not None else {}
+            if counted != used.get(key, {}):
+                yield f"of node {key} {counted} is counted, its workloads use {used.get(key, {})}"
+            if usage is not None and usage.assumed:
+                yield f"of node {key} {usage.assumed} is still assumed"
+        for tree in self.trees.values():
+            yield from tree.problems(self._facts, self._used)
+
+
+def _used_by(unit: Unit, placed: Placed) -> Iterator[tuple[LeafUsage, Amounts, int]]:
+    """What a placed unit uses of each leaf."""
+    for leaf, pods in placed.workers:
+        assert leaf.usage is not None
+        yield leaf.usage, unit.workers.amounts, pods
+    if placed.leader is not None and unit.leader is not None:
+        assert placed.leader.usage is not None
+        yield placed.leader.usage, unit.leader.amounts, 1
+
+
+def _outside_use(pod: Pod) -> tuple[str, Amounts] | None:
+    """The node of a pod that runs outside workloads, and what it uses; None if it uses nothing (7.3)."""
+    node = pod.spec.node_name
+    if not node or pod.status.phase in ("Succeeded", "Failed"):
+        return None
+    if any(name in pod.metadata.annotations for name in _ANNOTATIONS):
+        return None
+    return node, amounts_of(pod_requests(pod.spec).items())

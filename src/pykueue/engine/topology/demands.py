@@ -1,0 +1,161 @@
+"""What workloads request, demand and reserve of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from pykueue.api import kueue
+from pykueue.api.topologies import HOSTNAME, Domain, compress, expand
+from pykueue.engine.capacity import AssignedPodSet
+from pykueue.engine.topology.nodes import Amounts, PodFilter
+from pykueue.engine.topology.placement import Placed
+from pykueue.engine.topology.requests import LevelRequest
+from pykueue.engine.topology.tree import FlavorTree
+
+
+class PodSetNeeds(NamedTuple):
+    """What one pod set requests of nodes."""
+
+    name: str
+    amounts: Amounts
+    """Of one pod."""
+    filter: PodFilter
+    level: LevelRequest
+    explicit: bool
+    """It asks for topology itself, not only by its queue."""
+    group: str
+    """Of a leader and its workers; empty if it is placed alone."""
+
+
+class Unit(NamedTuple):
+    """Pods that are placed together."""
+
+    flavor: str
+    workers: PodSetNeeds
+    pods: int
+    """Of the workers."""
+    leader: PodSetNeeds | None
+
+
+class PlacedPodSet(NamedTuple):
+    """Where the pods of one pod set are."""
+
+    name: str
+    flavor: str
+    levels: tuple[str, ...]
+    domains: tuple[tuple[tuple[str, ...], int], ...]
+    """(values, pods); of hosts only the host."""
+    amounts: Amounts
+    """Of one pod."""
+
+
+#: What a workload reserves of nodes.
+NodeReservation = tuple[PlacedPodSet, ...]
+
+
+class NodeDemand:
+    """What a request comes to with certain flavors and counts."""
+
+    __slots__ = ("cached", "cached_at", "impossible", "impossible_at", "problem", "units")
+
+    def __init__(self, units: Sequence[Unit], problem: str = "") -> None:
+        #: In the order in which they are placed (9.1).
+        self.units = tuple(sorted(units, key=lambda unit: unit.flavor))
+        #: Why it can be placed nowhere, whatever the nodes; or empty.
+        self.problem = problem
+        #: The last placement, or failure, and the version of the capacity that it holds for.
+        self.cached: Any = None
+        self.cached_at = -1
+        #: Why it would not fit if no workload used anything, and for which version of the nodes.
+        self.impossible = ""
+        self.impossible_at = -1
+
+
+def demand_of(
+    pod_sets: Sequence[PodSetNeeds], assigned: Sequence[AssignedPodSet], trees: Mapping[str, FlavorTree]
+) -> NodeDemand | None:
+    """The demand of pod sets with these flavors; None if none of the flavors has a topology (6)."""
+    groups: dict[str, list[tuple[PodSetNeeds, AssignedPodSet]]] = {}
+    for number, (needs, given) in enumerate(zip(pod_sets, assigned, strict=True)):
+        if given.pods:
+            groups.setdefault(needs.group or f"/{number}", []).append((needs, given))
+    units: list[Unit] = []
+    for members in groups.values():
+        flavors = sorted(
+            {flavor for _, given in members for flavor in given.flavors.values() if flavor in trees}
+        )
+        if len(flavors) > 1:
+            return NodeDemand((), f"more than one flavor with a topology is assigned: {', '.join(flavors)}")
+        if flavors:
+            units.append(_unit(flavors[0], members))
+        elif any(needs.explicit or given.implied for needs, given in members):
+            return NodeDemand((), "no flavor with a topology is assigned")
+    return NodeDemand(units) if units else None
+
+
+def _unit(flavor: str, members: Sequence[tuple[PodSetNeeds, AssignedPodSet]]) -> Unit:
+    """The leader of a group is the second pod set, or the first if the second has more pods."""
+    needs, given = members[0]
+    if len(members) < 2:
+        return Unit(flavor, needs, given.pods, None)
+    other, other_given = members[1]
+    if other_given.pods > given.pods:
+        return Unit(flavor, other, other_given.pods, needs)
+    return Unit(flavor, needs, given.pods, other)
+
+
+def placed_pod_sets(tree: FlavorTree, unit: Unit, placed: Placed) -> list[PlacedPodSet]:
+    """What a placed unit reserves."""
+    levels = (HOSTNAME,) if tree.hostnames else tree.levels
+    width = len(levels)
+    found = [
+        PlacedPodSet(
+            unit.workers.name,
+            tree.flavor,
+            levels,
+            tuple([(leaf.values[-width:], pods) for leaf, pods in placed.workers]),
+            unit.workers.amounts,
+        )
+    ]
+    if unit.leader is not None and placed.leader is not None:
+        domains = ((placed.leader.values[-width:], 1),)
+        found.append(PlacedPodSet(unit.leader.name, tree.flavor, levels, domains, unit.leader.amounts))
+    return found
+
+
+def with_assignments(
+    admission: kueue.Admission, reservation: NodeReservation, by_hostname_prefix: bool
+) -> kueue.Admission:
+    """The admission with the domains of its pod sets."""
+    by_name = {each.name: each for each in reservation}
+    given = []
+    for pods in admission.pod_set_assignments:
+        placed = by_name.get(pods.name)
+        if placed is not None:
+            domains = [Domain(values, count) for values, count in placed.domains]
+            assignment = compress(placed.levels, domains, by_hostname_prefix)
+            pods = replace(pods, topology_assignment=assignment)
+        given.append(pods)
+    return replace(admission, pod_set_assignments=given)
+
+
+def assigned_domains(
+    pod_sets: Sequence[PodSetNeeds], admission: kueue.Admission, trees: Mapping[str, FlavorTree]
+) -> NodeReservation:
+    """What an admission says of domains."""
+    amounts = {needs.name: needs.amounts for needs in pod_sets}
+    found: list[PlacedPodSet] = []
+    for given in admission.pod_set_assignments:
+        assignment = given.topology_assignment
+        if assignment is None or given.name not in amounts:
+            continue
+        flavors = sorted(set(given.flavors.values()))
+        flavor = next((each for each in flavors if each in trees), flavors[0] if flavors else "")
+        levels = tuple(assignment.levels)
+        width = 1 if levels[-1] == HOSTNAME else len(levels)
+        domains = tuple([(values[-width:], pods) for values, pods in expand(assignment)])
+        found.append(PlacedPodSet(given.name, flavor, levels[-width:], domains, amounts[given.name]))
+    return tuple(found)
