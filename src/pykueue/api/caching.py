@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
 from typing import Final, TypeVar
 
 Result = TypeVar("Result")
@@ -13,15 +12,26 @@ LONGEST_KEY: Final = 512
 
 
 def cached_by_text(entries: int) -> Callable[[Callable[[str], Result]], Callable[[str], Result]]:
-    """Keep the latest results of a function of one text. Long texts are not kept."""
+    """Keep results of a function of one text, at most so many. Long texts are not kept."""
 
     def decorate(function: Callable[[str], Result]) -> Callable[[str], Result]:
-        cached = lru_cache(maxsize=entries)(function)
-
-        @wraps(function)
-        def call(text: str) -> Result:
-            return cached(text) if len(text) <= LONGEST_KEY else function(text)
-
-        return call
+        # A dict's own lookup: what is known costs no call of a Python function.
+        return _Kept(function, entries).__getitem__
 
     return decorate
+
+
+class _Kept(dict[str, Result]):
+    """Results by text; forgotten all at once when there are too many."""
+
+    def __init__(self, function: Callable[[str], Result], entries: int) -> None:
+        super().__init__()
+        self._function, self._entries = function, entries
+
+    def __missing__(self, text: str) -> Result:
+        result = self._function(text)
+        if len(text) <= LONGEST_KEY:
+            if len(self) >= self._entries:
+                self.clear()
+            self[text] = result
+        return result

@@ -127,11 +127,11 @@ class Pipeline:
 
     async def handle(self, call: Call) -> Answer | Listing:
         """Carry out one request (anything but a watch)."""
-        loop, code = asyncio.get_running_loop(), 500
+        loop, code, verb = asyncio.get_running_loop(), 500, call.verb()
         start = loop.time()
         try:
             try:
-                answer = await self._handle(call)
+                answer = await self._handle(call, verb)
             except ApiError:
                 # Writes see what is not settled yet, so it decides on refusals too; reads do not.
                 if call.method != "GET":
@@ -147,17 +147,17 @@ class Pipeline:
         except StoreError as error:
             raise internal_error(str(error)) from error
         finally:
-            verb = "apply" if call.content_type == APPLY_PATCH and call.method == "PATCH" else call.verb()
+            if verb == "patch" and call.content_type == APPLY_PATCH:
+                verb = "apply"
             self.metrics.request(call, verb, code, loop.time() - start)
 
-    async def _handle(self, call: Call) -> Answer | Listing:
-        self.authorize(call)
+    async def _handle(self, call: Call, verb: str) -> Answer | Listing:
+        self.authorizer.check(call, verb)
         endpoint, target = call.endpoint, call.target
         if endpoint.deprecation:
             call.warnings.append(endpoint.deprecation)
         if target.subresource and target.subresource != "status":
             return await self._handle_subresource(call)
-        verb = call.verb()
         if verb not in (endpoint.subresources["status"].verbs if target.subresource else endpoint.kind.verbs):
             raise method_not_allowed()
         match verb:

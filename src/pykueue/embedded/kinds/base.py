@@ -49,6 +49,9 @@ class Subresource(NamedTuple):
 STATUS = Subresource("status")
 SCALE = Subresource("scale", kind="Scale", group="autoscaling", version="v1")
 
+#: What `Kind.compile_ahead` returns for kinds without expressions.
+NO_EXPRESSIONS: tuple[object, ...] = ()
+
 NAME_COLUMN = Column("Name", format="name")
 AGE_COLUMN = Column("Age")
 
@@ -176,9 +179,9 @@ class Kind:
         """Compiles the expressions in an object of this kind, in steps between which others are served.
 
         What it yields is kept until the object is validated and stored, so that neither compiles them again.
-        None stands for a step as long as many of the others.
+        None stands for a step as long as many of the others. NO_EXPRESSIONS for kinds without expressions.
         """
-        return ()
+        return NO_EXPRESSIONS
 
     def validate(self, obj: Object) -> list[Cause]:
         """Rules that hold for every stored object of this kind, beyond its schema."""

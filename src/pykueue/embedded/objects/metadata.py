@@ -300,7 +300,7 @@ def for_create(sent: Object) -> Object:
 
 def _without_empty(metadata: Object) -> Object:
     for field in _LEFT_OUT:
-        if metadata.get(field) in ({}, []):
+        if field in metadata and not metadata[field]:
             del metadata[field]
     return metadata
 

@@ -255,7 +255,7 @@ class Unique(NamedTuple):
 
     #: Key fields of a `map` list with their defaults, None for a `set`; empty for other nodes.
     keys: tuple[tuple[str, Any], ...] | None
-    children: tuple[tuple[str, Unique], ...]
+    children: dict[str, Unique]
     values: Unique | None
     items: Unique | None
 
@@ -269,11 +269,11 @@ def _compile_unique(node: Node, above: set[int]) -> Unique | None:
     if id(node) in above:
         return None
     above.add(id(node))
-    children = [
-        (name, below)
+    children = {
+        name: below
         for name, child in node.properties.items()
         if (below := _compile_unique(child, above)) is not None
-    ]
+    }
     values = _compile_unique(node.values, above) if node.values is not None else None
     items = _compile_unique(node.items, above) if node.items is not None else None
     above.discard(id(node))
@@ -285,7 +285,7 @@ def _compile_unique(node: Node, above: set[int]) -> Unique | None:
         keys = tuple((key, keyed[key].default if key in keyed else ABSENT) for key in node.list_keys)
     if keys == () and not children and values is None and items is None:
         return None
-    return Unique(keys, tuple(children), values, items)
+    return Unique(keys, children, values, items)
 
 
 def check_unique(value: Any, old: Any, unique: Unique, trail: Trail, causes: list[Cause]) -> None:
@@ -294,10 +294,12 @@ def check_unique(value: Any, old: Any, unique: Unique, trail: Trail, causes: lis
         return
     if type(value) is dict:
         before = old if type(old) is dict else {}
-        for name, child in unique.children:
-            inner = value.get(name)
-            if inner:
-                check_unique(inner, before.get(name), child, (trail, name), causes)
+        children = unique.children
+        if children:
+            for name in value:
+                child = children.get(name)
+                if child is not None and value[name] is not before.get(name):
+                    check_unique(value[name], before.get(name), child, (trail, name), causes)
         if unique.values is not None:
             for name, inner in value.items():
                 check_unique(inner, before.get(name), unique.values, (trail, name), causes)

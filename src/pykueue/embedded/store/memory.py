@@ -134,7 +134,7 @@ class Table:
             self._settled[key] = after
         else:
             self._settled.pop(key, None)
-        self.revision = event.revision
+        self.revision = event.record.revision
         for listener in self._listeners:
             try:
                 listener(after, event.previous)
@@ -283,7 +283,7 @@ class MemoryStore:
         self._settle(table, event)
 
     def _settle(self, table: Table, event: Event) -> None:
-        self.settled_revision = event.revision
+        self.settled_revision = event.record.revision
         table.settle(event)
 
     async def settled(self, revision: int) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 from jsonschema_rs import Draft4Validator
 
-from pykueue.api.cel.node import Node, structural_node
+from pykueue.api.cel.node import ABSENT, Node, structural_node
 from pykueue.api.objects import Object
 from pykueue.embedded.cel.rules import Rules, compile_ahead, compile_rules
 from pykueue.embedded.objects.errors import Cause
@@ -71,6 +71,8 @@ class CustomSchema:
         self.group, self.version, self.kind, self.namespaced = group, version, kind, namespaced
         self._published = openapi
         self.compiled = False
+        #: What was found valid last, so that preparing and validating it looks at it once.
+        self._valid: Object | None = None
 
     @cached_property
     def node(self) -> Node:
@@ -116,17 +118,40 @@ class CustomSchema:
     def prepare(self, obj: Object, old: Object | None = None) -> tuple[Object, list[str]]:
         """Pruned and defaulted, and the paths of the fields pruned."""
         unknown: list[str] = []
-        if self._validator.is_valid(obj):
+        # What was stored before has its defaults already.
+        if old is not None and self._is_valid(obj):
             return obj, unknown
         if self._defaults is not None:
             obj = apply_defaults(obj, self._defaults)
-            if self._validator.is_valid(obj):
-                return obj, unknown
+        if self._is_valid(obj):
+            return obj, unknown
         obj = clean(obj, self.node, None, unknown)
         # Dropping a null uncovers a default, of its field or of a parent that is absent now.
         if self._defaults is not None:
             obj = apply_defaults(obj, self._defaults)
         return obj, unknown
+
+    def _is_valid(self, obj: Object) -> bool:
+        if not self._validator.is_valid(obj):
+            return False
+        self._valid = obj
+        return True
+
+    def _known_valid(self, obj: Object) -> bool:
+        """Whether it is what was found valid last, but for metadata that the server has set meanwhile."""
+        known = self._valid
+        if known is None or len(known) != len(obj):
+            return False
+        for field, value in obj.items():
+            if value is not known.get(field, ABSENT) and field != "metadata":
+                return False
+        meta, before = obj.get("metadata"), known.get("metadata")
+        if type(meta) is not dict or type(before) is not dict:
+            return meta is before
+        # The schema of a custom kind may restrict these two fields of the metadata, and no others.
+        return meta.get("name") == before.get("name") and meta.get("generateName") == before.get(
+            "generateName"
+        )
 
     def validate(self, obj: Object, old: Object | None = None) -> list[Cause]:
         """Why the object is refused; `obj` must have been prepared.
@@ -136,7 +161,7 @@ class CustomSchema:
         causes: list[Cause] = []
         if obj is old:
             return causes
-        if not self._validator.is_valid(obj):
+        if not self._known_valid(obj) and not self._validator.is_valid(obj):
             for error in first_faults(faults_of(self._validator, obj)):
                 if old is None or not unchanged(error.instance_path, obj, old, self.node):
                     causes.extend(to_causes(error))

@@ -7,7 +7,8 @@ docs/reference/kubernetes-api-machinery.md, section 11.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
 
 from pykueue.api.json_equality import same
 from pykueue.api.objects import Object, is_deleting
@@ -19,7 +20,7 @@ from pykueue.embedded.apiserver.registry.core import Core, HookContext
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.apiserver.webhooks.admission import Admission, Attributes
 from pykueue.embedded.apiserver.webhooks.builtin import BuiltinAdmission
-from pykueue.embedded.kinds.base import Kind
+from pykueue.embedded.kinds.base import NO_EXPRESSIONS
 from pykueue.embedded.objects import metadata
 from pykueue.embedded.objects.errors import (
     Cause,
@@ -74,13 +75,13 @@ def _check_size(call: Call, new: Object, current: Record | None) -> None:
         raise ApiError(413, "RequestEntityTooLarge", message)
 
 
-async def _compile_expressions(kind: Kind, obj: Object) -> list[object]:
-    """Compile the expressions of an object; others are served while that is done.
+async def _compile_expressions(expressions: Iterable[object]) -> list[object]:
+    """Compile the expressions of an object (`Kind.compile_ahead`); others are served while that is done.
 
     They stay compiled as long as the caller keeps the result.
     """
     kept: list[object] = []
-    for one in kind.compile_ahead(obj):
+    for one in expressions:
         kept.append(one)
         if one is None or len(kept) % _COMPILED_TOGETHER == 0:
             await asyncio.sleep(0)
@@ -90,9 +91,9 @@ async def _compile_expressions(kind: Kind, obj: Object) -> list[object]:
 async def _compile_schema(endpoint: Endpoint) -> None:
     """Compile the schema of a custom kind; others are served while that is done."""
     for schema in (endpoint.schema, endpoint.storage.schema):
-        if not schema.compiled:
-            for _ in schema.compile_ahead():
-                await asyncio.sleep(0)
+        for _ in schema.compile_ahead():
+            await asyncio.sleep(0)
+    endpoint.compiled = True
 
 
 class Writes:
@@ -116,17 +117,25 @@ class Writes:
             raise method_not_allowed()
         if endpoint.ending:
             raise method_not_allowed("create not allowed while custom resource definition is terminating")
-        if endpoint.custom:
+        if not endpoint.compiled:
             await _compile_schema(endpoint)
         obj = await decode(endpoint, call.body, options, call)
         if call.body_size >= _LARGE:
             await asyncio.sleep(0)
         return await self._create(call, options, obj)
 
-    async def _create(self, call: Call, options: WriteOptions, obj: Object) -> Answer:
-        expressions = await _compile_expressions(call.endpoint.storage.kind, obj)
+    def _create(self, call: Call, options: WriteOptions, obj: Object) -> Coroutine[Any, Any, Answer]:
+        expressions = call.endpoint.storage.kind.compile_ahead(obj)
+        if expressions is NO_EXPRESSIONS:
+            return self._store_new(call, options, obj)
+        return self._compile_and_store_new(call, options, obj, expressions)
+
+    async def _compile_and_store_new(
+        self, call: Call, options: WriteOptions, obj: Object, expressions: Iterable[object]
+    ) -> Answer:
+        compiled = await _compile_expressions(expressions)
         answer = await self._store_new(call, options, obj)
-        del expressions  # neither validating nor storing the object had to compile them
+        del compiled  # neither validating nor storing the object had to compile them
         return answer
 
     async def _store_new(self, call: Call, options: WriteOptions, obj: Object) -> Answer:
@@ -158,7 +167,8 @@ class Writes:
             meta = dict(obj["metadata"])
             obj = {**obj, "metadata": meta}
         if "status" in obj and kind.has_status and not kind.keeps_status_at_create:
-            obj = {key: value for key, value in obj.items() if key != "status"}
+            obj = dict(obj)
+            del obj["status"]
         if kind.has_generation:
             meta["generation"] = 1
         context = HookContext(core, call.user, options.dry_run)
@@ -273,7 +283,7 @@ class Writes:
         if not call.target.name:
             raise bad_request("name must be provided")
         body = call.body
-        if call.endpoint.custom:
+        if not call.endpoint.compiled:
             await _compile_schema(call.endpoint)
 
         async def create() -> Answer:
@@ -289,7 +299,7 @@ class Writes:
         """PATCH on an object or its status, in any of the four forms."""
         options = write_options(call, "PatchOptions")
         endpoint, body = call.endpoint, call.body
-        if endpoint.custom:
+        if not endpoint.compiled:
             await _compile_schema(endpoint)
         match call.content_type:
             case "application/merge-patch+json":
@@ -408,9 +418,10 @@ class Writes:
             new = await decode(endpoint, sent, options, call, view)
             if large:
                 await asyncio.sleep(0)
-            expressions = await _compile_expressions(endpoint.storage.kind, new)
+            expressions = endpoint.storage.kind.compile_ahead(new)
+            compiled = await _compile_expressions(expressions) if expressions is not NO_EXPRESSIONS else None
             answer = await self._replace(call, options, current, new, internal)
-            del expressions
+            del compiled
             if answer is not None:
                 return answer
         raise conflict(endpoint.group, endpoint.plural, target.name)

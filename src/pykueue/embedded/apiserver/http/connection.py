@@ -38,7 +38,7 @@ IDENTITY_TIME = 1.0
 #: Answers up to this many bytes are written in one piece with their head.
 _ONE_PIECE = 64 * 1024
 #: Bytes of a large answer written between two pauses.
-_PIECE = 1024 * 1024
+PIECE = 1024 * 1024
 
 _STATUS_LINES = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -131,9 +131,10 @@ class Connection(asyncio.Protocol):
         self._head_size = 0
         #: Bytes that arrived together with the beginning of the message.
         self._first_size = 0
-        #: Bytes and chunks of the body's frame, and the user of the request.
+        #: Bytes and chunks of the body's frame.
         self._frame_size = self._chunks = 0
-        self._user: Any = None
+        #: The request being received, from the end of its head on.
+        self._received: Request | None = None
         #: The Authorization header of a static token that the client sent last, and its user.
         self.known: tuple[bytes | None, User | None] = (None, None)
         #: Bytes of heads and bodies held for this connection.
@@ -228,7 +229,7 @@ class Connection(asyncio.Protocol):
         self._fields = []
         self._parts = []
         self._size = self._head_size = self._frame_size = self._chunks = 0
-        self._user = None
+        self._received = None
         self._receiving = self._began = True
         self._head_done = self._continue = False
         self._receive_until = self._loop.time() + HEAD_TIME
@@ -245,23 +246,22 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._head_done = True
-        has_body = False
-        for name, value in self._fields:
-            if name == b"content-length":
-                if int(value) > BODY_LIMIT:
-                    self._fail(too_large())
-                    return
-                has_body = has_body or int(value) > 0
-            elif name == b"transfer-encoding":
-                has_body = True
-            elif name == b"expect":
-                if value.lower() != b"100-continue":
-                    self._fail(ApiError(417, "ExpectationFailed", "only 100-continue can be expected"))
-                    return
-                self._continue = True
-        if has_body:
+        parser = self._parser
+        request = Request(parser.get_method().decode(), self._url.decode("latin-1"), self._fields)
+        headers = request.headers
+        length = int(headers.get(b"content-length", 0))  # the parser refuses a second one
+        if length > BODY_LIMIT:
+            self._fail(too_large())
+            return
+        if b"expect" in headers:
+            if headers[b"expect"].lower() != b"100-continue":
+                self._fail(ApiError(417, "ExpectationFailed", "only 100-continue can be expected"))
+                return
+            self._continue = True
+        self._received = request
+        if length or b"transfer-encoding" in headers:
             try:
-                self._user = self._handler.identify(Request("", "", self._fields), self)
+                request.user = self._handler.identify(request, self)
             except ApiError as error:
                 self._fail(error)
                 return
@@ -282,17 +282,18 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._deaf:
             return
-        parser = self._parser
-        request = Request(parser.get_method().decode(), self._url.decode("latin-1"), self._fields)
+        parser, request = self._parser, self._received
+        assert request is not None
         parts = self._parts
         request.body = parts[0] if len(parts) == 1 else b"".join(parts)
         request.upgrade = parser.should_upgrade()
         request.old = parser.get_http_version() == "1.0"
         request.keep_alive = parser.should_keep_alive() and not request.upgrade and not request.old
         # Who it is holds for a body that arrived with its head or soon after.
-        if self._loop.time() < self._receive_until - BODY_TIME + IDENTITY_TIME:
-            request.user = self._user
+        if self._loop.time() >= self._receive_until - BODY_TIME + IDENTITY_TIME:
+            request.user = None
         self._parts = []
+        self._received = None
         self._receiving = self._continue = False
         self._queue(request)
 
@@ -315,13 +316,16 @@ class Connection(asyncio.Protocol):
 
     def _account(self) -> bool:
         """Report what is held for this connection; False when all connections hold too much."""
-        heads = self._first_size + self._head_size if self._receiving and not self._head_done else 0
-        bodies = self._waiting_bytes + (self._size if self._receiving else 0)
-        more_heads, more_bodies = heads - self._held_heads, bodies - self._held_bodies
-        if not more_heads and not more_bodies:
+        heads, bodies = 0, self._waiting_bytes
+        if self._receiving:
+            bodies += self._size
+            if not self._head_done:
+                heads = self._first_size + self._head_size
+        before_heads, before_bodies = self._held_heads, self._held_bodies
+        if heads == before_heads and bodies == before_bodies:
             return True
         self._held_heads, self._held_bodies = heads, bodies
-        return self._handler.hold(more_heads, more_bodies)
+        return self._handler.hold(heads - before_heads, bodies - before_bodies)
 
     def _queue(self, request: Request) -> None:
         self._waiting.append(request)
@@ -402,14 +406,12 @@ class Connection(asyncio.Protocol):
             self.transport.write(body)
 
     async def answer_in_pieces(self, code: int, fields: bytes, body: bytes) -> None:
-        """Send a whole answer as the client takes it: to encrypt a large one at once would delay others."""
-        if len(body) <= _PIECE:
-            self.answer(code, fields, body)
-            return
+        """Send a whole answer as the client takes it: to encrypt one of more than PIECE bytes at once would
+        delay others."""
         self.transport.write(self._head(code, fields, len(body)))
         pieces = memoryview(body)
-        for start in range(0, len(body), _PIECE):
-            self.transport.write(pieces[start : start + _PIECE])
+        for start in range(0, len(body), PIECE):
+            self.transport.write(pieces[start : start + PIECE])
             await asyncio.sleep(0)
             await self.drain()
 

@@ -18,7 +18,7 @@ from pykueue.embedded.apiserver.registry.endpoints import Endpoint
 from pykueue.embedded.apiserver.watch.watches import Shown
 from pykueue.embedded.kinds.base import Column, Kind
 from pykueue.embedded.objects.errors import not_acceptable
-from pykueue.embedded.store.records import Batch, Record
+from pykueue.embedded.store.records import Batch, Record, encoded
 
 from .connection import chunk
 from .negotiation import YAML, Form
@@ -135,7 +135,7 @@ async def encode_listing(call: Call, listing: Listing, form: Form, now: float) -
             await asyncio.sleep(0)
         records = listing.records[start : start + step]
         if stored:
-            parts.append(b",".join([record.data for record in records]))
+            parts.append(b",".join(encoded(records)))
         else:
             text = dump({key: listed(records)[key]}, form.media, pretty)
             parts.append(text[len(before) : len(text) - len(after)])

@@ -45,7 +45,7 @@ from pykueue.embedded.objects.errors import internal_error, method_not_allowed, 
 from pykueue.embedded.store.records import Batch
 from pykueue.kube.errors import ApiError
 
-from .connection import Connection, Request
+from .connection import PIECE, Connection, Request
 from .encoding import LIST_VIEWS, OBJECT_VIEWS, FrameEncoder, dump, encode_answer, encode_listing
 from .exec import PROTOCOLS, converse, wanted
 from .negotiation import (
@@ -57,6 +57,7 @@ from .negotiation import (
     Form,
     choose,
     decode_body,
+    decode_small,
     duplicate_fields,
     media_type,
 )
@@ -160,8 +161,7 @@ class HttpFront:
     def hold(self, heads: int, bodies: int) -> bool:
         self._heads += heads
         self._bodies += bodies
-        more_heads, more_bodies = heads > 0, bodies > 0
-        return not ((more_heads and self._heads > HEADS_HELD) or (more_bodies and self._bodies > BODIES_HELD))
+        return (heads <= 0 or self._heads <= HEADS_HELD) and (bodies <= 0 or self._bodies <= BODIES_HELD)
 
     def date_field(self) -> bytes:
         second = int(self._pipeline.clock.time())
@@ -204,10 +204,8 @@ class HttpFront:
                 raise unauthorized()
             user = ANONYMOUS
         else:
-            for key in request.headers:
-                if key.startswith(b"impersonate-"):
-                    user = self._impersonated(request, user)
-                    break
+            if b" impersonate-" in b" ".join((b"", *request.headers)):  # no name has a space
+                user = self._impersonated(request, user)
         target = resolve(self._pipeline.core.registry, path)
         if request.upgrade:
             if target is not None and target.subresource == "exec":
@@ -258,7 +256,10 @@ class HttpFront:
         fields = _JSON if form is PLAIN else _fields(form)
         if call.warnings:
             fields += warning_fields(call.warnings)
-        await connection.answer_in_pieces(code, fields, body)
+        if len(body) <= PIECE:
+            connection.answer(code, fields, body)
+        else:
+            await connection.answer_in_pieces(code, fields, body)
 
     def _refuse_upgrade(self, request: Request) -> None:
         """Attach, port-forward and proxies are not served, and exec by WebSocket only (501)."""
@@ -313,7 +314,7 @@ class HttpFront:
             if call.method == "DELETE" or (call.method == "POST" and call.target.subresource):
                 return
             raise ApiError(400, "BadRequest", "the request needs a body")
-        body = await decode_body(data, media, call.method)
+        body = decode_small(data, media, call.method) or await decode_body(data, media, call.method)
         call.body, faults = body.value, body.duplicates
         if call.query.get("fieldValidation") in ("Strict", "Warn"):
             if media != PROTOBUF and data[:1] in (b"{", b"[") and media != YAML:

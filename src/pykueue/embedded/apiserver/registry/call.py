@@ -121,15 +121,15 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     #: Bytes of the body as it was sent; 0 for calls within the process.
     body_size: int = 0
+    #: The kind and version the path names.
+    endpoint: Endpoint = field(init=False)
 
-    @property
-    def endpoint(self) -> Endpoint:
-        """The kind and version the path names."""
-        return self.target.endpoint
+    def __post_init__(self) -> None:
+        self.endpoint = self.target.endpoint
 
     def flag(self, name: str) -> bool:
         """A boolean query parameter: true when it is given, unless its value is `false` or `0`."""
-        return is_set(self.query, name)
+        return name in self.query and is_set(self.query, name)
 
     @property
     def requested_name(self) -> str:

@@ -47,6 +47,8 @@ class Endpoint:
         self.ending = False
         #: Whether it comes from a CustomResourceDefinition.
         self.custom = custom
+        #: Whether the schemas that its writes go through are compiled.
+        self.compiled = not custom
         #: Whether its form differs from the stored one in the name of the version alone: an object is then
         #: asked to fit its own version's schema, not that of the stored version.
         self.renamed = False
