@@ -5,6 +5,8 @@ from __future__ import annotations
 from engine_world import World
 
 from pykueue.engine import Options, Preempt
+from pykueue.engine.dump import dump, load
+from pykueue.engine.explain import render
 
 
 def world(**options: object) -> World:
@@ -251,3 +253,84 @@ def test_who_shrinks_to_take_its_quota_back_does_not_borrow_what_it_took_back() 
     view = made.engine.cluster_queue("lender")
     assert view is not None
     assert [(str(one.total), str(one.borrowed)) for one in view.usage] == [("4", "0")]
+
+
+def test_quota_of_a_victim_is_kept_for_its_preemptor_until_the_other_victims_have_stopped() -> None:
+    """`small` and `other` take the quota back in turn while two victims stop."""
+    made = world()
+    made.queue("own", {"cpu": "6"}, cohort="all", within="LowerPriority", reclaim="Any")
+    made.queue("borrower", {"cpu": "6"}, cohort="all")
+    made.running("urgent", "own", 2, prio=100)
+    for name in ("stopping1", "stopping2"):
+        made.running(name, "own", 1, evicted=True)
+    made.running("rest", "borrower", 5)
+    made.running("other", "borrower", 2)
+    made.workload("small", "own", 2)
+    made.workload("large", "own", 4, prio=10)
+    gone = play(made, 60)
+    assert len(gone) <= 4
+    assert not made.engine.has_heads()
+    for name in ("stopping1", "stopping2"):
+        made.release(name)
+    assert play(made, 20) == []
+    assert {"urgent", "large"} <= made.reserved()
+
+
+def by_turns() -> World:
+    """By its share `large` preempts both, and by its nominal quota `small` preempts `large`."""
+    made = world(fair_sharing=True)
+    made.queue("nominal", {"cpu": "5"}, cohort="all", reclaim="Any")
+    made.queue("weighty", {"cpu": "3"}, cohort="all", strict=True, reclaim="Any", weight=3)
+    for name in ("first", "second"):
+        made.running(name, "nominal", 3)
+    made.workload("large", "weighty", 4)
+    made.workload("small", "nominal", 2)
+    return made
+
+
+def test_fair_share_and_nominal_quota_do_not_preempt_in_turn_forever() -> None:
+    made = by_turns()
+    assert len(play(made, 100)) <= 20
+    assert not made.engine.has_heads()
+    before = made.reserved()
+    assert play(made, 20) == []
+    made.workload("unrelated", "nominal", 1, prio=-1)
+    assert play(made, 20) == []
+    assert made.reserved() == before
+    assert {name: text for name, text in waiting(made).items() if "several times" in text}
+
+
+def test_workload_that_preempted_too_often_may_do_so_again_when_another_finishes() -> None:
+    made = by_turns()
+    play(made, 100)
+    assert "large" not in made.reserved()
+    made.finish("small")
+    assert len(play(made, 100)) == 1
+    assert "large" in made.reserved()
+
+
+def test_dump_remembers_how_often_a_workload_preempted() -> None:
+    made = by_turns()
+    play(made, 100)
+    document = dump(made.engine)
+    made.driver.engine = load(document)
+    assert dump(made.engine) == document
+    made.workload("unrelated", "nominal", 1, prio=-1)
+    assert play(made, 20) == []
+
+
+def test_priority_nominal_quota_and_shares_do_not_preempt_in_a_circle_forever() -> None:
+    made = world(fair_sharing=True)
+    made.queue("lender", {"cpu": "1"}, cohort="all")
+    made.queue("light", {"cpu": "2"}, cohort="all", within="LowerPriority", reclaim="Any", weight=0)
+    made.queue("other", {"cpu": "1"}, cohort="all", reclaim="Any")
+    made.workload("nominal", "light", 1)
+    made.workload("share", "other", 4)
+    made.workload("priority", "light", 4, prio=3)
+    assert len(play(made, 150)) <= 15
+    assert not made.engine.has_heads()
+
+
+def waiting(made: World) -> dict[str, str]:
+    """The last message of each workload that has no quota, by name."""
+    return {name: render.message(made.last[name]) for name in made.workloads if name not in made.reserved()}

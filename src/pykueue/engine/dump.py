@@ -68,6 +68,8 @@ class WorkloadState(Model):
     preempted_for: str = ""
     preemption_attempts: int = 0
     level_limit: int = -1
+    preemptions: int = 0
+    """How often it preempted others since something else than preemption changed its tree."""
     admission: kueue.Admission | None = None
     usage: list[Use] = []
     flavor_resources: list[tuple[str, str]] = []
@@ -248,6 +250,7 @@ def _workload(state: State, info: WorkloadInfo) -> WorkloadState:
         usage=[(*names[flavor_resource], amount) for flavor_resource, amount in info.usage],
         flavor_resources=sorted(names[flavor_resource] for flavor_resource in info.flavor_resources),
         shared={shared.name: shared.encode(reservation) for shared, reservation in info.shared},
+        preemptions=info.queue.tree.preemptions.get(info.key, 0) if info.queue is not None else 0,
         **{name: getattr(info, name) for name in _PLAIN},
     )
 
@@ -327,6 +330,8 @@ def restore(engine: Engine, found: EngineState) -> None:
     for name, queue in found.cluster_queues.items():
         _restore_queue(state, state.queue(name), queue)
     for info, each in known.values():
+        if each.preemptions and info.queue is not None:
+            info.queue.tree.preemptions[info.key] = each.preemptions
         bucket = info.bucket
         if bucket is not None and each.inadmissible:
             if not bucket.inadmissible and info.queue is not None:

@@ -106,6 +106,7 @@ class Explanation(Struct):
         "Admitted",
         "NoFit",
         "NoCandidates",
+        "PreemptionLimit",
         "PreemptionGated",
         "Deferred",
         "TargetsTaken",

@@ -260,6 +260,11 @@ class State:
         for shared, _ in info.shared or info.shared_requests:
             self.capacity_changed(shared)
 
+    def allow_preemptions(self, queue: ClusterQueue) -> None:
+        """Something else than a preemption changed in the queue's tree: its workloads may preempt again."""
+        if queue.tree.preemptions:
+            self.undo_log.set(queue.tree, "preemptions", {})
+
     def capacity_changed(self, shared: SharedCapacity) -> None:
         """Workloads that request a shared capacity are considered again."""
         if shared.flavors is not None:

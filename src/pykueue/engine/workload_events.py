@@ -57,7 +57,11 @@ def upsert(state: State, obj: kueue.Workload) -> None:
 
 def forget_workload(state: State, info: WorkloadInfo) -> None:
     """The workload is finished or gone."""
+    if info.queue is not None:
+        state.undo_log.drop(info.queue.tree.preemptions, info.key)
     if info.place == RESERVED:
+        assert info.queue is not None
+        state.allow_preemptions(info.queue)
         state.release_and_flush(info)
     else:
         state.dequeue(info)
@@ -104,6 +108,8 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     if priority != info.priority:
         info.priority = priority
         info.scan = NO_SCAN
+        if info.queue is not None:
+            state.allow_preemptions(info.queue)
     info.timestamp = queue_timestamp(obj, facts, options, info.created)
     requeued = facts.requeued
     info.requeue_blocked = requeued is not None and requeued.status == "False"
@@ -173,6 +179,9 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
             if not facts.may_queue:
                 info.obj = obj
             return
+        if not (info.evicted and info.preempted_for):
+            assert info.queue is not None
+            state.allow_preemptions(info.queue)
         state.release_and_flush(info)
         state.record_undo(info)
         _read(state, info, obj, facts)
@@ -219,6 +228,7 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
     if facts.admitted:
         _settle_history(state, info)
     if freed and info.queue is not None:
+        state.allow_preemptions(info.queue)
         info.queue.advance()
         state.request_flush(info.queue)
 

@@ -51,8 +51,12 @@ _COARSE: dict[str, PendingReason] = {
 _SET_ASIDE = frozenset({"NamespaceMismatch", "Held"})
 #: Requeue reasons after which a BestEffortFIFO queue looks at the workload again at once (4.5).
 _IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"})
-#: Attempts at preemption after which a workload comes before those that were preempted for it.
+#: Attempts at preemption after which a workload comes before all others of its tree: others, often its own
+#: victims, took the quota that it had freed.
 MANY_PREEMPTION_ATTEMPTS = 2
+#: How often a workload may preempt others until its tree changes in another way than by preemption. A fair
+#: share, nominal quota and priority can each entitle a workload to preempt the next, in a circle.
+PREEMPTIONS_MAX = 5
 
 
 class Entry:
@@ -125,10 +129,8 @@ class TreeCycle:
         self.progress = False
         #: An entry was admitted, became inadmissible or preempts: the next cycle has other entries or usage.
         self._entries_change = False
-        #: Workloads for which others of this cycle were preempted. Under fair sharing they go first:
-        #: shares do not consider earlier preemptions, so the two could preempt each other forever. Otherwise
-        #: they go first from the second attempt on: a preemptor that shrank to fit what it reclaimed can rank
-        #: behind the workload it reclaimed it from.
+        #: Workloads for which others of this cycle were preempted. Under fair sharing they go first: shares
+        #: do not consider earlier preemptions, so the two could preempt each other forever.
         self._preempted_for: set[str] = set()
         self._tentative = TentativeUsage()
 
@@ -150,8 +152,8 @@ class TreeCycle:
                 entries.append(entry)
         if not entries:
             return
-        self._preempted_for = {entry.info.preempted_for for entry in entries}
         if self._rules.fair_sharing:
+            self._preempted_for = {entry.info.preempted_for for entry in entries}
             tournament = Tournament(
                 [self._contender(entry) for entry in entries], self._rules.non_borrowing_first
             )
@@ -172,7 +174,7 @@ class TreeCycle:
         hook = self._policies.entry_order
         return (
             not (self._rules.preemptors_first and entry.is_preemptor),
-            not (info.preemption_attempts >= MANY_PREEMPTION_ATTEMPTS and info.key in self._preempted_for),
+            info.preemption_attempts < MANY_PREEMPTION_ATTEMPTS,
             hook(info, entry.queue, self.now) if hook is not None else 0,
             entry.found.assignment.level,
             -info.priority if self._rules.by_priority else 0,
@@ -192,6 +194,7 @@ class TreeCycle:
             (-info.priority if self._rules.by_priority else 0, info.timestamp, info.created),
             (
                 not (self._rules.preemptors_first and entry.is_preemptor),
+                info.preemption_attempts < MANY_PREEMPTION_ATTEMPTS,
                 info.key not in self._preempted_for,
                 hook(info, entry.queue, self.now) if hook is not None else 0,
             ),
@@ -291,8 +294,9 @@ class TreeCycle:
             entry.explanation.outcome = "NoFit"
             self._requeue(entry, REASONS[assignment.reason], "NoFit")
             return
-        if assignment.mode != FIT and not found.targets:
-            entry.explanation.outcome = "NoCandidates"
+        exhausted = self._has_preempted_too_often(entry)
+        if assignment.mode != FIT and (exhausted or not found.targets):
+            entry.explanation.outcome = "PreemptionLimit" if exhausted else "NoCandidates"
             self._requeue(entry, REASONS[WAITING], "PreemptionNoCandidates")
             kept = capacity.kept(found.demands)
             if kept or not found.shortages:
@@ -314,6 +318,12 @@ class TreeCycle:
                 self._admit(entry)
         else:
             self._preempt(entry)
+
+    def _has_preempted_too_often(self, entry: Entry) -> bool:
+        """Whether an entry would preempt more workloads and must not before its tree changes."""
+        if entry.queue.tree.preemptions.get(entry.info.key, 0) < PREEMPTIONS_MAX:
+            return False
+        return any(not target.evicted for target, _ in entry.found.targets)
 
     def _save_scan(self, entry: Entry, found: Evaluation) -> None:
         """Remembers which flavors were tried, and whether that leads anywhere while nothing changes."""
@@ -518,6 +528,8 @@ class TreeCycle:
         self._plan(entry)
         if not all(target.evicted for target, _ in entry.found.targets):
             state.undo_log.set(info, "preemption_attempts", info.preemption_attempts + 1)
+            preemptions = queue.tree.preemptions
+            state.undo_log.put(preemptions, info.key, preemptions.get(info.key, 0) + 1)
             taken_back = any(target.key == info.preempted_for for target, _ in entry.found.targets)
             if taken_back and entry.found.assignment.shrunk:
                 state.undo_log.set(info, "level_limit", entry.found.assignment.level)

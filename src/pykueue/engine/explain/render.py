@@ -21,6 +21,12 @@ PREEMPTION_CAUSES: Final[dict[PreemptionReason, str]] = {
 #: Why a workload with a closed preemption gate waits.
 GATE_CLOSED_MESSAGE: Final = "Workload requires preemption, but its preemption gate is closed"
 
+#: Why a workload that could preempt others waits.
+PREEMPTION_LIMIT_MESSAGE: Final = (
+    "Workload preempted others several times without lasting effect; it may preempt again once another "
+    "workload of its cohort finishes or a quota changes"
+)
+
 
 def amount(resource: str, units: int) -> str:
     """An amount in quota units as people write it."""
@@ -52,6 +58,8 @@ def reason_text(explanation: Explanation) -> str:
             text = "Workload has overlapping preemption targets with another workload"
         case "NoLongerFits":
             text = "Workload no longer fits after processing another workload"
+        case "PreemptionLimit":
+            text = PREEMPTION_LIMIT_MESSAGE
         case "PreemptionGated":
             text = GATE_CLOSED_MESSAGE
         case "PodsNotReady":

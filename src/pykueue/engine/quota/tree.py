@@ -74,7 +74,7 @@ class Cohort(Node):
 class Tree:
     """Everything below one root: quota is shared within a tree and never between trees."""
 
-    __slots__ = ("cyclic", "queues", "root")
+    __slots__ = ("cyclic", "preemptions", "queues", "root")
 
     def __init__(self, root: Node, cyclic: bool = False) -> None:
         self.root = root
@@ -82,6 +82,8 @@ class Tree:
         self.cyclic = cyclic
         #: All ClusterQueues, by name.
         self.queues: list[ClusterQueue] = []
+        #: How often each workload preempted others since something else than preemption changed the tree.
+        self.preemptions: dict[str, int] = {}
 
 
 class Forest:
