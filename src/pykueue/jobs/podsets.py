@@ -9,7 +9,7 @@ and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykueue.api.kueue import names
@@ -53,6 +53,17 @@ class PodSetInfo:
             self.template,
         )
 
+    def with_flavor(self, flavor: Mapping[str, Any]) -> PodSetInfo:
+        """With the node labels and tolerations of an assigned ResourceFlavor.
+
+        Where two flavors, of different resources, have a label in common, the later one counts
+        (docs/reference/admission-checks.md 6).
+        """
+        selector = {**self.node_selector, **section(flavor, "spec", "nodeLabels")}
+        return replace(self, node_selector=selector).merged(
+            tolerations=get(flavor, "spec", "tolerations") or ()
+        )
+
 
 def _merged(what: str, present: Mapping[str, str], added: Mapping[str, str], pod_set: str) -> dict[str, str]:
     for key, value in added.items():
@@ -64,9 +75,20 @@ def _merged(what: str, present: Mapping[str, str], added: Mapping[str, str], pod
 
 
 def _extended(present: Iterable[Object], added: Iterable[Object]) -> tuple[Object, ...]:
+    """Both lists, each item once; the operator of a toleration is Equal where it is not written."""
     result = list(present)
-    result.extend(item for item in added if item not in result)
+    for item in added:
+        if all(_comparable(item) != _comparable(one) for one in result):
+            result.append(item)
     return tuple(result)
+
+
+def _comparable(item: Mapping[str, Any]) -> Object:
+    return {
+        key: value
+        for key, value in item.items()
+        if value not in (None, "") and (key, value) != ("operator", "Equal")
+    }
 
 
 #: The parts of a pod template that starting a job may change and stopping it restores.

@@ -130,11 +130,7 @@ def _template(
     """The pod set's template with what its flavors add, and limits as requests where there are none."""
     info = PodSetInfo(str(pod_set["name"]), count_of(pod_set))
     for name in assigned_flavors(workload, info.name):
-        flavor = flavors.get(name, {})
-        info = info.merged(
-            node_selector=section(flavor, "spec", "nodeLabels"),
-            tolerations=get(flavor, "spec", "tolerations") or (),
-        )
+        info = info.with_flavor(flavors.get(name, {}))
     result = injected(section(pod_set, "template"), info)
     for kind in ("containers", "initContainers"):
         containers = get(result, "spec", kind)

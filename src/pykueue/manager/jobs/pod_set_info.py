@@ -47,10 +47,7 @@ def pod_set_infos(
             found = flavor(flavor_name)
             if found is None:
                 raise MissingFlavorError(f"ResourceFlavor {flavor_name} doesn't exist")
-            info = info.merged(
-                node_selector=section(found, "spec", "nodeLabels"),
-                tolerations=get(found, "spec", "tolerations") or (),
-            )
+            info = info.with_flavor(found)
         for check in get(workload, "status", "admissionChecks") or ():
             for update in check.get("podSetUpdates") or ():
                 if update.get("name") == name:
