@@ -8,7 +8,7 @@ from checks_world import answer, assigned, change_queue, create_checks, quota, s
 from manager_stack import Object, Stack, job, story
 
 from pykueue.api.meta import parse_time
-from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, WORKLOADS
+from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, JOBS, WORKLOADS
 from pykueue.manager.jobs.pod_set_info import pod_set_infos
 from queue_manifests import cluster_queue, flavor, local_queue
 
@@ -343,3 +343,19 @@ def test_stopped_job_gets_its_template_back() -> None:
         assert (await s.job("a"))["spec"]["template"] == before
 
     checked(test, a=[])
+
+
+def test_gated_job_gets_no_quota_until_its_gate_is_removed() -> None:
+    key = "kueue.x-k8s.io/admission-gated-by"
+
+    async def test(s: Stack) -> None:
+        await start(s, annotations={key: "example.com/approval,example.com/budget"})
+        assert (await s.conditions("a"))["QuotaReserved"] == ("False", "AdmissionGated")
+        await s.patch(JOBS, "a", {"metadata": {"annotations": {key: "example.com/budget"}}})
+        await s.settle()
+        assert (await s.conditions("a"))["QuotaReserved"] == ("False", "AdmissionGated")
+        await s.patch(JOBS, "a", {"metadata": {"annotations": {key: None}}})
+        await s.settle()
+        assert not await s.suspended("a")
+
+    checked(test)

@@ -110,30 +110,33 @@ def definition() -> Object:
                 "shortNames": ["provreq", "provreqs"],
             },
             "scope": "Namespaced",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "required": ["spec"],
-                            "properties": {
-                                "apiVersion": {"type": "string"},
-                                "kind": {"type": "string"},
-                                "metadata": {"type": "object"},
-                                "spec": _SPEC,
-                                "status": _STATUS,
-                            },
-                        }
-                    },
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": [
-                        *(_of_condition(name) for name in ("Accepted", "Provisioned", "Failed")),
-                        _AGE,
-                    ],
-                }
-            ],
+            "versions": [_version(resource.version), {**_version("v1beta1"), "storage": False}],
         },
+    }
+
+
+def _version(name: str) -> Object:
+    """A served version; all have one schema."""
+    return {
+        "name": name,
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "required": ["spec"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"type": "object"},
+                    "spec": _SPEC,
+                    "status": _STATUS,
+                },
+            }
+        },
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [
+            *(_of_condition(name) for name in ("Accepted", "Provisioned", "Failed")),
+            _AGE,
+        ],
     }
