@@ -10,6 +10,7 @@ from pykueue.api.crds import crds
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.autoscaler.definition import definition as provisioning_request_definition
 from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.operators.catalog import named
@@ -41,7 +42,9 @@ async def _install(kinds: tuple[str, ...], clock: Clock) -> MemoryStore:
     server = Server(store, clock, random.Random(0))
     await server.start()
     server.register_conversion(KUEUE_GROUP, convert)
-    await server.install_crds([*crds(), jobset_definition(), *definitions(one.kind for one in named(kinds))])
+    # Without the definition of ProvisioningRequests the manager looks for it again and again.
+    known = (jobset_definition(), provisioning_request_definition())
+    await server.install_crds([*crds(), *known, *definitions(one.kind for one in named(kinds))])
     await server.stop()
     return store
 
