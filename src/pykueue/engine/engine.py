@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from pykueue.api.kueue import Workload
 from pykueue.engine.capacity import SharedCapacity
@@ -29,11 +30,19 @@ from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota.tree import Tree
 from pykueue.engine.state import State, tree_order
-from pykueue.engine.workload import RESERVED
+from pykueue.engine.workload import ACTIVE, INADMISSIBLE, RESERVED
 
 
 class EngineError(RuntimeError):
     """The engine was used in a way it cannot serve, or its usage accounting is inconsistent."""
+
+
+class AloneCycle(NamedTuple):
+    """The outcome of `Engine.cycle_alone`."""
+
+    decisions: list[Decision]
+    progress: bool
+    """Another cycle can decide something else, although nothing else changes."""
 
 
 class Engine(Queries):
@@ -257,6 +266,29 @@ class Engine(Queries):
         finally:
             state.undo_log.undo()
             state.ready, state.now = ready, now
+
+    def cycle_alone(self, key: str, now: float) -> AloneCycle:
+        """One cycle on a fork, at `now` (seconds since 1970), in which a pending workload is the only head.
+
+        It is considered as if it were first in its queue, its back-off over and nothing else pending;
+        no other workload is made active or considered. Decides nothing for a workload that is not pending, or
+        whose queue is inactive. Raises EngineError outside a fork.
+        """
+        state = self._state
+        if not state.undo_log.on:
+            raise EngineError("cycle_alone is for forks: no fork is open")
+        state.rebuild()
+        info = state.workloads.get(key)
+        queue = info.queue if info is not None else None
+        if info is None or queue is None or queue.inactive or info.place not in (ACTIVE, INADMISSIBLE):
+            return AloneCycle([], False)
+        state.now = now
+        if info.place == INADMISSIBLE:
+            state.places.move(info, ACTIVE)
+        state.undo_log.set(state, "cycle", state.cycle + 1)
+        turn = TreeCycle(state, self._evaluator, self._rules, now)
+        turn.decide([(info, queue)])
+        return AloneCycle(turn.decisions, turn.progress)
 
     def check(self) -> None:
         """Recomputes usage, queues and indexes from the workloads; raises EngineError naming what differs."""

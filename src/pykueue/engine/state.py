@@ -398,12 +398,16 @@ class State:
 
     # --- settling ---------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Carries out what events put off: rebuilding trees and flushing them."""
+    def rebuild(self) -> None:
+        """Rebuilds the trees in which something changed."""
         for tree in self.forest.settle():
             for queue in tree.queues:
                 if queue.pending.workloads:
                     self.wake(queue)
+
+    def settle(self) -> None:
+        """Carries out what events put off: rebuilding trees and flushing them."""
+        self.rebuild()
         for cohort in list(self.cohorts_to_flush):
             self.undo_log.drop(self.cohorts_to_flush, cohort)
             for queue in cohort.tree.queues:

@@ -136,7 +136,6 @@ class TreeCycle:
 
     def run(self, queues: Sequence[ClusterQueue]) -> None:
         """Decide about the heads of the queues: those of one tree, or of trees that share a capacity."""
-        entries: list[Entry] = []
         usage_of = self.evaluator.usage_of
         heads: list[tuple[WorkloadInfo, ClusterQueue]] = []
         for queue in queues:
@@ -144,6 +143,11 @@ class TreeCycle:
                 info = queue.pending.head(usage_of, queue.strict)
                 if info is not None:
                     heads.append((info, queue))
+        self.decide(heads)
+
+    def decide(self, heads: Sequence[tuple[WorkloadInfo, ClusterQueue]]) -> None:
+        """Decide about active workloads as the heads of their queues."""
+        entries: list[Entry] = []
         for info, queue in heads:
             is_preemptor = queue.pending.preemptor is info
             self.state.places.move(info, IN_FLIGHT)

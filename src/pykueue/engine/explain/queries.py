@@ -11,6 +11,7 @@ from pykueue.api.cohorts import COHORT_CYCLE, cycle_message
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.cycle.evaluation import Evaluator
+from pykueue.engine.explain.quota_queries import QuotaQueries
 from pykueue.engine.explain.render import reason_text
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.fair_sharing.shares import share_of
@@ -95,11 +96,11 @@ class WorkloadView:
     """What it asks for, by pod set."""
 
 
-class Queries:
+class Queries(QuotaQueries):
     """The engine's read-only side."""
 
     def __init__(self, state: State, evaluator: Evaluator) -> None:
-        self._state = state
+        super().__init__(state)
         self._evaluator = evaluator
 
     # --- queues -----------------------------------------------------------------------------------------
