@@ -1,4 +1,4 @@
-"""What the one who asks may see: names of workloads in other namespaces, and of other queues."""
+"""What the user may see: names of workloads in other namespaces, and of other queues."""
 
 from __future__ import annotations
 
