@@ -16,7 +16,7 @@ from pykueue.api.jobkinds import value_at, with_value
 from pykueue.api.objects import replaced
 from pykueue.jobs.topology import topology_errors
 from pykueue.kube.errors import ApiError
-from pykueue.manager.webhooks.jobs import common_errors
+from pykueue.manager.webhooks.metadata import common_errors
 
 Object = dict[str, Any]
 D = "kueue.x-k8s.io/"

@@ -157,8 +157,9 @@ class TestRefusing:
     def test_a_new_job_with_a_wrong_field_is_named(self, obj: Object, field: str) -> None:
         assert field in "\n".join(refusals(obj))
 
-    def test_unmanaged_job_is_not_validated(self) -> None:
-        assert refusals(job(None, labels={"max-exec-time-seconds": "x"})) == []
+    def test_labels_of_a_job_without_a_queue_are_checked_too(self) -> None:
+        (refusal,) = refusals(job(None, labels={"max-exec-time-seconds": "x"}))
+        assert refusal.startswith(f"metadata.labels[{PREFIX}max-exec-time-seconds]: ")
 
     @pytest.mark.parametrize(
         ("new", "old", "refused"),

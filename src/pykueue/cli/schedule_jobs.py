@@ -22,7 +22,7 @@ from pykueue.jobs.pod import POD, PlainPod, group_name, with_role
 from pykueue.jobs.pod_owners import DEPLOYMENT, replicas
 from pykueue.jobs.podgroup import GroupError, PodGroup
 from pykueue.jobs.workload import build, queue_name
-from pykueue.manager.webhooks.jobs import common_errors
+from pykueue.manager.webhooks.metadata import common_errors
 
 #: Kinds that jobs are read from, by version and kind.
 _REFERENCES = {(one.api_version, one.kind) for each in BUILT_IN.jobs.values() for one in each.kind.references}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pykueue.api.jobkinds import JobKind, PodSetPaths, pod_count, true_condition
+from pykueue.api.jobkinds import JobKind, PodSetPaths, field_path, pod_count, true_condition
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, replaced, section
 from pykueue.api.resources import JOBS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError, not_supported
+from pykueue.api.validation.syntax import FALSE, TRUE, integer
 
 from .base import Write
 from .described import DescribedJob
@@ -51,18 +52,12 @@ def _completions(job: Mapping[str, Any]) -> int:
 
 def min_parallelism(job: Mapping[str, Any]) -> int | None:
     """The smallest parallelism it accepts; None where it wants all of it."""
-    text = annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION)
-    if text is None:
-        return None
-    try:
-        value = int(text)
-    except ValueError:
-        return None
-    return value if 0 < value < pod_count(job, _PODS) else None
+    value = integer(annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION, ""))
+    return value if value is not None and 0 < value < pod_count(job, _PODS) else None
 
 
 def _syncs_completions(job: Mapping[str, Any]) -> bool:
-    return annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION) == "true"
+    return annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION) in TRUE
 
 
 class BatchJob(DescribedJob):
@@ -151,7 +146,12 @@ class BatchJob(DescribedJob):
         return {}
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
-        yield from _partial_admission_errors(job, self.outcome(job) is not None)
+        # What it had before stays: it cannot be corrected while the job runs.
+        known = [] if old is None else list(_partial_admission_errors(old, self._waits(old)))
+        minima = {annotations_of(one).get(names.MIN_PARALLELISM_ANNOTATION) for one in (job, old or job)}
+        found = _partial_admission_errors(job, self._waits(job) or len(minima) > 1)
+        yield from (error for error in found if error not in known)
+        yield from _elastic_errors(job)
         if old is None or self.suspend_requested(job) or self.suspend_requested(old):
             return
         if min_parallelism(old) is not None and _parallelism(job) != _parallelism(old):
@@ -160,34 +160,53 @@ class BatchJob(DescribedJob):
         if _syncs_completions(job) != _syncs_completions(old):
             yield FieldError(_SYNC_PATH, FORBIDDEN, detail="cannot change while the job runs")
 
+    def _waits(self, job: Mapping[str, Any]) -> bool:
+        """Whether its parallelism is what its user wrote.
+
+        From its start until it has stopped, a job has the parallelism that it was admitted with, which is
+        even less than the minimum where some of its pods have ended before. One that has ended keeps it.
+        """
+        return self.is_suspended(job) and self.outcome(job) is None
+
 
 _MINIMUM_PATH = f"metadata.annotations[{names.MIN_PARALLELISM_ANNOTATION}]"
 _SYNC_PATH = f"metadata.annotations[{names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION}]"
 
 
-def _partial_admission_errors(job: Mapping[str, Any], ended: bool) -> Iterable[FieldError]:
+def _partial_admission_errors(job: Mapping[str, Any], bounded: bool) -> Iterable[FieldError]:
+    """What is wrong with the annotations; `bounded`: the minimum must be less than the parallelism."""
     text = annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION)
     if text is not None:
-        # From its start until it has stopped, a job has the parallelism that it was admitted with, which is
-        # even less than the minimum where some of its pods have ended before. One that ended meanwhile keeps
-        # it.
-        stopping = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
-        waits = get(job, "spec", "suspend") and not stopping and not ended
         most = pod_count(job, _PODS) - 1
-        if not text.isdecimal() or int(text) < 1 or (waits and int(text) > most):
+        number = integer(text)
+        if number is None or number < 1 or (bounded and number > most):
             detail = f"must be a whole number from 1 to {most}"
             if most < 1:
                 detail = "must be at least 1 and less than spec.parallelism, which must be 2 or more"
             yield FieldError(_MINIMUM_PATH, INVALID, text, detail)
     text = annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION)
-    if text is not None and text not in ("true", "false"):
+    if text is not None and text not in (*TRUE, *FALSE):
         yield not_supported(_SYNC_PATH, text, ("true", "false"))
-    if text == "true":
+    if text in TRUE:
         if get(job, "spec", "completionMode") != "Indexed":
             yield FieldError(_SYNC_PATH, INVALID, text, "needs spec.completionMode Indexed")
         if get(job, "spec", "completions") != _parallelism(job):
             completions = get(job, "spec", "completions")
             yield FieldError("spec.completions", INVALID, completions, "must be equal to parallelism")
+
+
+def _elastic_errors(job: Mapping[str, Any]) -> Iterable[FieldError]:
+    """An elastic job has as many pods as it asks for, on any nodes."""
+    if annotations_of(job).get(names.ELASTIC_JOB_ANNOTATION) != "true":
+        return
+    if names.MIN_PARALLELISM_ANNOTATION in annotations_of(job):
+        text = annotations_of(job)[names.MIN_PARALLELISM_ANNOTATION]
+        yield FieldError(_MINIMUM_PATH, INVALID, text, "cannot be combined with an elastic job")
+    at = ("spec", "template", "metadata", "annotations")
+    for annotation in (names.REQUIRED_TOPOLOGY_ANNOTATION, names.PREFERRED_TOPOLOGY_ANNOTATION):
+        if annotation in (get(job, *at) or {}):
+            path = f"{field_path(at)}[{annotation}]"
+            yield FieldError(path, FORBIDDEN, detail="cannot be combined with an elastic job")
 
 
 def _indexes(text: str | None) -> set[int]:

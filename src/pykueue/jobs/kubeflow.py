@@ -24,15 +24,13 @@ class MpiJob(DescribedJob):
     def default(self, job: Mapping[str, Any]) -> Object:
         annotations = (*_ROLES, "Worker", "template", "metadata", "annotations")
         launcher = (*_ROLES, "Launcher", "template", "metadata", "annotations")
-        grouped = value_at(job, (*launcher, names.POD_SET_GROUP_NAME_ANNOTATION))
+        grouped = value_at(job, (*launcher, names.POD_SET_GROUP_NAME_ANNOTATION)) is not None
         worker = value_at(job, (*_ROLES, "Worker", "template"))
         if (
             value_at(job, ("spec", "runLauncherAsWorker")) is not True
             or grouped
             or not isinstance(worker, dict)
         ):
-            return dict(job)
-        if value_at(job, (*annotations, names.POD_INDEX_OFFSET_ANNOTATION)) is not None:
             return dict(job)
         offset: Object = with_value(job, (*annotations, names.POD_INDEX_OFFSET_ANNOTATION), "1")
         return offset

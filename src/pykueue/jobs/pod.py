@@ -18,11 +18,12 @@ from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels
 from pykueue.api.pods import is_ready, is_terminal
 from pykueue.api.resources import PODS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
-from pykueue.api.validation.syntax import subdomain
+from pykueue.api.validation.syntax import integer, subdomain
 from pykueue.engine.flavors.requests import POD_CLASS_FIELDS
 
 from .base import JobIntegration, Outcome, Reader, Write
 from .podsets import PodSetInfo, injected, pod_set
+from .workload import prebuilt_name
 
 _GATE = {"name": names.ADMISSION_GATE}
 #: Gates that go at admission. Kueue gives pods the other one as well and takes it away there, too, unless it
@@ -72,8 +73,8 @@ def group_name(pod: Mapping[str, Any]) -> str:
 
 def total_count(pod: Mapping[str, Any]) -> int | None:
     """How many pods its group is to have; None where that is not said, or is no number above 0."""
-    text = annotations_of(pod).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION, "")
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+    count = integer(annotations_of(pod).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION, ""))
+    return count if count is not None and count > 0 else None
 
 
 def role_hash(spec: Mapping[str, Any]) -> str:
@@ -221,8 +222,8 @@ def _group_errors(pod: Mapping[str, Any]) -> Iterable[FieldError]:
         yield FieldError(_NAME_PATH, INVALID, name, problem)
     if total is not None and total_count(pod) is None:
         yield FieldError(_TOTAL_PATH, INVALID, total, "must be a whole number greater than 0")
-    prebuilt = labels_of(pod).get(names.PREBUILT_WORKLOAD_LABEL)
-    if name and prebuilt is not None and prebuilt != name:
+    prebuilt = prebuilt_name(pod)
+    if name and prebuilt and prebuilt != name:
         yield FieldError(_PREBUILT_PATH, INVALID, prebuilt, "must be the name of the pod group")
 
 

@@ -68,7 +68,8 @@ def _pod_set_errors(slots: list[Slot], kind: JobKind, job: Mapping[str, Any]) ->
         at = next(paths.each or paths.template for paths in kind.pod_sets)
         yield FieldError(field_path(at), REQUIRED, detail="at least one pod template is needed")
     if len(slots) > MAX_POD_SETS:
-        yield too_many(field_path(slots[-1].paths.each), len(slots), MAX_POD_SETS, "pod sets in all")
+        at = next(paths.each for paths in reversed(kind.pod_sets) if paths.each)
+        yield too_many(field_path(at), len(slots), MAX_POD_SETS, "pod sets in all")
 
 
 def _name_errors(slot: Slot, names: set[str]) -> Iterable[FieldError]:

@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 from pykueue.api.jobkinds import JobKind, Place, field_path, pod_count, pod_set_slots, value_at
 from pykueue.api.kueue import names
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError
-from pykueue.api.validation.syntax import qualified_name
+from pykueue.api.validation.syntax import FALSE, TRUE, integer, qualified_name
 
 _REQUIRED = names.REQUIRED_TOPOLOGY_ANNOTATION
 _PREFERRED = names.PREFERRED_TOPOLOGY_ANNOTATION
 _UNCONSTRAINED = names.UNCONSTRAINED_TOPOLOGY_ANNOTATION
 _SLICE, _SIZE = names.SLICE_REQUIRED_TOPOLOGY_ANNOTATION, names.SLICE_SIZE_ANNOTATION
 _LAYERS, _GROUP = names.SLICE_CONSTRAINTS_ANNOTATION, names.POD_SET_GROUP_NAME_ANNOTATION
-#: As Go reads truth values.
-_BOOLEANS = ("1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False")
 _MOST_LAYERS = 3
+_MOST_PODS = 2**31 - 1
 
 
 class _Template(NamedTuple):
@@ -30,34 +29,50 @@ class _Template(NamedTuple):
 
     at: Place
     annotations: Mapping[str, Any]
-    pods: int
+    #: None: not known.
+    pods: int | None
 
     def path(self, annotation: str) -> str:
         return f"{field_path(self.at)}[{annotation}]"
 
     def has(self, *annotations: str) -> list[str]:
-        return [each for each in annotations if self.annotations.get(each)]
+        return [each for each in annotations if each in self.annotations]
 
 
 def topology_errors(job: Mapping[str, Any], kind: JobKind, layers: bool) -> Iterator[FieldError]:
     """What is wrong with a job's topology annotations; `layers`: whether slices may have several."""
-    templates = [
-        _Template(at, found, pod_count(slot.element, slot.paths))
-        for slot in pod_set_slots(job, kind)
-        for at in [(*slot.template, "metadata", "annotations")]
-        if isinstance(found := value_at(job, at), dict)
-    ]
+    templates = list(_templates(job, kind))
     for template in templates:
-        yield from _level_errors(template)
-        yield from _slice_errors(template)
-        yield from _layer_errors(template, layers)
-        yield from _group_errors(template)
+        yield from _errors(template, layers)
     groups: dict[str, list[_Template]] = {}
     for template in templates:
-        if template.annotations.get(_GROUP):
+        if _GROUP in template.annotations:
             groups.setdefault(str(template.annotations[_GROUP]), []).append(template)
     for name, members in groups.items():
         yield from _membership_errors(name, members)
+
+
+def pod_errors(pod: Mapping[str, Any], layers: bool) -> Iterator[FieldError]:
+    """What is wrong with the topology annotations of a pod, whose group is not known."""
+    at: Place = ("metadata", "annotations")
+    yield from _errors(_Template(at, value_at(pod, at) or {}, None), layers)
+
+
+def _templates(job: Mapping[str, Any], kind: JobKind) -> Iterator[_Template]:
+    for slot in pod_set_slots(job, kind):
+        at: Place = (*slot.template, "metadata", "annotations")
+        found = value_at(job, at)
+        if slot.paths.annotations and isinstance(more := value_at(job, slot.paths.annotations), dict):
+            at, found = slot.paths.annotations, {**(found if isinstance(found, dict) else {}), **more}
+        if isinstance(found, dict):
+            yield _Template(at, found, pod_count(slot.element, slot.paths))
+
+
+def _errors(template: _Template, layers: bool) -> Iterator[FieldError]:
+    yield from _level_errors(template)
+    yield from _slice_errors(template)
+    yield from _layer_errors(template, layers)
+    yield from _group_errors(template)
 
 
 def _level_errors(template: _Template) -> Iterable[FieldError]:
@@ -71,7 +86,7 @@ def _level_errors(template: _Template) -> Iterable[FieldError]:
         if problem:
             yield FieldError(template.path(annotation), INVALID, value, problem)
     value = template.annotations.get(_UNCONSTRAINED)
-    if value is not None and value not in _BOOLEANS:
+    if value is not None and value not in (*TRUE, *FALSE):
         yield FieldError(template.path(_UNCONSTRAINED), INVALID, value, "must be true or false")
 
 
@@ -81,9 +96,10 @@ def _slice_errors(template: _Template) -> Iterable[FieldError]:
         if value is None and other in template.annotations:
             yield FieldError(template.path(missing), REQUIRED, detail=f"is needed with {other}")
     if size is not None:
-        number = int(size) if str(size).isascii() and str(size).isdigit() else 0
-        if not 1 <= number <= max(1, template.pods):
-            text = f"must be a whole number from 1 to {max(1, template.pods)}, the number of pods"
+        number = integer(str(size))
+        most = _MOST_PODS if template.pods is None else template.pods
+        if number is None or not 1 <= number <= most:
+            text = f"must be a whole number from 1 to {most}, the number of pods"
             yield FieldError(template.path(_SIZE), INVALID, size, text)
 
 
@@ -108,9 +124,12 @@ def _layer_errors(template: _Template, allowed: bool) -> Iterable[FieldError]:
     if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes):
         yield FieldError(path, INVALID, text, "each layer has a size of at least 1")
         return
-    if not all(topologies) or len(set(map(str, topologies))) < len(layers):
+    problems = filter(None, (qualified_name(str(topology or "")) for topology in topologies))
+    for problem in problems:
+        yield FieldError(path, INVALID, text, f"topology: {problem}")
+    if len(set(map(str, topologies))) < len(layers):
         yield FieldError(path, INVALID, text, "each layer names another topology level")
-    if sizes[0] > template.pods:
+    if template.pods is not None and sizes[0] > template.pods:
         yield FieldError(path, INVALID, text, f"the first size must be at most {template.pods}")
     if any(outer % inner for outer, inner in pairwise(sizes)):
         yield FieldError(path, INVALID, text, "each size must be divisible by the next")
@@ -121,7 +140,7 @@ def _group_errors(template: _Template) -> Iterable[FieldError]:
     if name is None:
         return
     path = template.path(_GROUP)
-    if str(name).isdigit():
+    if str(name).isascii() and str(name).isdecimal():
         yield FieldError(path, INVALID, name, "must not be a number")
     if not template.has(_REQUIRED, _PREFERRED):
         text = f"needs {_REQUIRED} or {_PREFERRED} beside it"

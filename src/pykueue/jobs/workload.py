@@ -13,6 +13,7 @@ from typing import Any
 from pykueue.api.kueue import V1BETA2, names
 from pykueue.api.objects import Object, annotations_of, controller_reference, get, labels_of
 from pykueue.api.sameness import says_the_same
+from pykueue.api.validation.syntax import integer
 
 from .base import JobIntegration, WorkloadSource
 from .podsets import count_of
@@ -58,8 +59,8 @@ def prebuilt_name(job: Mapping[str, Any]) -> str:
 
 def max_execution_time(job: Mapping[str, Any]) -> int | None:
     """Seconds the job may be admitted in all; None: no limit. An invalid label means none."""
-    text = labels_of(job).get(names.MAX_EXEC_TIME_LABEL, "")
-    return int(text) if re.fullmatch(r"[0-9]+", text) and 0 < int(text) < 2**31 else None
+    seconds = integer(labels_of(job).get(names.MAX_EXEC_TIME_LABEL, ""))
+    return seconds if seconds is not None and 0 < seconds < 2**31 else None
 
 
 def owner_reference(job: Mapping[str, Any], integration: WorkloadSource) -> Object:

@@ -164,6 +164,8 @@ class PodSetPaths:
     #: The label with the index of a pod's group in the pod set, and the field with the number of groups.
     group_index_label: str = ""
     group_count: Path = ()
+    #: Annotations that the pods get besides those of their template, from the job.
+    annotations: Path = ()
     #: Names and further labels of the pods as the operator makes them (`filled`).
     pod_name: str = ""
     pod_labels: tuple[tuple[str, str], ...] = ()

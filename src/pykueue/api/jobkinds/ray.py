@@ -110,6 +110,7 @@ def submitter_template(job: Mapping[str, Any]) -> Object:
 _CLUSTER_SPEC, _SELECTOR = ("spec", "rayClusterSpec"), ("spec", "clusterSelector")
 _PHASE, _RESULT = ("status", "jobDeploymentStatus"), ("status", "jobStatus")
 _HAS_ENDED = FieldIn(_PHASE, ("Complete", "Failed"))
+_HAS_SELECTOR = Not(FieldIn(_SELECTOR, (None, {})))
 _SHUTDOWN = ("spec", "shutdownAfterJobFinishes")
 RAY_JOB = _kind(
     "rayjob",
@@ -134,12 +135,12 @@ RAY_JOB = _kind(
     active=(Not(FieldIn(_PHASE, (None, "", "New", "Suspended", "ValidationFailed"))),),
     ready=(FieldIn(("status", "rayClusterStatus", "state"), ("ready",)),),
     on_hold=FieldIn(_PHASE, ("ValidationFailed",)),
-    exempt=AllOf(_is_set(_SELECTOR), Not(_is_set(_CLUSTER_SPEC))),
+    exempt=AllOf(_HAS_SELECTOR, Not(_is_set(_CLUSTER_SPEC))),
     rules=(
         Rule(field_path(_SHUTDOWN), Not(FieldIn(_SHUTDOWN, (True,))), "must be true for a queued job"),
         Rule(
             field_path(_SELECTOR),
-            AllOf(_is_set(_SELECTOR), _is_set(_CLUSTER_SPEC)),
+            AllOf(_HAS_SELECTOR, _is_set(_CLUSTER_SPEC)),
             "cannot be combined with spec.rayClusterSpec",
         ),
         *_rules(_CLUSTER_SPEC),

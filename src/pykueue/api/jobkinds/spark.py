@@ -28,6 +28,7 @@ SPARK_APPLICATION = JobKind(
         PodSetPaths(
             ("spec", "driver", "template"),
             name="driver",
+            annotations=("spec", "driver", "annotations"),
             default_template=no_template,
             partial=True,
             pod_name="{name}-driver",
@@ -38,6 +39,7 @@ SPARK_APPLICATION = JobKind(
             counts=((_INSTANCES,),),
             default_count=0,
             name="executor",
+            annotations=("spec", "executor", "annotations"),
             default_template=no_template,
             partial=True,
             pod_name="{name}-exec-{index}",

@@ -19,16 +19,26 @@ from pykueue.api.validation.fields import (
     not_supported,
 )
 
+#: Texts of truth values, as Go programs read them.
+TRUE = ("1", "t", "T", "TRUE", "true", "True")
+FALSE = ("0", "f", "F", "FALSE", "false", "False")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 TOLERATION_OPERATORS = ("Equal", "Exists")
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SERVICE = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+#: No number that means anything is longer, and longer ones take time to convert.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _NAME_PART = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 
 #: Bytes all annotations of an object may take together.
 MAX_ANNOTATIONS = 256 * 1024
+
+
+def integer(text: str) -> int | None:
+    """The whole number that a label or annotation gives, with or without a sign; None for other texts."""
+    return int(text) if _INTEGER.fullmatch(text) else None
 
 
 @cached_by_text(4096)

@@ -19,17 +19,30 @@ from pykueue.api.jobkinds import (
 )
 from pykueue.api.jobkinds.leaderworkerset import SIZE, WORKER
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, get, labels_of, replaced
+from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError
 from pykueue.jobs import workload as construction
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.leaderworkerset import is_part
 from pykueue.jobs.pod import POD, PlainPod, gated, role_hash, suspending_parent, with_role
-from pykueue.jobs.pod_owners import DEPLOYMENT, STATEFUL_SET
+from pykueue.jobs.pod_owners import DEPLOYMENT, STATEFUL_SET, replicas
 from pykueue.jobs.structure import structure_errors
+from pykueue.jobs.topology import pod_errors, topology_errors
 from pykueue.manager.configuration import Configuration
 
-from .jobs import JobRules, Lookups, common_errors, immutable, label_path
+from .jobs import JobRules, Lookups
+from .metadata import (
+    elastic_errors,
+    gate_changes,
+    gate_errors,
+    immutable,
+    label_path,
+    priority_changes,
+    queue_errors,
+)
+
+#: Most groups of a LeaderWorkerSet, as Kueue has it: each has a Workload.
+MAX_GROUPS = 1_000_000
 
 
 class PodRules(JobRules):
@@ -57,6 +70,11 @@ class PodRules(JobRules):
     def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
         if self._alone or suspending_parent(obj):
             yield from super().validate(obj, old)
+
+    def _topology_errors(self, job: Object, old: Object | None) -> Iterable[FieldError]:
+        layers = self._gates["TASMultiLayerTopology"]
+        known = [] if old is None else list(pod_errors(old, layers))
+        return (error for error in pod_errors(job, layers) if error not in known)
 
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
         yield from super().warnings(obj, old)
@@ -121,33 +139,54 @@ class ServingRules(JobRules):
         if obj.get("kind") == "Scale":
             yield from self._scale_errors(obj, old or obj)
             return
-        queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
-        if (not queued and not self._manages_all()) or is_part(obj):
+        if is_part(obj):
             return
-        yield from common_errors(obj, self._integration.kind)
-        if self._kind.custom:
-            known = [] if old is None else list(structure_errors(old, self._kind))
-            yield from (error for error in structure_errors(obj, self._kind) if error not in known)
+        yield from queue_errors(obj)
+        yield from elastic_errors(obj, self._kind)
+        yield from gate_errors(annotations_of(obj).get(names.ADMISSION_GATED_BY_ANNOTATION))
+        if self._kind is LEADER_WORKER_SET:
+            yield from self._set_errors(obj, old)
         if old is not None:
             yield from self._changes(obj, old)
+
+    def _set_errors(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
+        """The number and the pods of groups, each of which gets a Workload; old errors stay."""
+        number = get(obj, "spec", "replicas")
+        if isinstance(number, int) and number > MAX_GROUPS:
+            yield FieldError("spec.replicas", INVALID, number, f"must be at most {MAX_GROUPS}")
+        queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
+        layers = self._gates["TASMultiLayerTopology"]
+
+        def errors(one: Object) -> list[FieldError]:
+            structure = structure_errors(one, self._kind) if queued or self._manages_all() else ()
+            return [*topology_errors(one, self._kind, layers), *structure]
+
+        known = [] if old is None else errors(old)
+        yield from (error for error in errors(obj) if error not in known)
 
     def _scale_errors(self, obj: Object, old: Object) -> Iterable[FieldError]:
         metadata = obj["metadata"]
         stored = self._lookups.stateful_set(str(metadata.get("namespace") or ""), str(metadata.get("name")))
         if stored is not None and construction.queue_name(stored):
-            yield from _size_errors(obj, old)
+            yield from _size_errors(obj, old, int(get(stored, "status", "replicas") or 0))
 
     def _changes(self, obj: Object, old: Object) -> Iterable[FieldError]:
         queue, before = construction.queue_name(obj), construction.queue_name(old)
+        idle = not get(old, "status", "readyReplicas")
         if before and not queue:
             yield FieldError(label_path(names.QUEUE_LABEL), FORBIDDEN, detail="cannot be removed")
-        elif queue != before and get(old, "status", "readyReplicas"):
+        elif queue != before and not idle:
             yield immutable(names.QUEUE_LABEL, queue)
-        if before and self._kind is STATEFUL_SET:
-            yield from _size_errors(obj, old)
-        if before and self._kind is not DEPLOYMENT:
+        yield from priority_changes(obj, old, idle)
+        yield from gate_changes(obj, old)
+        namespace = str(get(obj, "metadata", "namespace") or "")
+        if not self._is_managed(obj, namespace, self._has_managed_owner(obj)):
+            return
+        if self._kind is STATEFUL_SET:
+            yield from _size_errors(obj, old, int(get(obj, "status", "replicas") or 0))
+        if self._kind is not DEPLOYMENT:
             yield from _shape_errors(obj, old, self._kind)
-        if before and self._kind is LEADER_WORKER_SET and self._gates["LWSImmutableGroupSize"]:
+        if self._kind is LEADER_WORKER_SET and self._gates["LWSImmutableGroupSize"]:
             size = value_at(obj, SIZE)
             if (size or 1) != (value_at(old, SIZE) or 1):
                 text = "the size of a group cannot change while the LeaderWorkerSet is managed by a queue"
@@ -167,11 +206,14 @@ def _shape_errors(obj: Object, old: Object, kind: JobKind) -> Iterable[FieldErro
         yield FieldError(field_path(next(iter(before))), FORBIDDEN, detail=text)
 
 
-def _size_errors(obj: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[FieldError]:
-    new, was = (int(get(one, "spec", "replicas") or 0) for one in (obj, old))
+def _size_errors(obj: Mapping[str, Any], old: Mapping[str, Any], pods: int) -> Iterable[FieldError]:
+    """A StatefulSet has all its pods or none; `pods` are there now."""
+    new, was = (replicas(one) for one in (obj, old))
     if new != was and new and was:
         text = "replicas can only change from or to 0 while the StatefulSet is managed by a queue"
         yield FieldError("spec.replicas", INVALID, new, text)
+    if new and not was and pods:
+        yield FieldError("spec.replicas", FORBIDDEN, detail="the pods of before are still being deleted")
 
 
 def pod_rules(configuration: Configuration, lookups: Lookups, kinds: JobKinds) -> list[JobRules]:
