@@ -233,7 +233,7 @@ class Invariants(Stored):
             if owed is not None and get(owed, "status", "admission") == get(after, "status", "admission"):
                 return  # restored
             if has and not had:
-                self._reserved(after)
+                self._reserved(after, before)
         if before is not None and had and not has:
             if after is None or not conditions.is_finished(after):
                 self._quota_returned(before)
@@ -255,8 +255,11 @@ class Invariants(Stored):
         if what := _is_inconsistent(workload):
             self._violate(workload, what)
 
-    def _reserved(self, workload: Object) -> None:
-        """Quota is never exceeded, and a job holds it once."""
+    def _reserved(self, workload: Object, before: Object | None) -> None:
+        """Quota is never exceeded, and a job holds it once.
+
+        A workload whose end was only claimed by hand shows again the quota that it had.
+        """
         for other in self.objects(WORKLOADS):
             owner, mine = controller_of(other), controller_of(workload)
             same = owner is not None and mine is not None and owner.get("uid") == mine.get("uid")
@@ -267,7 +270,8 @@ class Invariants(Stored):
                 and holds_quota(other)
             ):
                 self._violate(workload, f"its job has quota twice, also as {other['metadata']['name']}")
-        if not conditions.is_active(workload) and not self._is_restored(workload):
+        had = before is not None and conditions.has_quota(before) and conditions.is_finished(before)
+        if not conditions.is_active(workload) and not had and not self._is_restored(workload):
             self._violate(workload, "got quota although spec.active is false")
         if self._excused():
             return

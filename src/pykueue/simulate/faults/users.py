@@ -12,7 +12,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
-from pykueue.api.objects import Object, is_deleting
+from pykueue.api.objects import Object, controller_of, is_deleting
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -124,7 +124,7 @@ class Users:
         self._trace.note("user", "mends everything")
         for kind in self._scenario.kinds:
             if not ends(kind):
-                await self._delete_all(KINDS[kind])
+                await self._delete_all(KINDS[kind], owned=False)
         await self._limit(None)
         for kind in ("Cohort", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass"):
             for wanted in self._scenario.of_kind(kind):
@@ -139,8 +139,11 @@ class Users:
         for resource in self.kinds:
             await self._delete_all(resource)
 
-    async def _delete_all(self, resource: Resource) -> None:
+    async def _delete_all(self, resource: Resource, owned: bool = True) -> None:
+        """Delete all objects, or those that no other object controls."""
         for job in await self._all(resource):
+            if not owned and controller_of(job) is not None:
+                continue
             name = job["metadata"]["name"]
             await self._client.delete(resource, name, NAMESPACE, propagation="Background")
 
