@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykueue.api.json_equality import same
-from pykueue.embedded.apiserver.apply.server_side import apply, track_update
+from pykueue.embedded.apiserver.apply.server_side import apply_in_steps, track_update
 from pykueue.embedded.apiserver.crd.structural import custom_schema
 from pykueue.embedded.schema.builtin import builtin_schema
 from pykueue.kube.errors import ApiError
@@ -79,6 +79,17 @@ def thing(spec: dict[str, Any] | None = None, status: Any = None, **meta: Any) -
     if status is not None:
         obj["status"] = status
     return obj
+
+
+def apply(*arguments: Any, **options: Any) -> dict[str, Any]:
+    """The object after all steps of an apply."""
+    steps = apply_in_steps(*arguments, **options)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            applied: dict[str, Any] = done.value
+            return applied
 
 
 class Server:

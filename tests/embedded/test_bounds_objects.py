@@ -15,9 +15,10 @@ from front_harness import Stage, listening
 
 from pykueue.api.cel import program as rules
 from pykueue.api.objects import Object
+from pykueue.embedded.apiserver.apply import server_side
 from pykueue.embedded.apiserver.crd import structural
 from pykueue.embedded.apiserver.handlers import writes
-from pykueue.embedded.apiserver.http import connection, encoding
+from pykueue.embedded.apiserver.http import connection, encoding, front
 from pykueue.embedded.kinds import crdvalidation
 from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -220,7 +221,8 @@ def test_a_list_encoded_in_steps_reads_as_one_encoded_at_once(
         whole = await peer.ask("GET", path, None, f"Accept: {accept}")
         monkeypatch.setattr(encoding, "_STEP", 2)
         monkeypatch.setattr(encoding, "_YAML_STEP", 2)
-        monkeypatch.setattr(connection, "_PIECE", 50)
+        for module in (connection, front):
+            monkeypatch.setattr(module, "PIECE", 50)
         stepwise = await peer.ask("GET", path, None, f"Accept: {accept}")
         assert stepwise.body == whole.body
         read = yaml.safe_load(whole.body) if accept.endswith("yaml") else orjson.loads(whole.body)
@@ -246,7 +248,7 @@ def test_large_write_is_done_in_several_turns(
             assert (await peer.ask("POST", PODS, pod)).code == 201
             pod = {**pod, "metadata": {"name": "large", "labels": {"a": "b"}}}
         turns = Turns()
-        for name in ("apply", "strategic_patch", "decode", "_check_size"):
+        for name in ("apply_in_steps", "strategic_patch", "decode", "_check_size"):
             monkeypatch.setattr(writes, name, turns.counted(getattr(writes, name)))
         if form is None:
             answer = await peer.ask("POST", PODS, pod)
@@ -254,5 +256,24 @@ def test_large_write_is_done_in_several_turns(
             answer = await peer.ask("PATCH", f"{PODS}/large?fieldManager=m", pod, f"Content-Type: {form}")
         assert answer.code in (200, 201)
         assert turns.stop() == [1] * (2 if form is None else 3)
+
+    listening(tmp_path, story)
+
+
+def test_apply_walks_a_large_object_once_in_each_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        environment = [{"name": f"V{number}", "value": "v" * 20} for number in range(3000)]
+        spec = {"containers": [{"name": "c", "image": "i", "env": environment}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "large"}, "spec": spec}
+        assert (await peer.ask("POST", PODS, pod)).code == 201
+        turns = Turns()
+        for name in ("applied_fields", "clean", "_first_managers", "merge", "Changes"):
+            monkeypatch.setattr(server_side, name, turns.counted(getattr(server_side, name)))
+        answer = await peer.ask("PATCH", f"{PODS}/large?fieldManager=m", pod, f"Content-Type: {APPLY_PATCH}")
+        assert answer.code == 200
+        assert turns.stop() == [1] * 5
 
     listening(tmp_path, story)

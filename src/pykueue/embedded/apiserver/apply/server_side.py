@@ -10,6 +10,7 @@ Source: docs/reference/kubernetes-api-machinery.md, section 12.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -38,7 +39,7 @@ _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _STATUS: Final[Fields] = {"f:status": LEAF}
 
 
-def apply(
+def apply_in_steps(
     live: Object | None,
     config: Object,
     manager: str,
@@ -50,8 +51,10 @@ def apply(
     status_apart: bool = True,
     nulls: bool = False,
     zero_status: Object | None = None,
-) -> Object:
+) -> Generator[None, None, Object]:
     """The object after `manager` applied `config`: `live` itself when nothing changes.
+
+    Between two steps the object is walked once at most: others can be served there while it is large.
 
     `now` is RFC 3339 text. `status_apart` says whether the status is only written through its own endpoint,
     `nulls` whether those where none are allowed are values like others, to be refused afterwards.
@@ -66,6 +69,7 @@ def apply(
     fields = _own(applied_fields(config, node, faults), endpoint)
     if faults:
         raise _untyped(config, api_version, faults)
+    yield
     written = clean(config, node, None, [])
     if nulls:
         written = with_nulls(written, config, node, node.properties.get("metadata"))
@@ -74,6 +78,7 @@ def apply(
     if live is None:
         return _with_managers(written, Managers([entry]))
     last = _last_applied(live) if manager == _KUBECTL and not subresource else None
+    yield
     managers = Managers.of(live)
     tracked = bool(managers)
     if not tracked:
@@ -81,13 +86,17 @@ def apply(
         managers = _first_managers(before, last, entry, node)
     others = managers.others(entry.identity)
     previous = managers.find(entry.identity)
+    yield
     merged = merge(live, written, node)
+    yield
     if previous is not None and difference(previous.fields, fields):
         kept = fields
         for other in others:
             kept = union(kept, other.fields)
         merged = prune(merged, previous.fields, kept, node)
+        yield
     changes = Changes(live, merged, node)
+    yield
     changed = difference(changes.changed, UNOWNED)
     conflicts = [(other, both) for other in others if (both := intersection(changed, other.fields))]
     if conflicts and not force:

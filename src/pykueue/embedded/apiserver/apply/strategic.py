@@ -218,12 +218,24 @@ def _merge_objects(
                 f'{where}: {_PATCH} is {shown(directive)}: "replace", "delete" and "merge" are accepted'
             )
         given.append(identity)
-        merged[identity] = _merge_fields(merged.get(identity) or {}, one, node.items, where)
+        before = merged.get(identity)
+        if before is None and not directive and _is_plain(one):  # most elements, and quick
+            merged[identity] = one
+        elif not same(before, one):
+            merged[identity] = _merge_fields(before or {}, one, node.items, where)
     if order is None:
         return list(merged.values())
     wanted = [_identity(_key_of(one, merge_key, f"{_ORDER} of {where}")) for one in order]
     _check_order(given, wanted, where)
     return _ordered(merged, wanted, seen)
+
+
+def _is_plain(element: Object) -> bool:
+    """Whether an element is stored just as a patch has it: scalars only, without nulls and directives."""
+    for key, value in element.items():
+        if key[:1] == "$" or (type(value) is not str and type(value) is not int):
+            return False
+    return True
 
 
 def _key_of(element: Any, merge_key: str, where: str) -> Any:

@@ -8,7 +8,7 @@ Source: docs/reference/kubernetes-api-machinery.md, section 12.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -55,20 +55,36 @@ def element_keys(items: list[Any], node: Node) -> dict[str, Any] | None:
     if node.items is None or node.list_type not in ("map", "set"):
         return None
     keyed: dict[str, Any] = {}
-    keys = key_fields(node)
+    step_of = _steps(node)
     for item in items:
-        step = _element_step(item, keys) if node.list_type == "map" else _value_step(item)
+        step = step_of(item)
         if step is None or step in keyed:
             return None
         keyed[step] = item
     return keyed
 
 
+def _steps(node: Node) -> Callable[[Any], str | None]:
+    """What makes the steps of a list's elements; None for an element that is none of a list with keys."""
+    if node.list_type == "set":
+        return _value_step
+    keys = key_fields(node)
+    if len(keys) != 1:
+        return lambda item: _element_step(item, keys)
+    key = keys[0][0]
+    before = f"k:{{{orjson.dumps(key).decode()}:"
+
+    def step(item: Any) -> str | None:
+        if type(item) is dict and type(value := item.get(key)) is str:  # most lists, and quick
+            return f"{before}{orjson.dumps(value).decode()}}}"
+        return _element_step(item, keys)
+
+    return step
+
+
 def _element_step(item: Any, keys: Sequence[tuple[str, Any]]) -> str | None:
     if type(item) is not dict:
         return None
-    if len(keys) == 1 and type(value := item.get(keys[0][0])) is str:  # most lists, and quick
-        return f"k:{{{orjson.dumps(keys[0][0]).decode()}:{orjson.dumps(value).decode()}}}"
     found = {name: item.get(name, default) for name, default in keys}
     given = {name: value for name, value in found.items() if value is not ABSENT and value is not None}
     if not given or any(type(value) in (dict, list) for value in given.values()):
@@ -158,18 +174,18 @@ def _applied_elements(
     keys = key_fields(node)
     #: Keys that an element must have.
     needed = [name for name, default in keys if default is ABSENT]
+    step_of = _steps(node)
     for index, item in enumerate(value):
-        if node.list_type == "set":
-            step = _value_step(item)
-        else:
-            step = _element_step(item, keys)
-            if step is None or not all(name in item for name in needed):
-                missing = [name for name in needed if type(item) is dict and name not in item]
-                faults.append(
-                    f"{_text(path)}: element {index}: associative list with keys has an element that omits "
-                    f'key field "{(missing or list(node.list_keys))[0]}" (and doesn\'t have default value)'
-                )
-                continue
+        step = step_of(item)
+        # An element with a single key that has a step has its key.
+        has_keys = step is not None and (len(keys) < 2 or all(name in item for name in needed))
+        if node.list_type != "set" and not has_keys:
+            missing = [name for name in needed if type(item) is dict and name not in item]
+            faults.append(
+                f"{_text(path)}: element {index}: associative list with keys has an element that omits "
+                f'key field "{(missing or list(node.list_keys))[0]}" (and doesn\'t have default value)'
+            )
+            continue
         if step is None:
             faults.append(f"{_text(path)}: element {index}: a set holds scalars")
             continue

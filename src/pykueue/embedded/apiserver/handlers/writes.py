@@ -7,12 +7,12 @@ docs/reference/kubernetes-api-machinery.md, section 11.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any
 
 from pykueue.api.json_equality import same
 from pykueue.api.objects import Object, is_deleting
-from pykueue.embedded.apiserver.apply.server_side import apply, track_create, track_update
+from pykueue.embedded.apiserver.apply.server_side import apply_in_steps, track_create, track_update
 from pykueue.embedded.apiserver.apply.strategic import strategic_patch
 from pykueue.embedded.apiserver.auth.escalation import Escalation
 from pykueue.embedded.apiserver.registry.call import Answer, Call, WriteOptions, write_options
@@ -47,7 +47,9 @@ from .decoding import decode, with_default_status
 #: How often a write without a resourceVersion is tried again when another one came first.
 _ATTEMPTS = 8
 
-Make = Callable[[Object], Object]
+#: The steps of a long computation, between which others can be served, and its result.
+Steps = Generator[None, None, Object]
+Make = Callable[[Object], Object | Steps]
 
 
 #: Expressions compiled between two pauses: each takes about 0.3 ms.
@@ -94,6 +96,18 @@ async def _compile_schema(endpoint: Endpoint) -> None:
         for _ in schema.compile_ahead():
             await asyncio.sleep(0)
     endpoint.compiled = True
+
+
+async def _carried_out(steps: Steps, call: Call) -> Object:
+    """The result of steps; others are served between those of a large request."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: Object = done.value
+            return result
+        if call.body_size >= _LARGE:
+            await asyncio.sleep(0)
 
 
 class Writes:
@@ -343,8 +357,8 @@ class Writes:
         config = {**body, "metadata": {**given, "name": target.name}}
         now = self._core.now_text()
 
-        def run(live: Object | None) -> Object:
-            applied = apply(
+        def run(live: Object | None) -> Steps:
+            applied = yield from apply_in_steps(
                 live,
                 config,
                 options.manager,
@@ -374,7 +388,7 @@ class Writes:
                     f"uid mismatch: the provided object specified uid {named(given['uid'])}, and no existing "
                     "object was found",
                 )
-            applied = run(None)
+            applied = await _carried_out(run(None), call)
             if call.body_size >= _LARGE:
                 await asyncio.sleep(0)
             obj = await decode(endpoint, applied, options, call)
@@ -408,7 +422,8 @@ class Writes:
             if endpoint.fetch is not None:
                 await endpoint.ready((current.object,))
             view = endpoint.from_storage(current.object)
-            sent = make(view)
+            made = make(view)
+            sent = await _carried_out(made, call) if isinstance(made, Generator) else made
             if sent is view:
                 await core.store.settled(current.revision)
                 return Answer(200, current)
