@@ -117,6 +117,9 @@ class FakeApi:
             end = self._bookmark(None)
             end["metadata"]["annotations"] = {"k8s.io/initial-events-end": "true"}
             queue.put_nowait(WatchEvent("BOOKMARK", end))
+        elif "resourceVersion" not in request.query:
+            for path in sorted(path for path in self.objects if path.startswith(prefix)):
+                queue.put_nowait(WatchEvent("ADDED", self.objects[path]))
         else:
             since = int(request.query["resourceVersion"])
             if since < self.oldest:

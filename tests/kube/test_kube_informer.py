@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kube_fake import FakeApi
 
-from pykueue.api.resources import CONFIG_MAPS, NODES, PODS
+from pykueue.api.resources import CONFIG_MAPS, CRDS, NODES, PODS
 from pykueue.clock import Clock, run_virtual
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
@@ -155,30 +155,55 @@ def test_bookmarks_move_the_point_to_resume_from() -> None:
     run_virtual(main)
 
 
-def test_an_optional_resource_that_is_not_served_has_no_objects_until_it_is() -> None:
+MISSING = ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def test_an_optional_resource_that_is_not_served_has_no_objects_until_its_definition_appears() -> None:
     async def main(clock: Clock) -> None:
         api = FakeApi()
-        missing = ApiError(404, "NotFound", "the server could not find the requested resource")
-        api.refusals = [missing] * 3
+        api.refusals = [MISSING]
         api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
         informer = maps(api, clock, optional=True)
         story = story_of(informer)
         async with running(informer):
             await informer.synced()
             assert informer.list() == []
-            await clock.sleep(14)
-            assert story == []
             assert not informer.is_served
-            await clock.sleep(2)
+            await clock.sleep(1)
+            before = len(api.requests)
+            await clock.sleep(3600)
+            assert len(api.requests) == before, "nothing is asked for while nothing changes"
+            api.refusals = [MISSING]  # the definition is there before its resource is served
+            api.put(CRDS, "configmaps.")
+            await clock.sleep(5)
             assert story == [("ADDED", "x=1")]
             assert informer.is_served
-            api.refusals = [missing]
-            api.drop_watches(missing)
-            await clock.sleep(2)
+            api.refusals = [MISSING]
+            api.remove(CRDS, "configmaps.")
+            api.drop_watches(MISSING)
+            await clock.sleep(5)
             assert story[1:] == [("DELETED", "x=1")]
             assert not informer.is_served
-            await clock.sleep(10)
+            api.put(CRDS, "configmaps.")
+            await clock.sleep(5)
             assert story[2:] == [("ADDED", "x=1")]
+
+    run_virtual(main)
+
+
+def test_an_optional_resource_is_listed_again_from_time_to_time_without_the_right_to_watch_definitions() -> (
+    None
+):
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        forbidden = ApiError(403, "Forbidden", "customresourcedefinitions is forbidden")
+        api.refusals = [MISSING, forbidden, MISSING, forbidden]
+        api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
+        informer = maps(api, clock, optional=True)
+        story = story_of(informer)
+        async with running(informer):
+            await clock.sleep(60)
+            assert story == [("ADDED", "x=1")]
             assert informer.is_served
 
     run_virtual(main)

@@ -61,6 +61,7 @@ GRANTED = {
     "jobsets/finalizers.jobset.x-k8s.io": "update",
     "runtimeclasses.node.k8s.io": READ,
     "priorityclasses.scheduling.k8s.io": READ,
+    "customresourcedefinitions.apiextensions.k8s.io": READ,
     "admissionchecks.kueue.x-k8s.io": f"{READ} patch",
     "admissionchecks/status.kueue.x-k8s.io": "patch",
     "clusterqueues.kueue.x-k8s.io": f"{READ} patch",

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from pykueue.api.objects import Key, Object, key_of
-from pykueue.api.resources import Resource
+from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
@@ -37,7 +37,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 #: Delay before the connection is tried again, in seconds: doubles from the first to the second.
 BACKOFF_BASE = 0.8
 BACKOFF_CAP = 30.0
-#: Seconds between looks for an optional resource that the server does not serve.
+#: Seconds between looks for an optional resource that is not served, where definitions cannot be watched.
 ABSENT_POLL = 5.0
 #: A watch that ends within this many seconds without a single event counts as a failure.
 SHORT_WATCH = 1.0
@@ -78,7 +78,7 @@ class Informer:
     the objects themselves are kept, which for a server in the same process costs nothing. With `stream` the
     first list comes as a watch, so that it is never in memory as a whole; servers that cannot do that are
     asked for a plain list. An `optional` resource that the server does not serve has no objects: the cache is
-    synced with nothing in it, and looks again from time to time.
+    synced with nothing in it, and lists again when the CustomResourceDefinition of the resource appears.
 
     Objects for which `pack` says so are kept as text, a fifth of the memory, and decoded each time they are
     read (3 us for a Workload); as compressed text, a tenth, those that are rarely read again.
@@ -219,8 +219,11 @@ class Informer:
                     self._version = None
                 elif error.not_found and self._optional:
                     self._absent()
-                    await self._clock.sleep(ABSENT_POLL)
-                    continue
+                    started = asyncio.get_running_loop().time()
+                    await self._definition()
+                    # A definition that exists is served a little later, or never in the version asked for.
+                    if asyncio.get_running_loop().time() - started >= SHORT_WATCH:
+                        failures = 0
                 else:
                     log.warning("%s: %s", self, error)
             except (ConnectionError, TimeoutError) as error:
@@ -243,6 +246,22 @@ class Informer:
         for key, entry in list(self._entries.items()):
             self._delete(key, entry)
         self._synced.set()
+
+    async def _definition(self) -> None:
+        """Wait until the CustomResourceDefinition of the resource exists, or for a change of it.
+
+        Where definitions cannot be watched, for ABSENT_POLL seconds.
+        """
+        name = f"{self.resource.plural}.{self.resource.group}"
+        watch = self._client.watch(CRDS, field_selector=f"metadata.name={name}")
+        try:
+            async with aclosing(watch) as events:
+                async for type_, _ in events:
+                    if type_ in (ADDED, MODIFIED):
+                        return
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            log.debug("%s: cannot watch the definition: %s", self, error)
+        await self._clock.sleep(ABSENT_POLL)
 
     def __str__(self) -> str:
         where = f" in {self._namespace}" if self._namespace else ""

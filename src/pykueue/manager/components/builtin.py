@@ -9,6 +9,7 @@ from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
+    CRDS,
     LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
@@ -94,6 +95,7 @@ def caches(jobs: Iterable[Resource]) -> Component:
             LIMIT_RANGES,
             RUNTIME_CLASSES,
             PODS,
+            CRDS,  # whether what is optional is served
             *jobs,
         ),
         needs_leader=False,
