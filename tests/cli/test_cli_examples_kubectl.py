@@ -1,9 +1,10 @@
-"""The README of each example of a job kind: its shell lines, run in order against a real `pykueue up`."""
+"""The README of each example: its shell lines, run in order against a real `pykueue up`."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,29 +17,43 @@ pytestmark = pytest.mark.kubectl
 EXAMPLES = ROOT / "examples"
 #: Those whose README has lines to run.
 READMES = sorted(EXAMPLES.glob("*/README.md"))
+#: What starts the cluster.
+_UP = re.compile(r"^```console\n.*?^pykueue up(.*?)$.*?^```", re.MULTILINE | re.DOTALL)
 _SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
-def environment(start_up: Callable[..., Up], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Where kubectl finds the cluster and itself."""
+def environment(
+    start_up: Callable[..., Up], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[Path], dict[str, str]]:
+    """Where kubectl finds itself and the cluster that a README starts; one for all with the same options."""
     home = tmp_path_factory.mktemp("home")
     path = os.pathsep.join((str(Path(kubectl_program()).parent), os.environ["PATH"]))
-    return {**os.environ, "PATH": path, "HOME": str(home), "KUBECONFIG": str(start_up().kubeconfig)}
+    started: dict[tuple[str, ...], Up] = {}
+
+    def found(readme: Path) -> dict[str, str]:
+        (line,) = _UP.findall(readme.read_text())
+        words = shlex.split(line)
+        options = tuple(str(ROOT / word) if word.startswith("examples/") else word for word in words)
+        up = started.get(options) or started.setdefault(options, start_up(*options))
+        return {**os.environ, "PATH": path, "HOME": str(home), "KUBECONFIG": str(up.kubeconfig)}
+
+    return found
 
 
 def test_every_family_of_kinds_has_an_example() -> None:
     found = {path.parent.name for path in READMES}
     assert found >= {"appwrapper", "kubeflow", "leaderworkerset", "mpi", "ray", "spark", "trainjob"}
+    assert found >= {"argo-workflows", "cronjob", "flux", "fractional-devices", "spark-submit", "tekton"}
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
-def test_lines_of_the_readme_run(readme: Path, environment: dict[str, str]) -> None:
+def test_lines_of_the_readme_run(readme: Path, environment: Callable[[Path], dict[str, str]]) -> None:
     (lines,) = _SHELL.findall(readme.read_text())
     ended = subprocess.run(
         ["bash", "-ec", lines],
         cwd=ROOT,
-        env=environment,
+        env=environment(readme),
         capture_output=True,
         text=True,
         timeout=4 * PATIENCE,
