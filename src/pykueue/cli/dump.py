@@ -8,26 +8,12 @@ from typing import Any
 
 import click
 
-from pykueue.api import resources
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from pykueue.questions.cluster_state import KINDS
 from pykueue.web.visibility.api import ENGINE_STATE_PATH
 
 from .connection import ask, from_leader, kubeconfig_option
-
-#: Kinds that decisions depend on. Workloads come last, before the state of the engine: it is newer than they.
-KINDS = (
-    resources.NAMESPACES,
-    resources.LIMIT_RANGES,
-    resources.RUNTIME_CLASSES,
-    resources.TOPOLOGIES,
-    resources.RESOURCE_FLAVORS,
-    resources.ADMISSION_CHECKS,
-    resources.COHORTS,
-    resources.CLUSTER_QUEUES,
-    resources.LOCAL_QUEUES,
-    resources.WORKLOADS,
-)
 
 
 async def collect(client: Client) -> tuple[dict[str, Any], str]:

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "manager": ("manager", "Run the manager against any cluster."),
     "manifests": ("manifests", "Print the installation for a cluster as YAML for kubectl."),
     "schedule": ("schedule", "Print decisions on plain manifests and their reasons, without a cluster."),
+    "why": ("why", "Print why a Workload is pending, and the smallest changes that admit it."),
     "story": ("story", "Print what happened to a Workload, and why."),
 }
 

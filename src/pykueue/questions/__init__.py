@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from pykueue.questions.answers import Answer, Change, Prospect, Why, schema_of, to_data
 from pykueue.questions.rights import EVERYTHING, Rights
-from pykueue.questions.why import why
+from pykueue.questions.targets import TargetError, find_workload
+from pykueue.questions.why import from_status, why
 
-__all__ = ["EVERYTHING", "Answer", "Change", "Prospect", "Rights", "Why", "schema_of", "to_data", "why"]
+__all__ = [
+    "EVERYTHING",
+    "Answer",
+    "Change",
+    "Prospect",
+    "Rights",
+    "TargetError",
+    "Why",
+    "find_workload",
+    "from_status",
+    "schema_of",
+    "to_data",
+    "why",
+]

@@ -26,7 +26,7 @@ def blocks(engine: Engine, workload: kueue.Workload, rights: Rights) -> list[Blo
 def _blocks(engine: Engine, workload: kueue.Workload, rights: Rights) -> Iterator[Block]:
     key = workload.metadata.key
     if engine.reservation(key) is not None:
-        yield from _checks(workload)
+        yield from checks(workload)
         return
     local, queue = engine.queues_of(workload)
     found: list[Block] = []
@@ -69,7 +69,7 @@ def _condition_message(workload: kueue.Workload) -> str:
     return condition.message if condition is not None else ""
 
 
-def _checks(workload: kueue.Workload) -> Iterator[Block]:
+def checks(workload: kueue.Workload) -> Iterator[Block]:
     """Checks that a workload with quota waits for."""
     if workload.condition_is("Admitted"):
         return

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pykueue.api import kueue
+from pykueue.api.meta import find_condition
+from pykueue.api.pending_reasons import NOT_EVALUATED
 from pykueue.engine import Engine, Explanation, Upsert
 from pykueue.engine.explain.render import reason_text
 from pykueue.engine.quota.usage import units
@@ -60,10 +62,19 @@ def why(
     )
     if view.state == "reserved":
         return answer
-    answer.reason, answer.message = engine.pending_reason(key)
+    answer.reason, answer.message = _reason(engine, workload)
     answer.position = position(engine, key, answer.cluster_queue)
     _Inquiry(engine, workload, answer, Trials(engine, key, now, place_decisions_max), rights).ask(place)
     return answer
+
+
+def _reason(engine: Engine, workload: kueue.Workload) -> tuple[str, str]:
+    """Why it is pending: by the engine, or as its condition says where the engine has not evaluated it."""
+    found = engine.pending_reason(workload.metadata.key)
+    told = find_condition(workload.status.conditions, "QuotaReserved")
+    if found == NOT_EVALUATED and told is not None and told.status == "False":
+        return told.reason, told.message
+    return found
 
 
 def _state(workload: kueue.Workload, place: str, admitted: bool) -> State:
@@ -314,3 +325,30 @@ def _resume_text(mutation: mutations.Mutation) -> str:
 
 def _message(explanation: Explanation | None) -> str:
     return reason_text(explanation) if explanation is not None else ""
+
+
+def from_status(workload: kueue.Workload, unread: Sequence[str] = (), notes: Sequence[str] = ()) -> Why:
+    """What the Workload itself says, without a verdict: if it is finished, or not all could be read."""
+    conditions = workload.status.conditions
+    state: State = "Pending"
+    told = find_condition(conditions, "QuotaReserved")
+    if workload.condition_is("Finished"):
+        state, told = "Finished", find_condition(conditions, "Finished")
+    elif workload.condition_is("Evicted") and workload.status.admission is not None:
+        state, told = "Evicted", find_condition(conditions, "Evicted")
+    elif workload.condition_is("QuotaReserved"):
+        state = "Admitted" if workload.condition_is("Admitted") else "QuotaReserved"
+    admission = workload.status.admission
+    return Why(
+        workload=workload.metadata.key,
+        job=job_of(workload),
+        state=state,
+        reason=told.reason if told is not None else "",
+        message=told.message if told is not None else "",
+        local_queue=workload.spec.queue_name or "",
+        cluster_queue=admission.cluster_queue if admission is not None else "",
+        priority=workload.spec.priority or 0,
+        blocks=list(facts.checks(workload)) if state == "QuotaReserved" else [],
+        unread=list(unread),
+        notes=list(notes),
+    )

@@ -1,0 +1,177 @@
+"""`pykueue why`: why a Workload is pending, and the smallest changes that admit it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from pykueue.api import DecodeError
+from pykueue.cli import why_text
+from pykueue.cli.connection import ask, kubeconfig_option
+from pykueue.cli.schedule_input import InputError, Source, read
+from pykueue.cli.schedule_run import Run
+from pykueue.clock import Clock
+from pykueue.engine.dump import options_of
+from pykueue.kube.client import Client
+from pykueue.manager.configuration import Configuration, ConfigurationError
+from pykueue.manager.configuration import load as load_configuration
+from pykueue.manager.scheduler.engine_options import engine_options
+from pykueue.questions import TargetError, Why, find_workload, from_status, schema_of, to_data
+from pykueue.questions import why as answer_why
+from pykueue.questions.cluster_state import MANAGER_NAMESPACE, ClusterState, read_cluster
+
+#: Exit status where there is no such Workload or the cluster cannot be read, where an option or a manifest is
+#: wrong, and where there is no verdict.
+_FAILED, _WRONG, _NO_VERDICT = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked."""
+
+    target: str
+    namespace: str
+    place: bool
+
+
+def of_manifests(question: Question, paths: tuple[Path, ...], config: Path | None) -> Why:
+    """The answer on manifests, once everything that can be admitted is.
+
+    Raises InputError, ConfigurationError, DecodeError and TargetError.
+    """
+    configuration = load_configuration(config)
+    found = read(Source(paths), configuration, strict=False)
+    state = found.state
+    options = options_of(state) if state is not None and config is None else engine_options(configuration)
+    now = state.now if state is not None else float(int(Clock().time()))
+    run = Run(found.manifests, options, now, state=state)
+    run.until_stable()
+    driver = run.driver
+    workload = find_workload(driver.workloads.values(), question.target, question.namespace)
+    key = workload.metadata.key
+    if driver.engine.workload(key) is None:
+        return from_status(workload)
+    return answer_why(driver.engine, key, driver.now, place=question.place)
+
+
+def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
+    """The answer on a live cluster. Raises TargetError and DecodeError."""
+    workload = find_workload(state.workloads(), question.target, question.namespace)
+    if state.unread or workload.condition_is("Finished"):
+        return from_status(workload, state.unread, state.notes)
+    answer = answer_why(state.engine(), workload.metadata.key, now, place=question.place)
+    answer.notes += state.notes
+    return answer
+
+
+async def _read(client: Client, configuration: Configuration | None, manager_namespace: str) -> ClusterState:
+    return await read_cluster(client, configuration=configuration, manager_namespace=manager_namespace)
+
+
+def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(json.dumps(schema_of(Why), indent=2))
+        ctx.exit()
+
+
+@click.command()
+@click.argument("target", metavar="WORKLOAD|KIND/JOB")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
+@click.option(
+    "-f",
+    "--filename",
+    "paths",
+    type=click.Path(path_type=Path, allow_dash=True),
+    multiple=True,
+    help="Answer on manifests, without a cluster: a YAML or JSON file, a directory, or - for standard input.",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Configuration file (config.kueue.x-k8s.io) in place of that of the manager.",
+)
+@click.option(
+    "--manager-namespace",
+    default=MANAGER_NAMESPACE,
+    show_default=True,
+    help="Namespace whose ConfigMap has the configuration of the manager.",
+)
+@click.option(
+    "--place/--no-place",
+    default=True,
+    show_default=True,
+    help="Answer also for the Workload at its place, with the queue as it is.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    show_default=True,
+    help="Format.",
+)
+@click.option(
+    "--print-schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_schema,
+    help="Print the JSON Schema of the json and yaml output and exit.",
+)
+@kubeconfig_option
+def why(
+    target: str,
+    namespace: str,
+    paths: tuple[Path, ...],
+    config: Path | None,
+    manager_namespace: str,
+    place: bool,
+    output: str,
+    kubeconfig: Path | None,
+) -> None:
+    """Print why a Workload, or the Workload of a job, is pending, and the smallest changes that admit it.
+
+    Each change is verified by deciding on a copy of the present state; nothing is written. Works on clusters
+    that Kueue manages too, with the rights to list Kueue's objects.
+
+    Exit status: 0; 1 if there is no such Workload, or the cluster cannot be read; 2 if an option or a
+    manifest is wrong; 3 if there is no verdict, because not everything could be read.
+    """
+    question = Question(target, namespace, place)
+    try:
+        if paths:
+            answer = of_manifests(question, paths, config)
+        else:
+            configuration = load_configuration(config) if config is not None else None
+            state = ask(
+                kubeconfig,
+                partial(_read, configuration=configuration, manager_namespace=manager_namespace),
+            )
+            answer = of_cluster(question, state, float(int(Clock().time())))
+    except (ConfigurationError, DecodeError, InputError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(_WRONG)
+    except TargetError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(_FAILED)
+    click.echo(_rendered(answer, output))
+    if answer.unread:
+        sys.exit(_NO_VERDICT)
+
+
+def _rendered(answer: Why, output: str) -> str:
+    data: Any = to_data(answer)
+    match output:
+        case "json":
+            return json.dumps(data, indent=2)
+        case "yaml":
+            return str(yaml.safe_dump(data, sort_keys=False)).rstrip("\n")
+        case _:
+            return "\n".join(why_text.lines(answer))

@@ -1,0 +1,175 @@
+"""An engine with the state of a live cluster, whichever manager runs there: Kueue or pykueue.
+
+Only reads. Objects are read in the newest version that the cluster serves; the options are those of the
+manager's configuration. What the user may not read is named, since decisions on a part of the objects could
+differ from those of the manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pykueue.api import DecodeError, decode, kueue, resources
+from pykueue.api.conversion import ConversionError, convert
+from pykueue.api.kueue import V1BETA1, V1BETA2
+from pykueue.api.objects import Object, get
+from pykueue.api.resources import CONFIG_MAPS, KUEUE_GROUP, Resource
+from pykueue.engine import Engine, Options, Upsert
+from pykueue.engine.dump import EngineState, is_state, options_of, restore, state_of
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import Request
+from pykueue.manager.configuration import Configuration, ConfigurationError
+from pykueue.manager.configuration.loading import parse
+from pykueue.manager.install_names import CONFIG_KEY, VISIBILITY_GROUP
+from pykueue.manager.scheduler.engine_options import engine_options
+
+#: Kinds that decisions depend on. Workloads come last, before the state of the engine: it is newer than they.
+KINDS: Final = (
+    resources.NAMESPACES,
+    resources.LIMIT_RANGES,
+    resources.RUNTIME_CLASSES,
+    resources.TOPOLOGIES,
+    resources.RESOURCE_FLAVORS,
+    resources.ADMISSION_CHECKS,
+    resources.COHORTS,
+    resources.CLUSTER_QUEUES,
+    resources.LOCAL_QUEUES,
+    resources.WORKLOADS,
+)
+
+#: The namespace and the ConfigMap that Kueue and pykueue are installed with.
+MANAGER_NAMESPACE: Final = "kueue-system"
+CONFIG_MAP: Final = "kueue-manager-config"
+
+#: Where the leading manager of pykueue serves the state of its engine. Kueue has no such resource.
+ENGINE_STATE_PATH: Final = f"/apis/{VISIBILITY_GROUP}/v1beta2/enginestates/engine"
+
+
+@dataclass
+class ClusterState:
+    """What was read of a cluster."""
+
+    manifests: list[Object] = field(default_factory=list)
+    """In version v1beta2."""
+    engine_state: EngineState | None = None
+    """What only the engine of pykueue's manager knows."""
+    configuration: Configuration | None = None
+    """None where the state of the engine, which has its options, was read."""
+    unread: list[str] = field(default_factory=list)
+    """What could not be read, and why."""
+    notes: list[str] = field(default_factory=list)
+
+    def options(self) -> Options:
+        """The options of the manager, as far as they are known."""
+        if self.engine_state is not None:
+            return options_of(self.engine_state)
+        return engine_options(self.configuration) if self.configuration is not None else Options()
+
+    def engine(self) -> Engine:
+        """An engine that knows the objects. Raises DecodeError for an object that is not valid."""
+        engine = Engine(self.options())
+        for manifest in self.manifests:
+            engine.apply(Upsert(decode(manifest)))
+        if self.engine_state is not None:
+            restore(engine, self.engine_state)
+        return engine
+
+    def workloads(self) -> list[kueue.Workload]:
+        """All Workloads, finished ones included."""
+        found = (decode(manifest) for manifest in self.manifests if manifest["kind"] == "Workload")
+        return [obj for obj in found if isinstance(obj, kueue.Workload)]
+
+
+async def read_cluster(
+    client: Client,
+    *,
+    configuration: Configuration | None = None,
+    manager_namespace: str = MANAGER_NAMESPACE,
+    kinds: Collection[Resource] = KINDS,
+) -> ClusterState:
+    """The state of a cluster; `configuration` replaces that of the manager.
+
+    Raises ApiError where the cluster does not serve Kueue's kinds, ConnectionError and TimeoutError. What is
+    forbidden is in `unread`.
+    """
+    state = ClusterState(configuration=configuration)
+    version = await _served_version(client)
+    lists = await asyncio.gather(*(_list(client, kind, version, state) for kind in kinds))
+    state.manifests = [manifest for manifests in lists for manifest in manifests]
+    if configuration is not None:
+        return state
+    try:
+        found = await client.call(Request("GET", ENGINE_STATE_PATH))
+        if is_state(found):
+            state.engine_state = state_of([found])
+            return state
+    except ApiError:
+        pass  # the manager is not pykueue, or the user has no right to read the state of its engine
+    await _read_configuration(client, manager_namespace, state)
+    return state
+
+
+async def _served_version(client: Client) -> str:
+    """The newest served version of Kueue's API that can be read."""
+    try:
+        group = await client.call(Request("GET", f"/apis/{KUEUE_GROUP}"))
+    except ApiError as error:
+        if error.not_found:
+            raise ApiError(404, "NotFound", f"the cluster does not serve {KUEUE_GROUP}") from None
+        raise
+    served = [str(each.get("groupVersion")) for each in group.get("versions") or ()]
+    for version in (V1BETA2, V1BETA1):
+        if version in served:
+            return version
+    accepted = f"{V1BETA2}, {V1BETA1}"
+    raise ApiError(404, "NotFound", f"the cluster serves {', '.join(served)}; accepted: {accepted}")
+
+
+async def _list(client: Client, kind: Resource, version: str, state: ClusterState) -> list[Object]:
+    """All objects of a kind, in version v1beta2; none where the cluster does not serve the kind."""
+    if kind.group == KUEUE_GROUP:
+        kind = kind._replace(version=version.rpartition("/")[2])
+    name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+    try:
+        items = (await client.list(kind)).items
+    except ApiError as error:
+        if error.not_found:
+            return []
+        if error.code in (401, 403):
+            state.unread.append(f"{name}: {error.message}")
+            return []
+        raise
+    found = []
+    for item in items:
+        manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **item}
+        try:
+            found.append(convert(manifest, V1BETA2) if kind.api_version == V1BETA1 else manifest)
+        except (ConversionError, DecodeError) as error:
+            state.unread.append(f"{name} {get(item, 'metadata', 'name')}: {error}")
+    return found
+
+
+async def _read_configuration(client: Client, namespace: str, state: ClusterState) -> None:
+    place = f"ConfigMap {namespace}/{CONFIG_MAP}"
+    try:
+        found = await client.find(CONFIG_MAPS, CONFIG_MAP, namespace)
+    except ApiError as error:
+        state.unread.append(f"{place}: {error.message}")
+        return
+    text = (found.get("data") or {}).get(CONFIG_KEY) if found is not None else None
+    if text is None:
+        state.notes.append(f"there is no {place}: the defaults of Kueue's configuration are assumed")
+        text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+    try:
+        state.configuration = parse(text, place, namespace=namespace)
+    except ConfigurationError as error:
+        state.unread.append(str(error))
+
+
+def by_name(workloads: Iterable[kueue.Workload]) -> Mapping[str, kueue.Workload]:
+    """Workloads by `namespace/name`."""
+    return {workload.metadata.key: workload for workload in workloads}

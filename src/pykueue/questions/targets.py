@@ -1,0 +1,70 @@
+"""Which Workload a user means: by its name, or by the name and kind of its job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pykueue.api import kueue
+from pykueue.api.meta import OwnerReference
+from pykueue.api.resources import KUEUE_GROUP
+from pykueue.api.similar import did_you_mean
+
+#: How the type of a Workload is written before its name, as kubectl prints and accepts it.
+_WORKLOAD_TYPES: Final = frozenset({"workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"})
+
+
+class TargetError(ValueError):
+    """No Workload, or more than one, is meant."""
+
+
+def find_workload(workloads: Iterable[kueue.Workload], target: str, namespace: str) -> kueue.Workload:
+    """The Workload that `NAME`, `workload/NAME` or `KIND/NAME` of a job names in a namespace.
+
+    Of several Workloads of one job, that which is not finished. Raises TargetError.
+    """
+    here = [each for each in workloads if each.metadata.namespace == namespace]
+    kind, slash, name = target.rpartition("/")
+    kind = kind.lower().removesuffix(f".{KUEUE_GROUP}")
+    if not name or (slash and not kind):
+        raise TargetError(f"{target!r} names no workload; accepted: NAME, workload/NAME, KIND/NAME of a job")
+    if not kind or kind in _WORKLOAD_TYPES:
+        for workload in here:
+            if workload.metadata.name == name:
+                return workload
+    found = [each for each in here if kind not in _WORKLOAD_TYPES and _is_of_job(each, kind, name)]
+    jobs = sorted({f"{owner.kind}/{name}" for each in found for owner in _owners(each, kind, name)})
+    if len(jobs) > 1:
+        raise TargetError(f"{target!r} is the name of several jobs: {', '.join(jobs)}")
+    running = [each for each in found if not each.condition_is("Finished")]
+    if len(running) > 1:
+        names = ", ".join(f"workload/{each.metadata.name}" for each in running)
+        raise TargetError(f"{jobs[0]} has several workloads: {names}")
+    if running or found:
+        return (running or found)[-1]
+    near = did_you_mean(name, [each.metadata.name for each in here])
+    what = f"no Workload {name}" if kind in _WORKLOAD_TYPES else f"no Workload or job {target}"
+    if kind and kind not in _WORKLOAD_TYPES:
+        what = f"no Workload of {kind} {name}"
+    raise TargetError(f"{what} in namespace {namespace}{near}")
+
+
+def _is_of_job(workload: kueue.Workload, kind: str, name: str) -> bool:
+    return bool(_owners(workload, kind, name))
+
+
+def _owners(workload: kueue.Workload, kind: str, name: str) -> list[OwnerReference]:
+    """The owners of that name whose kind, in any of the ways that kubectl accepts it, is `kind`."""
+    return [
+        owner
+        for owner in workload.metadata.owner_references
+        if owner.name == name and (not kind or _is_kind(kind, owner.kind, owner.api_version))
+    ]
+
+
+def _is_kind(written: str, kind: str, api_version: str) -> bool:
+    plain, _, group = written.partition(".")
+    singular = kind.lower()
+    if group and group != api_version.rpartition("/")[0]:
+        return False
+    return plain in (singular, f"{singular}s", f"{singular}es")

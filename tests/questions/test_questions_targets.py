@@ -1,0 +1,47 @@
+"""Which Workload `find_workload` takes a name for."""
+
+from __future__ import annotations
+
+import pytest
+from engine_world import World
+
+from pykueue.api import kueue
+from pykueue.questions import TargetError, find_workload
+
+
+def workloads() -> list[kueue.Workload]:
+    world = World()
+    world.namespace("other")
+    world.queue("q", {"f": {"cpu": 1}})
+    world.workload("job-a-1f", "q", 1, owner="a")
+    world.workload("job-b-2f", "q", 1, owner="b")
+    world.workload("job-b-3f", "q", 1, owner="b")
+    world.workload("plain", "q", 1)
+    world.workload("remote", "q", 1, namespace="other")
+    return list(world.driver.workloads.values())
+
+
+@pytest.mark.parametrize(
+    "target", ["a", "job/a", "jobs/a", "Job/a", "jobs.batch/a", "job-a-1f", "workload/job-a-1f"]
+)
+def test_names_of_the_workload_and_of_its_job_mean_it(target: str) -> None:
+    assert find_workload(workloads(), target, "default").metadata.name == "job-a-1f"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("b", "Job/b has several workloads: workload/job-b-2f, workload/job-b-3f"),
+        ("job/absent", "no Workload of job absent in namespace default"),
+        ("jobs.example.com/a", "no Workload of jobs.example.com a in namespace default"),
+        ("plai", "no Workload or job plai in namespace default; did you mean plain?"),
+        ("remote", "no Workload or job remote in namespace default"),
+        ("workload/a", "no Workload a in namespace default"),
+        ("/a", "'/a' names no workload; accepted: NAME, workload/NAME, KIND/NAME of a job"),
+        ("", "'' names no workload; accepted: NAME, workload/NAME, KIND/NAME of a job"),
+    ],
+)
+def test_names_that_mean_none_or_several_are_refused(target: str, message: str) -> None:
+    with pytest.raises(TargetError) as error:
+        find_workload(workloads(), target, "default")
+    assert str(error.value) == message
