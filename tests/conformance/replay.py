@@ -12,8 +12,9 @@ from pykueue.api.meta import find_condition, parse_time
 from pykueue.api.quantity import parse
 from pykueue.api.topologies import expand
 from pykueue.api.unsupported import TOPOLOGY
-from pykueue.engine import Admit, Decision, Options, Preempt, Requeue, Upsert
+from pykueue.engine import Admit, Assign, Decision, Delay, Evict, Options, Preempt, Requeue, Upsert
 from pykueue.engine.driver import Driver
+from pykueue.engine.workload import needs_second_pass
 from pykueue.manager.configuration import parse as parse_configuration
 from pykueue.manager.scheduler.engine_options import engine_options
 
@@ -95,7 +96,7 @@ def holding(driver: Driver, decisions: Iterable[Decision] = ()) -> dict[str, kue
         and not workload.condition_is("Finished")
         and workload.status.admission is not None
     }
-    return found | {each.key: each.admission for each in decisions if isinstance(each, Admit)}
+    return found | {each.key: each.admission for each in decisions if isinstance(each, Admit | Assign)}
 
 
 def in_queues(driver: Driver) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
@@ -167,7 +168,8 @@ def outcome(scenario: Manifest) -> tuple[Manifest, Manifest]:
     kept = holding(driver, cycles[-1] if cycles else ())
     if not generated and scenario["suite"].startswith("tas"):
         # Workloads that held quota before are left out of the record.
-        kept = {key: admission for key, admission in kept.items() if key in _decided_keys(cycles)}
+        shown = _decided_keys(cycles) | _second_pass(scenario)
+        kept = {key: each for key, each in kept.items() if key in shown}
     active, inadmissible = in_queues(driver)
     got: Manifest = {
         "reserved": {
@@ -189,6 +191,13 @@ def outcome(scenario: Manifest) -> tuple[Manifest, Manifest]:
         wanted |= _recorded(expected)
         wanted["cycles"] = expected["cycles"]
         wanted["reasons"] = expected["reasons"] or {}
+        if scenario.get("suite") is None and "unhealthy" in expected:
+            wanted["unhealthy"] = expected["unhealthy"]
+            got["unhealthy"] = {
+                key: [node.name for node in workload.status.unhealthy_nodes]
+                for key, workload in driver.workloads.items()
+                if workload.status.unhealthy_nodes
+            }
         got["reasons"] = _reasons(scenario, cycles)
         if expected.get("admitted") is not None:
             wanted["admitted"] = sorted(expected["admitted"])
@@ -207,6 +216,17 @@ def _decided_keys(cycles: Iterable[list[Decision]]) -> set[str]:
     return {each.key for decisions in cycles for each in decisions if isinstance(each, Admit)}
 
 
+def _second_pass(scenario: Manifest) -> set[str]:
+    """Workloads that hold quota and wait for nodes."""
+    found = set()
+    for item in scenario["objects"]:
+        if item["kind"] == "Workload":
+            workload = decode(item)
+            if needs_second_pass(workload):
+                found.add(workload.metadata.key)
+    return found
+
+
 def _flush_of_new_queues(driver: Driver) -> None:
     """Queues were created just before the first cycle: the flush this causes came while its heads were in
     flight, which puts them back in line (docs/reference/kueue-semantics.md 4.5)."""
@@ -214,14 +234,17 @@ def _flush_of_new_queues(driver: Driver) -> None:
 
 
 def _decided(cycles: Iterable[list[Decision]]) -> Manifest:
-    admissions, preemptions = [], []
+    admissions, preemptions, replaced = [], [], []
     for number, decisions in enumerate(cycles, 1):
         for decision in decisions:
             if isinstance(decision, Admit):
                 admissions.append((number, decision.key))
-            elif isinstance(decision, Preempt):
+            elif isinstance(decision, Preempt | Evict):
                 preemptions.append((number, decision.key, decision.reason))
-    return {"admissions": sorted(admissions), "preemptions": sorted(preemptions)}
+            elif isinstance(decision, Assign):
+                replaced.append((number, decision.key))
+    decided = {"admissions": admissions, "preemptions": preemptions, "replaced": replaced}
+    return {name: sorted(found) for name, found in decided.items()}
 
 
 def _recorded(entry: Manifest) -> Manifest:
@@ -230,6 +253,7 @@ def _recorded(entry: Manifest) -> Manifest:
         "preemptions": sorted(
             (it.get("cycle", 0), it["workload"], it["reason"]) for it in entry.get("preemptions") or ()
         ),
+        "replaced": sorted((it.get("cycle", 0), it["workload"]) for it in entry.get("replaced") or ()),
     }
 
 
@@ -249,6 +273,13 @@ def _events(cycles: Iterable[list[Decision]]) -> Manifest:
                 preempted[key] = decision.reason
                 events += [(key, "EvictedDueToPreempted"), (key, "Preempted")]
                 events.append((decision.preemptor, "PreemptedWorkload"))
+            case Assign(key=key):
+                if any(pods.delayed_topology_request for pods in decision.admission.pod_set_assignments):
+                    events.append((key, "Admitted"))
+            case Delay(key=key):
+                events.append((key, "SecondPassFailed"))
+            case Evict(key=key):
+                events.append((key, f"EvictedDueTo{decision.reason}"))
             case Requeue(key=key):
                 reasons[key] = decision.reason
                 events.append((key, decision.reason))
@@ -269,7 +300,11 @@ def _reasons(scenario: Manifest, cycles: Iterable[list[Decision]]) -> dict[str, 
             found[decision.key] = decision.reason
         elif isinstance(decision, Admit):
             found.pop(decision.key, None)
-        elif scenario["kind"] == "stable" and scenario.get("suite") != "random":
+        elif (
+            isinstance(decision, Preempt | Evict)
+            and scenario["kind"] == "stable"
+            and scenario.get("suite") != "random"
+        ):
             found[decision.key] = "PendingEvaluation"  # it gave its quota back
     return found
 

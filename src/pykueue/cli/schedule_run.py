@@ -12,7 +12,18 @@ from typing import Any
 from pykueue.api import decode, encode, kueue
 from pykueue.api.core import Namespace
 from pykueue.api.meta import ObjectMeta, format_time
-from pykueue.engine import Admit, DecisionLog, Options, Preempt, Requeue, Upsert
+from pykueue.engine import (
+    Admit,
+    Assign,
+    Decision,
+    DecisionLog,
+    Delay,
+    Evict,
+    Options,
+    Preempt,
+    Requeue,
+    Upsert,
+)
 from pykueue.engine.decision_log import OBJECTS_MAX
 from pykueue.engine.driver import Driver
 from pykueue.engine.dump import EngineState, restore
@@ -70,10 +81,10 @@ class Run:
 
     # --- telling ----------------------------------------------------------------------------------------
 
-    def _note(self, decisions: Iterable[Admit | Preempt | Requeue]) -> None:
+    def _note(self, decisions: Iterable[Decision]) -> None:
         self.decisions += map(self._entry, decisions)
 
-    def _entry(self, decision: Admit | Preempt | Requeue) -> dict[str, Any]:
+    def _entry(self, decision: Decision) -> dict[str, Any]:
         entry: dict[str, Any] = {"cycle": self.driver.cycles}
         match decision:
             case Admit():
@@ -98,6 +109,29 @@ class Run:
                     "clusterQueue": decision.cluster_queue,
                     "reason": decision.reason,
                     "preemptedBy": decision.preemptor,
+                }
+            case Assign():
+                entry |= {
+                    "kind": "Assign",
+                    "workload": decision.key,
+                    "clusterQueue": decision.cluster_queue,
+                    "admitted": decision.admitted,
+                    "admission": encode(decision.admission),
+                }
+            case Evict():
+                entry |= {
+                    "kind": "Evict",
+                    "workload": decision.key,
+                    "clusterQueue": decision.cluster_queue,
+                    "reason": decision.reason,
+                    "message": decision.message,
+                }
+            case Delay():
+                entry |= {
+                    "kind": "Delay",
+                    "workload": decision.key,
+                    "clusterQueue": decision.cluster_queue,
+                    "message": decision.message,
                 }
             case Requeue():
                 self._messages[decision.key] = message(decision)

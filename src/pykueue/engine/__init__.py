@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykueue.engine.decision_log import Change, DecisionLog, Entry, Story
-from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
+from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, Requeue
 from pykueue.engine.engine import Engine, EngineError
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.explain.queries import Amount, QueueView, WorkloadView
@@ -14,14 +14,17 @@ __all__ = [
     "AdmissionFairSharing",
     "Admit",
     "Amount",
+    "Assign",
     "Attempt",
     "Change",
     "Decision",
     "DecisionLog",
+    "Delay",
     "Engine",
     "EngineError",
     "Entry",
     "Event",
+    "Evict",
     "Explanation",
     "Level",
     "Options",

@@ -32,6 +32,8 @@ class AssignedPodSet(NamedTuple):
     """By resource."""
     implied: bool = False
     """All flavors of its ClusterQueue have a topology: it is placed although it does not ask for that."""
+    delayed: bool = False
+    """Its nodes are chosen only after the admission checks."""
 
 
 ImpossibleReason = Literal["ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed"]

@@ -110,4 +110,39 @@ class Requeue(Struct):
     """It needs preemption and one of its preemption gates is closed: BlockedOnPreemptionGates=True."""
 
 
-Decision = Admit | Preempt | Requeue
+class Assign(Struct):
+    """Write the domains of a workload that holds quota: `admission`, no unhealthy nodes, and Admitted=True if
+    `admitted`."""
+
+    key: str
+    """`namespace/name` of the workload."""
+    cluster_queue: str
+    admission: Admission
+    admitted: bool
+    cycle: int
+
+
+class Evict(Struct):
+    """Evict a workload that cannot go on where it is: Evicted=True with this reason."""
+
+    key: str
+    """`namespace/name` of the workload."""
+    reason: Literal["NodeFailures"]
+    message: str
+    cluster_queue: str
+    cycle: int
+
+
+class Delay(Struct):
+    """No domains were found for a workload that holds quota: it keeps that, and they are looked for again."""
+
+    key: str
+    """`namespace/name` of the workload."""
+    cluster_queue: str
+    message: str
+    until: float
+    """When, in seconds since 1970."""
+    cycle: int
+
+
+Decision = Admit | Preempt | Requeue | Assign | Evict | Delay

@@ -29,7 +29,7 @@ from pykueue.api.meta import find_condition
 from pykueue.engine import lifecycle
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.decision_log import DecisionLog
-from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
+from pykueue.engine.decisions import Admit, Assign, Decision, Evict, Preempt, Requeue
 from pykueue.engine.engine import Engine
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.options import Options
@@ -128,6 +128,16 @@ class Driver:
                 self._admit(decision, found)
             elif isinstance(decision, Requeue) and decision.blocked_on_gates:
                 self._put(lifecycle.blocked_on_gates(self.workloads[decision.key], self.now))
+            elif isinstance(decision, Assign):
+                workload = self.workloads[decision.key]
+                self._put(lifecycle.assigned(workload, decision.admission, decision.admitted, self.now))
+            elif isinstance(decision, Evict):
+                old = self.workloads[decision.key]
+                new = lifecycle.evicted(old, decision.reason, self.now)
+                if self._at_once:
+                    new = self._released(new)
+                    found += _changes(old, new)
+                self._put(new)
         for decision in decisions:
             if isinstance(decision, Preempt):
                 old = self.workloads[decision.key]
@@ -153,9 +163,13 @@ class Driver:
         Gives the decisions of each cycle before they are carried out.
         """
         idle, last = 0, self.cycles + cycles_max
-        while idle < IDLE_CYCLES and self.cycles < last and self.engine.any_in_line():
+        while (
+            idle < IDLE_CYCLES
+            and self.cycles < last
+            and (self.engine.any_in_line() or self.engine.any_second_pass())
+        ):
             decisions = self.cycle()
-            idle = 0 if any(isinstance(each, Admit | Preempt) for each in decisions) else idle + 1
+            idle = 0 if any(isinstance(each, Admit | Preempt | Evict) for each in decisions) else idle + 1
             yield decisions
             self.carry_out()
             self.advance(self.now + 1)

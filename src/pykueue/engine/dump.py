@@ -179,6 +179,9 @@ def _objects(engine: Engine) -> Iterator[Model]:
     state = engine._state
     for name, labels in sorted(state.namespaces.items()):
         yield Namespace(metadata=ObjectMeta(name=name, labels=dict(labels)))
+    if state.nodes is not None:
+        yield from (obj for _, obj in sorted(state.nodes.nodes.items()))
+        yield from (obj for _, obj in sorted(state.nodes.pods.items()))
     for objects in (state.scheduling_classes.runtime_classes, state.topologies, state.flavors, state.checks):
         yield from (obj for _, obj in sorted(objects.items()))
     for _, ranges in sorted(engine._handlers.limit_ranges.items()):

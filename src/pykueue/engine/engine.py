@@ -17,6 +17,7 @@ from pykueue.api.kueue import Workload
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.consistency import problems
 from pykueue.engine.cycle.evaluation import Evaluator
+from pykueue.engine.cycle.second_pass import SecondPass
 from pykueue.engine.cycle.tree_cycle import CycleRules, TreeCycle
 from pykueue.engine.decision_log import DecisionLog, Story
 from pykueue.engine.decisions import Decision
@@ -67,8 +68,10 @@ class Engine(Queries):
         super().__init__(self._state, self._evaluator)
 
     def _topology_terms(self) -> TopologyTerms | None:
-        nodes = self._state.nodes
-        return TopologyTerms(self._state.topologies, nodes.rules.layers) if nodes is not None else None
+        state, nodes = self._state, self._state.nodes
+        if nodes is None:
+            return None
+        return TopologyTerms(state.topologies, state.checks, nodes.rules.layers)
 
     # --- events and cycles -------------------------------------------------------------------------------
 
@@ -99,6 +102,10 @@ class Engine(Queries):
         state.settle()
         state.undo_log.set(state, "cycle", state.cycle + 1)
         decisions: list[Decision] = []
+        second_pass: SecondPass | None = None
+        if state.second_pass and state.nodes is not None:
+            second_pass = SecondPass(state, state.nodes, self.options, now)
+            decisions += second_pass.run()
         for trees in self._ready_trees():
             turn = TreeCycle(state, self._evaluator, self._rules, now)
             turn.run([queue for tree in trees for queue in tree.queues])
@@ -106,6 +113,8 @@ class Engine(Queries):
             if turn.progress:
                 for tree in trees:
                     state.look_again(tree.queues[0])
+        if second_pass is not None:
+            second_pass.end()
         if self.log is not None and not state.undo_log.on:
             self.log.decided(decisions, state.cycle, now)
         return decisions
@@ -166,6 +175,10 @@ class Engine(Queries):
         state.settle()
         return any(queue.pending.has_active() for queue in state.queues.values())
 
+    def any_second_pass(self) -> bool:
+        """Whether domains are to be chosen for a workload that holds quota, now or later."""
+        return bool(self._state.second_pass)
+
     def queues_of(self, workload: Workload) -> tuple[LocalQueue | None, ClusterQueue | None]:
         """The LocalQueue a workload names, and the ClusterQueue it holds quota of or would compete in."""
         state = self._state
@@ -183,6 +196,7 @@ class Engine(Queries):
             return now
         state = self._state
         times = [time for time, key in state.timers if key in state.workloads]
+        times += [due for due, _ in state.second_pass.values()]
         sample = self.next_sample()
         if sample is not None:
             times.append(sample)

@@ -124,6 +124,14 @@ def reserved(
     return replace(workload, status=replace(status, conditions=conditions, admission=admission))
 
 
+def assigned(
+    workload: kueue.Workload, admission: kueue.Admission, admitted: bool, now: float
+) -> kueue.Workload:
+    """It has the domains its pods go to, in place of failed nodes or after its admission checks."""
+    workload = _with(workload, admission=admission, unhealthy_nodes=[])
+    return with_condition(workload, ADMITTED, True, ADMITTED, now) if admitted else workload
+
+
 def evicted(workload: kueue.Workload, reason: str, now: float, preempted: str = "") -> kueue.Workload:
     """It must give its quota back: checks are Pending again and preemption gates closed (11.2, step 1).
 
@@ -140,6 +148,7 @@ def evicted(workload: kueue.Workload, reason: str, now: float, preempted: str = 
         conditions=_stated(status.conditions, statements, now) or status.conditions,
         admission_checks=[_reset(check, now) for check in status.admission_checks],
         preemption_gates=[_closed(gate, now) for gate in status.preemption_gates],
+        unhealthy_nodes=[],
     )
 
 
@@ -324,6 +333,10 @@ def _admitted(
     """Admitted follows from the checks (11.1)."""
     if any(check.state != "Ready" for check in workload.status.admission_checks):
         return with_condition(workload, ADMITTED, False, "UnsatisfiedAdmissionChecks", now)
+    admission = workload.status.admission
+    given = admission.pod_set_assignments if admission is not None else ()
+    if any(each.delayed_topology_request == "Pending" for each in given):
+        return with_condition(workload, ADMITTED, False, "PendingDelayedTopologyRequests", now)
     return with_condition(workload, ADMITTED, True, ADMITTED, now)
 
 

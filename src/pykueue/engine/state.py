@@ -27,7 +27,7 @@ from pykueue.engine.quota.usage import to_quantity
 from pykueue.engine.topology.capacity import NodeCapacity
 from pykueue.engine.topology.requests import TopologyRules
 from pykueue.engine.undo_log import UndoLog
-from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, WorkloadInfo
+from pykueue.engine.workload import ACTIVE, INADMISSIBLE, OUT, RESERVED, WorkloadInfo, needs_second_pass
 
 
 class State:
@@ -74,6 +74,9 @@ class State:
         #: Workloads that hold quota and whose pods are not ready, by key; only where that blocks
         #: admission.
         self.unready: dict[str, WorkloadInfo] = {}
+        #: Workloads that hold quota and for which domains are to be chosen: (when, in seconds since 1970;
+        #: attempts so far), by key.
+        self.second_pass: dict[str, tuple[float, int]] = {}
         #: (time, key): when a workload's back-off ends.
         self.timers: list[tuple[float, str]] = []
         #: The time of the last cycle.
@@ -301,6 +304,15 @@ class State:
             if shared.flavors is None:
                 self.undo_log.drop(self.requesting[shared.name], info.key)
 
+    def queue_second_pass(self, info: WorkloadInfo) -> None:
+        """Domains are to be chosen for a workload that holds quota, or are not any more."""
+        if self.nodes is None or not self.nodes.flavors:
+            return
+        if info.place != RESERVED or info.evicted or not needs_second_pass(info.obj):
+            self.undo_log.drop(self.second_pass, info.key)
+        elif info.key not in self.second_pass:
+            self.undo_log.put(self.second_pass, info.key, (self.now, 0))
+
     def nodes_changed(self) -> None:
         """The trees of flavors are others: what workloads reserve of nodes is read again."""
         nodes = self.nodes
@@ -314,6 +326,7 @@ class State:
             self.set_shared_requests(info)
             if info.place != RESERVED or info.admission is None:
                 continue
+            self.queue_second_pass(info)
             shared = capacity.read(info.shared_requests, info.admission)
             if shared != info.shared:
                 self.undo_log.record_undo(_exchange, shared, info.shared)

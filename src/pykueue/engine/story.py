@@ -14,7 +14,7 @@ from typing import Any
 from pykueue.api.kueue.names import PREEMPTED
 from pykueue.api.meta import format_time
 from pykueue.engine.decision_log import CREATED, DELETED, FIRST_KEPT, Change, Entry, Story
-from pykueue.engine.decisions import Admit, Decision, Preempt, Requeue
+from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, Requeue
 from pykueue.engine.explain.render import PREEMPTION_CAUSES, message
 
 
@@ -83,6 +83,12 @@ def _decision(decision: Decision, workload: str) -> str:
         case Preempt():
             place = _place(decision.preemptor_path)
             return f"preempted by {decision.preemptor}{place} due to {PREEMPTION_CAUSES[decision.reason]}"
+        case Assign():
+            return "new nodes assigned" if not decision.admitted else "nodes assigned"
+        case Evict():
+            return f"evicted due to {decision.reason}: {decision.message}"
+        case Delay():
+            return f"nodes are looked for again: {decision.message}"
         case Requeue():
             where = "inadmissible" if decision.inadmissible else "pending"
             return f"{where} in ClusterQueue {decision.cluster_queue}: {decision.reason}: {message(decision)}"

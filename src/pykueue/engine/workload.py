@@ -282,6 +282,29 @@ def effective_counts(obj: kueue.Workload, options: Options) -> list[int]:
     return [pods.count - min(done.get(pods.name, 0), pods.count) for pods in pod_sets]
 
 
+def has_delayed_domains(admission: kueue.Admission | None) -> bool:
+    """Whether the domains of any pod set are to be chosen after the admission checks."""
+    return admission is not None and any(
+        each.delayed_topology_request == "Pending" for each in admission.pod_set_assignments
+    )
+
+
+def needs_second_pass(obj: kueue.Workload) -> bool:
+    """Whether domains are to be chosen for a workload that holds quota."""
+    status = obj.status
+    if status.admission is None:
+        return False
+    if status.unhealthy_nodes:
+        return obj.condition_is("Admitted")
+    checks = status.admission_checks
+    return (
+        has_delayed_domains(status.admission)
+        and bool(checks)
+        and all(check.state == "Ready" for check in checks)
+        and not obj.condition_is("Admitted")
+    )
+
+
 def has_closed_gate(obj: kueue.Workload) -> bool:
     """Whether a preemption gate of the workload is closed; a gate the status does not show is (11.11)."""
     gates = obj.spec.preemption_gates

@@ -168,6 +168,7 @@ def _read_reservation(state: State, info: WorkloadInfo, facts: Facts) -> None:
     info.eviction_assumed = False
     info.scan = NO_SCAN
     state.reserve(info, state.queue(admission.cluster_queue))
+    state.queue_second_pass(info)
     if facts.admitted:
         _settle_history(state, info)
 
@@ -210,6 +211,7 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
     ):
         info.obj = obj
         _mark(state, info, facts)
+        state.queue_second_pass(info)
         if facts.admitted:
             _settle_history(state, info)
         return
@@ -225,6 +227,7 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
     info.evicted = facts.evicted is not None or info.eviction_assumed
     state.reserve(info, state.queue(admission.cluster_queue))
     _mark(state, info, facts)
+    state.queue_second_pass(info)
     if facts.admitted:
         _settle_history(state, info)
     if freed and info.queue is not None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 
 from pykueue.api import kueue
+from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands, Reservations
 from pykueue.engine.explanation import Search, Target
@@ -131,6 +132,20 @@ class Evaluator:
                 return smaller
         return first
 
+    def delayed_flavors(self, queue: ClusterQueue) -> frozenset[str]:
+        """Flavors of a queue whose nodes are chosen only after the admission checks (13)."""
+        if self._topology is None:
+            return frozenset()
+        found: set[str] = set()
+        for name, on in queue.check_rules:
+            check = self._topology.checks.get(name)
+            controller = check.spec.controller_name if check is not None else ""
+            if controller == MULTIKUEUE_CONTROLLER:
+                return frozenset(queue.all_flavors)
+            if controller == PROVISIONING_CONTROLLER:
+                found.update(on or queue.all_flavors)
+        return frozenset(found)
+
     def search(self, request: PreemptionRequest) -> tuple[Targets, Search]:
         """The workloads to preempt for a request, and how the search went."""
         names = request.queue.flavor_resource_names
@@ -211,7 +226,9 @@ class _Attempt:
         """The outcome where more than quota must fit: what could never fit is not preempted for."""
         if assignment.mode == NO_FIT:
             return Evaluation(assignment, [], None)
-        pod_sets = assignment.by_pod_set(self.scheduling_class, self.plan.implied)
+        pod_sets = assignment.by_pod_set(
+            self.scheduling_class, self.plan.implied, self.evaluator.delayed_flavors(self.queue)
+        )
         demands = capacity.demands(self.info.shared_requests, pod_sets)
         lacking = capacity.lacking(demands)
         shortages = tuple([shared.explain(demand) for shared, demand in lacking])

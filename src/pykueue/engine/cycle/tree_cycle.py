@@ -38,6 +38,7 @@ from pykueue.engine.workload import (
     NO_SCAN,
     WorkloadInfo,
     has_closed_gate,
+    has_delayed_domains,
 )
 
 _COARSE: dict[str, PendingReason] = {
@@ -388,12 +389,12 @@ class TreeCycle:
         entry.explanation.search = found.report
         entry.explanation.shortages = found.shortages
         entry.explanation.recomputed = True
-        self._set_scan(entry.info, NO_SCAN)
 
     def _again(self, entry: Entry) -> bool:
         """Evaluate an entry again without the targets of other entries; whether that decided it (5.6)."""
         self._tentative.lift_freed()
         self._evaluate_again(entry)
+        self._set_scan(entry.info, NO_SCAN)
         self._tentative.count_freed()
         if entry.found.assignment.mode != FIT:
             return False
@@ -499,9 +500,11 @@ class TreeCycle:
         info.shared = entry.placed
         if entry.placed:
             info.admission = capacity.write(reservation.admission, entry.placed)
+            if has_delayed_domains(info.admission):
+                passed = False
+        info.admitted = passed
         info.reserved_at = self.now
         info.assumed = True
-        info.admitted = passed
         info.ready = False
         info.evicted = info.eviction_assumed = False
         info.scan = NO_SCAN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pykueue.engine.decisions import Admit, Decision, Preempt, PreemptionReason, Requeue
+from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, PreemptionReason, Requeue
 from pykueue.engine.explanation import Attempt, Explanation
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 
@@ -42,6 +42,10 @@ def message(decision: Decision) -> str:
             return f"Preempted to accommodate {decision.preemptor}: {decision.reason}"
         case Requeue():
             return reason_text(decision.explanation)
+        case Assign():
+            return "Domains of the topology assigned"
+        case Evict() | Delay():
+            return decision.message
 
 
 def reason_text(explanation: Explanation) -> str:

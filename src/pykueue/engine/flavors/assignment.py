@@ -7,6 +7,7 @@ Source of the rules: docs/reference/kueue-semantics.md 6.4 to 6.9.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -105,14 +106,19 @@ class Assignment:
             if amount > 0
         ]
 
-    def by_pod_set(self, scheduling_class: SchedulingClass, implied: bool) -> list[AssignedPodSet]:
-        """The pod sets with the flavors they would get."""
-        return [
-            AssignedPodSet(
-                pods.name, count, {resource: choice.flavor for resource, choice in choices.items()}, implied
-            )
-            for pods, count, choices in zip(scheduling_class.pod_sets, self.counts, self.choices, strict=True)
-        ]
+    def by_pod_set(
+        self, scheduling_class: SchedulingClass, implied: bool, delayed: AbstractSet[str]
+    ) -> list[AssignedPodSet]:
+        """The pod sets with the flavors they would get.
+
+        `implied`: all flavors of the queue have a topology; `delayed`: those whose nodes are chosen later.
+        """
+        found = []
+        for pods, count, choices in zip(scheduling_class.pod_sets, self.counts, self.choices, strict=True):
+            flavors = {resource: choice.flavor for resource, choice in choices.items()}
+            later = not delayed.isdisjoint(flavors.values())
+            found.append(AssignedPodSet(pods.name, count, flavors, implied, later))
+        return found
 
 
 class Chooser:

@@ -91,6 +91,7 @@ class TopologyTerms(NamedTuple):
     """What flavors are checked by where pods are placed by the topology of nodes."""
 
     topologies: Mapping[str, kueue.Topology]
+    checks: Mapping[str, kueue.AdmissionCheck]
     layers: bool
     """Slices may have several layers."""
 

@@ -6,7 +6,7 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 6, 7, 9.1 and 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from pykueue.api import kueue
@@ -30,6 +30,7 @@ from pykueue.engine.topology.demands import (
 from pykueue.engine.topology.failure import Failure, failure_text
 from pykueue.engine.topology.nodes import Amounts, NodeFacts, PodFilter, node_facts
 from pykueue.engine.topology.placement import Placed, Placer
+from pykueue.engine.topology.replacement import Loss, loss_of, merged
 from pykueue.engine.topology.requests import TopologyRules, layout, level_request
 from pykueue.engine.topology.tree import Domain, FlavorTree, LeafUsage, add_usage
 from pykueue.engine.undo_log import UndoLog
@@ -66,8 +67,9 @@ class NodeCapacity(SharedCapacity):
         self._topologies: dict[str, kueue.Topology] = {}
         self.nodes: dict[str, Node] = {}
         self._facts: dict[str, NodeFacts] = {}
-        #: Pods that run outside workloads, and what they use by node.
-        self.pods: dict[str, tuple[str, Amounts]] = {}
+        #: Pods that run outside workloads, what each uses of its node, and what that comes to by node.
+        self._uses: dict[str, tuple[str, Amounts]] = {}
+        self.pods: dict[str, Pod] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._usages: dict[tuple[str, ...], LeafUsage] = {}
         #: Grows with every change of what is free, and with every change of the nodes.
@@ -107,15 +109,20 @@ class NodeCapacity(SharedCapacity):
     def set_pod(self, key: str, pod: Pod | None) -> bool:
         """A pod appeared or changed, or is gone (None); whether that left more room on a node of a tree."""
         new = _outside_use(pod) if pod is not None else None
-        old = self.pods.get(key)
+        old = self._uses.get(key)
+        if new is not None:
+            self._undo_log.record_undo(self.set_pod, key, self.pods.get(key))
+            assert pod is not None
+            self.pods[key] = pod
+        elif key in self.pods:
+            self._undo_log.record_undo(self.set_pod, key, self.pods.pop(key))
         if old == new:
             return False
-        self._set_use(key, new)
+        self._change_use(key, old, new)
         return old is not None and any(tree.has_node(old[0]) for tree in self.trees.values())
 
-    def _set_use(self, key: str, new: tuple[str, Amounts] | None) -> None:
-        old = self.pods.pop(key, None)
-        self._undo_log.record_undo(self._set_use, key, old)
+    def _change_use(self, key: str, old: tuple[str, Amounts] | None, new: tuple[str, Amounts] | None) -> None:
+        self._uses.pop(key, None)
         for use, sign in ((old, -1), (new, 1)):
             if use is None:
                 continue
@@ -127,7 +134,7 @@ class NodeCapacity(SharedCapacity):
             for tree in self.trees.values():
                 tree.use(node, amounts, sign)
         if new is not None:
-            self.pods[key] = new
+            self._uses[key] = new
         self._nodes_changed()
 
     def _nodes_changed(self) -> None:
@@ -270,9 +277,11 @@ class NodeCapacity(SharedCapacity):
             failure = failure_text(failure)
         for usage, amounts, pods in assumed:
             self._change(usage, usage.assumed, amounts, -pods)
-        return failure or tuple(found)
+        return failure or (*found, *demand.delayed)
 
-    def _place_unit(self, tree: FlavorTree, unit: Unit, empty: bool) -> Placed | Failure | str:
+    def _place_unit(
+        self, tree: FlavorTree, unit: Unit, empty: bool, within: Callable[[Domain], bool] | None = None
+    ) -> Placed | Failure | str:
         found = layout(unit.workers.level, tree.levels, self.rules)
         if isinstance(found, str):
             return f'topology "{tree.topology}" of flavor {tree.flavor}: {found}'
@@ -287,7 +296,7 @@ class NodeCapacity(SharedCapacity):
             found.units,
             empty,
         )
-        counts = counts_of(tree, spec, unit.workers.filter)
+        counts = counts_of(tree, spec, unit.workers.filter, within)
         placed = Placer(counts, found, self.rules.by_affinity).place(unit.pods)
         if isinstance(placed, Placed):
             return placed
@@ -298,6 +307,110 @@ class NodeCapacity(SharedCapacity):
         add_usage(which, amounts, pods)
         for leaf in usage.leaves:
             leaf.tree.touch(leaf)
+
+    # --- workloads that hold quota already --------------------------------------------------------------
+
+    def place_delayed(
+        self, workload: kueue.Workload, request: NodeRequest, old: NodeReservation
+    ) -> NodeReservation | str:
+        """Domains for the pod sets of an admission that were to be placed after the admission checks (13).
+
+        `old` is what the workload reserves. Returns what it is to reserve then, or why there is no place.
+        """
+        admission = workload.status.admission
+        assert admission is not None
+        given = {each.name: each for each in admission.pod_set_assignments}
+        needs: list[PodSetNeeds] = []
+        assigned: list[AssignedPodSet] = []
+        for each in request.pod_sets:
+            known = given.get(each.name)
+            changed = self._updated(each, workload)
+            if changed is None:
+                return f'podset "{each.name}": the updates of admission checks contradict each other'
+            needs.append(changed)
+            pending = known is not None and known.delayed_topology_request == "Pending"
+            count = known.count or 0 if known is not None and pending else 0
+            assigned.append(AssignedPodSet(each.name, count, known.flavors if known is not None else {}))
+        demand = demand_of(needs, assigned, self.trees)
+        if demand is None:
+            return "no flavor with a topology is assigned"
+        found = self._place(demand, empty=False)
+        if isinstance(found, Failure):
+            return failure_text(found)
+        return found if isinstance(found, str) else (*[each for each in old if each.levels], *found)
+
+    def _updated(self, needs: PodSetNeeds, workload: kueue.Workload) -> PodSetNeeds | None:
+        """The needs of a pod set with what admission checks add to its pods; None if they disagree."""
+        found = needs.filter
+        for check in workload.status.admission_checks:
+            for update in check.pod_set_updates if check.state == "Ready" else ():
+                if update.name == needs.name:
+                    merged = found.updated(update.tolerations, update.node_selector)
+                    if merged is None:
+                        return None
+                    found = merged
+        return needs._replace(filter=found)
+
+    def replace_host(
+        self, workload: kueue.Workload, request: NodeRequest, old: NodeReservation, failed: Sequence[str]
+    ) -> NodeReservation | str:
+        """What a workload is to reserve in place of the first of the failed hosts, or why it cannot (15.5).
+
+        No pod goes to any of the failed hosts.
+        """
+        host = failed[0]
+        by_name = {each.name: each for each in request.pod_sets}
+        result = {each.name: each for each in old}
+        assumed: list[tuple[LeafUsage, Amounts, int]] = []
+        failure: Failure | str = ""
+        for members in _lost_together(old, by_name, host):
+            placed = members[0]
+            tree, needs = self.trees.get(placed.flavor), by_name.get(placed.name)
+            updated = self._updated(needs, workload) if needs is not None else None
+            if tree is None or updated is None:
+                failure = f"the topology of flavor {placed.flavor} is not known"
+                break
+            group = [
+                each
+                for each in result.values()
+                if updated.group and each not in members and by_name[each.name].group == updated.group
+            ]
+            loss = loss_of(placed, updated, host, tree, group)
+            leader = by_name[members[1].name] if len(members) > 1 else None
+            found = loss if isinstance(loss, str) else self._place_lost(tree, updated, loss, failed, leader)
+            if isinstance(found, Failure | str):
+                failure = found
+                break
+            assert not isinstance(loss, str)
+            unit, new = found
+            for more in placed_pod_sets(tree, unit, new):
+                left = loss.pod_set if more.name == placed.name else more._replace(domains=())
+                result[more.name] = merged(left, more, tree)
+            for usage, amounts, pods in _used_by(unit, new):
+                assumed.append((usage, amounts, pods))
+                self._change(usage, usage.assumed, amounts, pods)
+        if isinstance(failure, Failure):
+            failure = failure_text(failure)
+        for usage, amounts, pods in assumed:
+            self._change(usage, usage.assumed, amounts, -pods)
+        return failure or tuple(result.values())
+
+    def _place_lost(
+        self,
+        tree: FlavorTree,
+        needs: PodSetNeeds,
+        loss: Loss,
+        failed: Sequence[str],
+        leader: PodSetNeeds | None,
+    ) -> tuple[Unit, Placed] | Failure | str:
+        region = loss.region
+
+        def within(leaf: Domain) -> bool:
+            return leaf.values[: len(region)] == region and leaf.values[-1] not in failed
+
+        unit = Unit(tree.flavor, needs._replace(level=loss.level), loss.pods, leader)
+        placed = self._place_unit(tree, unit, False, within)
+        return (unit, placed) if isinstance(placed, Placed) else placed
 
     # --- reservations -----------------------------------------------------------------------------------
 
@@ -330,6 +443,8 @@ class NodeCapacity(SharedCapacity):
         leaves: dict[tuple[str, tuple[str, ...]], Domain] = {}
         for placed in reservation:
             tree = self.trees.get(placed.flavor)
+            if tree is None and not placed.levels:
+                continue
             for values, pods in placed.domains:
                 leaf = tree.leaf(values) if tree is not None else None
                 if leaf is None:
@@ -392,6 +507,26 @@ class NodeCapacity(SharedCapacity):
                 yield f"of node {key} {usage.assumed} is still assumed"
         for tree in self.trees.values():
             yield from tree.problems(self._facts, self._used)
+
+
+def _lost_together(
+    placed: Sequence[PlacedPodSet], needs: Mapping[str, PodSetNeeds], host: str
+) -> Iterator[list[PlacedPodSet]]:
+    """The pod sets that lost pods with a host, one by one in their order.
+
+    Workers and their leader come together, in this order, if they lost everything and must stay together.
+    """
+    groups: dict[str, list[PlacedPodSet]] = {}
+    for number, each in enumerate(placed):
+        group = needs[each.name].group if each.name in needs else ""
+        groups.setdefault(group or f"/{number}", []).append(each)
+    for members in groups.values():
+        lost = [each for each in members if any(values[-1] == host for values, _ in each.domains)]
+        whole = all(values[-1] == host for each in members for values, _ in each.domains)
+        if len(members) > 1 and whole and needs[members[0].name].level.mode == "required":
+            yield sorted(members, key=lambda each: -sum(pods for _, pods in each.domains))
+        else:
+            yield from ([each] for each in lost)
 
 
 def _used_by(unit: Unit, placed: Placed) -> Iterator[tuple[LeafUsage, Amounts, int]]:

@@ -46,6 +46,7 @@ class PlacedPodSet(NamedTuple):
     name: str
     flavor: str
     levels: tuple[str, ...]
+    """Empty while its domains are still to be chosen."""
     domains: tuple[tuple[tuple[str, ...], int], ...]
     """(values, pods); of hosts only the host."""
     amounts: Amounts
@@ -59,11 +60,15 @@ NodeReservation = tuple[PlacedPodSet, ...]
 class NodeDemand:
     """What a request comes to with certain flavors and counts."""
 
-    __slots__ = ("cached", "cached_at", "impossible", "impossible_at", "problem", "units")
+    __slots__ = ("cached", "cached_at", "delayed", "impossible", "impossible_at", "problem", "units")
 
-    def __init__(self, units: Sequence[Unit], problem: str = "") -> None:
+    def __init__(
+        self, units: Sequence[Unit], problem: str = "", delayed: tuple[PlacedPodSet, ...] = ()
+    ) -> None:
         #: In the order in which they are placed (9.1).
         self.units = tuple(sorted(units, key=lambda unit: unit.flavor))
+        #: Pod sets whose domains are chosen only after the admission checks.
+        self.delayed = delayed
         #: Why it can be placed nowhere, whatever the nodes; or empty.
         self.problem = problem
         #: The last placement, or failure, and the version of the capacity that it holds for.
@@ -79,6 +84,7 @@ def demand_of(
 ) -> NodeDemand | None:
     """The demand of pod sets with these flavors; None if none of the flavors has a topology (6)."""
     groups: dict[str, list[tuple[PodSetNeeds, AssignedPodSet]]] = {}
+    delayed: list[PlacedPodSet] = []
     for number, (needs, given) in enumerate(zip(pod_sets, assigned, strict=True)):
         if given.pods:
             groups.setdefault(needs.group or f"/{number}", []).append((needs, given))
@@ -89,11 +95,15 @@ def demand_of(
         )
         if len(flavors) > 1:
             return NodeDemand((), f"more than one flavor with a topology is assigned: {', '.join(flavors)}")
-        if flavors:
+        if flavors and any(not needs.level.mode for needs, _ in members):
+            return NodeDemand((), "the topology level is not specified")
+        if flavors and any(given.delayed for _, given in members):
+            delayed += [PlacedPodSet(needs.name, flavors[0], (), (), needs.amounts) for needs, _ in members]
+        elif flavors:
             units.append(_unit(flavors[0], members))
         elif any(needs.explicit or given.implied for needs, given in members):
             return NodeDemand((), "no flavor with a topology is assigned")
-    return NodeDemand(units) if units else None
+    return NodeDemand(units, delayed=tuple(delayed)) if units or delayed else None
 
 
 def _unit(flavor: str, members: Sequence[tuple[PodSetNeeds, AssignedPodSet]]) -> Unit:
@@ -126,6 +136,19 @@ def placed_pod_sets(tree: FlavorTree, unit: Unit, placed: Placed) -> list[Placed
     return found
 
 
+def lost(old: NodeReservation, new: NodeReservation) -> NodeReservation:
+    """What of a reservation is no part of another one of the same workload."""
+    kept = {placed.name: dict(placed.domains) for placed in new}
+    found = []
+    for placed in old:
+        of_new = kept.get(placed.name, {})
+        domains = [(values, pods - min(pods, of_new.get(values, 0))) for values, pods in placed.domains]
+        left = tuple([each for each in domains if each[1]])
+        if left:
+            found.append(placed._replace(domains=left))
+    return tuple(found)
+
+
 def with_assignments(
     admission: kueue.Admission, reservation: NodeReservation, by_hostname_prefix: bool
 ) -> kueue.Admission:
@@ -134,7 +157,9 @@ def with_assignments(
     given = []
     for pods in admission.pod_set_assignments:
         placed = by_name.get(pods.name)
-        if placed is not None:
+        if placed is not None and not placed.levels:
+            pods = replace(pods, delayed_topology_request="Pending")
+        elif placed is not None:
             domains = [Domain(values, count) for values, count in placed.domains]
             assignment = compress(placed.levels, domains, by_hostname_prefix)
             pods = replace(pods, topology_assignment=assignment)

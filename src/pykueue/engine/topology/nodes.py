@@ -48,7 +48,7 @@ def node_facts(node: Node) -> NodeFacts:
 class PodFilter:
     """Which nodes the pods of a template may run on; filters with the same `key` choose the same nodes."""
 
-    __slots__ = ("_preferred", "_required", "_selector", "_tolerations", "key")
+    __slots__ = ("_affinity", "_preferred", "_required", "_selector", "_tolerations", "key")
 
     def __init__(
         self,
@@ -59,12 +59,20 @@ class PodFilter:
         node_affinity = affinity.node_affinity if affinity is not None else None
         required = node_affinity.required if node_affinity is not None else None
         preferred = node_affinity.preferred if node_affinity is not None else []
+        self._affinity = affinity
         self._tolerations = tuple(tolerations)
         self._selector = dict(selector or {})
         #: None where any node will do; else one of the terms must match.
         self._required = list(required.node_selector_terms) if required is not None else None
         self._preferred = [(each.weight, each.preference) for each in preferred]
         self.key = repr((self._tolerations, sorted(self._selector.items()), self._required, self._preferred))
+
+    def updated(self, tolerations: Sequence[Toleration], selector: Mapping[str, str]) -> PodFilter | None:
+        """The filter with more tolerations and node labels; None if it selects other values of these."""
+        for key, value in selector.items():
+            if self._selector.get(key, value) != value:
+                return None
+        return PodFilter((*self._tolerations, *tolerations), self._selector | dict(selector), self._affinity)
 
     def excludes(self, node: NodeFacts, more: Sequence[Toleration] = ()) -> str:
         """Why no pod may run on the node, as a category of exclusion; empty if pods may.

@@ -1,0 +1,131 @@
+"""Domains for workloads that hold quota already: after admission checks, and in place of failed nodes.
+
+Such workloads come before all others of a cycle. One that cannot be placed is tried again later, or evicted.
+Source of the rules: docs/reference/topology-aware-scheduling.md 13 and 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from pykueue.api import kueue
+from pykueue.engine.decisions import Assign, Decision, Delay, Evict
+from pykueue.engine.options import Options
+from pykueue.engine.state import State
+from pykueue.engine.topology.capacity import NodeCapacity
+from pykueue.engine.topology.demands import NodeReservation, lost
+from pykueue.engine.workload import RESERVED, WorkloadInfo, needs_second_pass
+
+#: The longest time between two attempts, in seconds; the first attempts are 2 s, 4 s, ... apart.
+DELAY_MAX: Final = 30.0
+
+
+class SecondPass:
+    """The second passes of one cycle."""
+
+    def __init__(self, state: State, nodes: NodeCapacity, options: Options, now: float) -> None:
+        self._state = state
+        self._nodes = nodes
+        self._options = options
+        self._now = now
+        #: Where pods were before this cycle: they may still be there.
+        self._left: list[NodeReservation] = []
+
+    def run(self) -> list[Decision]:
+        """Decide about the workloads whose second pass is due."""
+        state = self._state
+        decisions: list[Decision] = []
+        for key, (due, attempts) in sorted(state.second_pass.items()):
+            if due > self._now:
+                continue
+            info = state.workloads.get(key)
+            if info is None or info.place != RESERVED or info.evicted or not needs_second_pass(info.obj):
+                state.undo_log.drop(state.second_pass, key)
+                continue
+            decision = self._decide(info, attempts + 1)
+            if isinstance(decision, Delay):
+                state.undo_log.put(state.second_pass, key, (decision.until, attempts + 1))
+            else:
+                state.undo_log.drop(state.second_pass, key)
+            decisions.append(decision)
+        return decisions
+
+    def end(self) -> None:
+        """The cycle is over: domains that pods left are free."""
+        for left in self._left:
+            self._nodes.release(left)
+
+    def _decide(self, info: WorkloadInfo, attempts: int) -> Assign | Evict | Delay:
+        nodes, queue, options = self._nodes, info.queue, self._options
+        assert queue is not None
+        request = nodes.request_of(info.obj, info.scheduling_class)
+        failed = [node.name for node in info.obj.status.unhealthy_nodes]
+        old: NodeReservation = next((found for shared, found in info.shared if shared is nodes), ())
+        if not failed:
+            found = nodes.place_delayed(info.obj, request, old)
+            if not isinstance(found, str):
+                return self._assign(info, old, found, True)
+        elif _keeps_nodes(info.obj, options):
+            return self._assign(info, old, old, info.admitted)
+        else:
+            found = nodes.replace_host(info.obj, request, old, failed)
+            if not isinstance(found, str):
+                return self._assign(info, old, found, info.admitted)
+            found = f"no replacement for unhealthy node(s) {', '.join(failed)}: {found}"
+            if options.enabled("TASFailedNodeReplacementFailFast"):
+                self._state.undo_log.set(info, "eviction_assumed", True)
+                self._state.mark_evicted(info, True)
+                return Evict(info.key, "NodeFailures", found, queue.name, self._state.cycle)
+        until = self._now + min(2.0**attempts, DELAY_MAX)
+        return Delay(info.key, queue.name, found, until, self._state.cycle)
+
+    def _assign(
+        self, info: WorkloadInfo, old: NodeReservation, new: NodeReservation, admitted: bool
+    ) -> Assign:
+        """Reserve the domains in place of those that the workload held."""
+        state, nodes, queue = self._state, self._nodes, info.queue
+        assert queue is not None
+        assert info.admission is not None
+        state.release(info)
+        state.record_undo(info)
+        others = tuple([each for each in info.shared if each[0] is not nodes])
+        info.shared = (*others, (nodes, new))
+        info.admission = nodes.write(_ready(info.admission), new)
+        info.admitted = admitted
+        # Until the API shows the decision, the object is read as if it did.
+        status = replace(info.obj.status, admission=info.admission, unhealthy_nodes=[])
+        info.obj = replace(info.obj, status=status)
+        state.reserve(info, queue)
+        left = lost(old, new)
+        nodes.reserve(left)
+        self._left.append(left)
+        return Assign(info.key, queue.name, info.admission, admitted, state.cycle)
+
+
+def _keeps_nodes(obj: kueue.Workload, options: Options) -> bool:
+    """Whether the workload is that of a single pod, which cannot move (15.4)."""
+    owners = obj.metadata.owner_references
+    return (
+        options.enabled("SkipReassignmentForPodOwnedWorkloads")
+        and len(owners) == 1
+        and owners[0].kind == "Pod"
+        and owners[0].api_version == "v1"
+        and "kueue.x-k8s.io/is-group-workload" not in obj.metadata.annotations
+    )
+
+
+def _ready(admission: kueue.Admission) -> kueue.Admission:
+    """The admission without domains that are still to be chosen."""
+
+    def ready(given: Iterable[kueue.PodSetAssignment]) -> list[kueue.PodSetAssignment]:
+        return [
+            replace(each, delayed_topology_request="Ready")
+            if each.delayed_topology_request == "Pending"
+            else each
+            for each in given
+        ]
+
+    return replace(admission, pod_set_assignments=ready(admission.pod_set_assignments))

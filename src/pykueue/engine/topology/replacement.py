@@ -1,0 +1,95 @@
+"""Where pods go whose node failed: only what was lost moves, and stays where its request allows.
+
+Source of the rules: docs/reference/topology-aware-scheduling.md 15.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pykueue.engine.topology.demands import PlacedPodSet, PodSetNeeds
+from pykueue.engine.topology.requests import Layer, LevelRequest
+from pykueue.engine.topology.tree import Domain, FlavorTree
+
+#: Values of a domain, from the widest level on; empty for the whole tree.
+Region = tuple[str, ...]
+
+
+class Loss(NamedTuple):
+    """What one pod set lost, and where that may go."""
+
+    pod_set: PlacedPodSet
+    """With the domains that are left."""
+    pods: int
+    region: Region
+    level: LevelRequest
+    """What the lost pods request."""
+
+
+def loss_of(
+    placed: PlacedPodSet, needs: PodSetNeeds, host: str, tree: FlavorTree, group: Sequence[PlacedPodSet]
+) -> Loss | str:
+    """What a pod set lost with a host, or why it cannot be replaced.
+
+    `group` are the pod sets that are placed with it.
+    """
+    rest = tuple([each for each in placed.domains if each[0][-1] != host])
+    pods = sum(count for values, count in placed.domains if values[-1] == host)
+    leaves: list[tuple[Domain, int]] = []
+    for values, count in rest:
+        leaf = tree.leaf(values)
+        if leaf is None:
+            return f"the assigned domain {'/'.join(values)} does not exist any more"
+        leaves.append((leaf, count))
+    left = placed._replace(domains=rest)
+    level = needs.level
+    broken = [layer for layer in level.layers if pods % layer.size]
+    whole = [layer for layer in level.layers if pods % layer.size == 0]
+    if broken and broken[0] is level.layers[0]:
+        region = _broken_slice(leaves, pods, broken[-1], tree) if leaves else ()
+        return Loss(left, pods, region or (), _with_layers(level, whole[-1:]))
+    if level.mode == "required":
+        # The group must be in one domain: what is left of any of its pod sets decides.
+        known = [leaf for leaf, _ in leaves] or _leaves(group, host, tree)
+        at = tree.level_index(level.level)
+        if known and at >= 0:
+            return Loss(left, pods, known[0].values[: at + 1], level)
+    return Loss(left, pods, (), level)
+
+
+def _leaves(placed: Iterable[PlacedPodSet], host: str, tree: FlavorTree) -> list[Domain]:
+    found = (tree.leaf(values) for each in placed for values, _ in each.domains if values[-1] != host)
+    return [leaf for leaf in found if leaf is not None]
+
+
+def _broken_slice(
+    leaves: Sequence[tuple[Domain, int]], pods: int, layer: Layer, tree: FlavorTree
+) -> Region | None:
+    """The first domain in which the lost pods complete a slice again."""
+    width = tree.level_index(layer.level) + 1
+    left: dict[Region, int] = {}
+    for leaf, count in leaves:
+        region = leaf.values[:width]
+        left[region] = left.get(region, 0) + count
+    return next((region for region in sorted(left) if (left[region] + pods) % layer.size == 0), None)
+
+
+def _with_layers(level: LevelRequest, layers: Sequence[Layer]) -> LevelRequest:
+    mode = level.mode
+    if mode == "sliced" and not layers:
+        mode = "unconstrained"
+    return LevelRequest(mode, level.level, tuple(layers))
+
+
+def merged(left: PlacedPodSet, more: PlacedPodSet, tree: FlavorTree) -> PlacedPodSet:
+    """The domains that are left and those of the replacement, in the order of their values."""
+    pods: dict[tuple[str, ...], int] = {}
+    for values, count in (*left.domains, *more.domains):
+        pods[values] = pods.get(values, 0) + count
+
+    def order(values: tuple[str, ...]) -> tuple[str, ...]:
+        leaf = tree.leaf(values)
+        return leaf.values if leaf is not None else values
+
+    return left._replace(domains=tuple([(values, pods[values]) for values in sorted(pods, key=order)]))
