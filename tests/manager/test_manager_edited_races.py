@@ -157,6 +157,25 @@ def test_template_of_a_job_is_restored_when_its_workload_is_removed() -> None:
     story(life, queues=LABELED)
 
 
+def test_template_of_a_job_is_restored_when_its_workload_is_removed_while_the_start_is_written() -> None:
+    async def life(s: Stack) -> None:
+        delay(s, "PATCH", "jobs/a", 5)
+        await s.apply(job("a"))
+        await s.settle(1)
+        name = (await s.workload("a"))["metadata"]["name"]
+        assert (await s.conditions("a"))["Admitted"] == ("True", "Admitted")
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        await s.patch(WORKLOADS, name, {"metadata": {"finalizers": None}})
+        await s.delete(WORKLOADS, name)
+        await s.settle(30)
+        assert await s.suspended("a")
+        assert "nodeSelector" not in (await s.job("a"))["spec"]["template"]["spec"]
+        (pod_set,) = (await s.workload("a"))["spec"]["podSets"]
+        assert "nodeSelector" not in pod_set["template"]["spec"]
+
+    story(life, queues=LABELED)
+
+
 def test_quota_under_way_back_is_not_restored_when_the_stopped_job_is_annotated() -> None:
     async def life(s: Stack) -> None:
         name = await running(s)

@@ -295,7 +295,9 @@ class JobController:
             # Without the templates of a Workload that was removed, the next one would ask for its flavors.
             removed = self._reservations.lost_of(str(job["metadata"].get("uid")))
             known = others or ([removed] if removed is not None else [])
-            originals = get(known[0], "spec", "podSets") if len(known) == 1 else None
+            originals = (
+                get(known[0], "spec", "podSets") if len(known) == 1 else self._lifecycle.originals(job)
+            )
             await stop(job, originals, why)
             return
         if self.integration.is_active(job):

@@ -50,8 +50,9 @@ class JobLifecycle:
         self._with_pods: dict[str, Key] = {}
         #: Jobs that have stopped but for pods that go on.
         self._polled: set[Key] = set()
-        #: Jobs, by uid, that were started here and whose templates have not been restored since.
-        self._injected: set[str] = set()
+        #: Jobs, by uid, that were started here and whose templates have not been restored since; with the
+        #: pod sets to restore them from, where the Workload may not be there any more.
+        self._injected: dict[str, Any] = {}
 
     # Live pods
 
@@ -98,7 +99,14 @@ class JobLifecycle:
         """The job is gone."""
         uid = str(job["metadata"].get("uid"))
         self._with_pods.pop(uid, None)
-        self._injected.discard(uid)
+        self._injected.pop(uid, None)
+
+    def originals(self, job: Mapping[str, Any]) -> Any:
+        """The pod sets of the Workload that a job was started for and that went before the job had started.
+
+        None where there is no such Workload.
+        """
+        return self._injected.get(str(job["metadata"].get("uid")))
 
     def is_injected(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
         """Whether its templates may have what an admission added, which no Workload may ask for.
@@ -136,8 +144,12 @@ class JobLifecycle:
                 raise
             await self._writer.change(self._jobs, job, write.desired, write.subresource)
             return
-        self._injected.add(uid)  # first: a write without an answer may have been made
+        # First: a write without an answer may have been made, and the Workload may vanish before it is.
+        self._injected[uid] = get(workload, "spec", "podSets")
         await self._writer.change(self._jobs, job, desired)
+        known = self._cluster.workloads.get(*key_of(workload))
+        if known is not None and known["metadata"].get("uid") == workload["metadata"].get("uid"):
+            self._injected[uid] = None
         queue = conditions.cluster_queue(workload)
         self._recorder.event(job, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
 
@@ -153,7 +165,7 @@ class JobLifecycle:
         write = self._integration.stop(job, originals)
         if write is None:
             if originals is not None:
-                self._injected.discard(str(job["metadata"].get("uid")))
+                self._injected.pop(str(job["metadata"].get("uid")), None)
             if self._integration.is_active(job) or self.awaits_pods(job) or await self._has_pods(job):
                 return False
             stored = await self._writer.reread(self._jobs, key_of(job))
