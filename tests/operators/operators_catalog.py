@@ -1,0 +1,98 @@
+"""How each operator is started: names and flags are those of its own manifests."""
+
+from __future__ import annotations
+
+from operators_programs import Operator
+
+JOB_SET = Operator(
+    name="jobset",
+    job_kinds=("JobSet", "TrainJob"),
+    account=("jobset-system", "jobset-controller-manager"),
+    arguments=lambda ports: [],
+    configuration=lambda ports: {
+        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{ports.health}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"port": ports.webhooks, "host": "127.0.0.1"},
+        "internalCertManagement": {"enable": True},
+    },
+    webhook_service="jobset-webhook-service",
+    certificate_secret="jobset-webhook-server-cert",
+)
+TRAINING = Operator(
+    name="training",
+    job_kinds=("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob"),
+    account=("kubeflow", "training-operator"),
+    arguments=lambda ports: [
+        f"--health-probe-bind-address=127.0.0.1:{ports.health}",
+        "--metrics-bind-address=0",
+        f"--webhook-server-port={ports.webhooks}",
+        *(f"--enable-scheme={kind}" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")),
+    ],
+    # An older API of MPIJob: its definition has the name of that which the MPI operator brings.
+    left_out=("mpijobs.kubeflow.org",),
+    webhook_service="training-operator",
+    certificate_secret="training-operator-webhook-cert",
+)
+MPI = Operator(
+    name="mpi",
+    job_kinds=("MPIJob",),
+    account=("mpi-operator", "mpi-operator"),
+    arguments=lambda ports: ["--lock-namespace=mpi-operator"],
+    health="/healthz",
+    health_port=8080,
+)
+
+LEADER_WORKER_SET = Operator(
+    name="lws",
+    job_kinds=("LeaderWorkerSet",),
+    account=("lws-system", "lws-controller-manager"),
+    arguments=lambda ports: [],
+    configuration=lambda ports: {
+        "apiVersion": "config.lws.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{ports.health}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"port": ports.webhooks, "host": "127.0.0.1"},
+        "internalCertManagement": {"enable": True},
+    },
+    webhook_service="lws-webhook-service",
+    certificate_secret="lws-webhook-server-cert",
+)
+#: It runs with the JobSet controller of `pykueue up`: both operators want their certificate in one place.
+TRAINER = Operator(
+    name="trainer",
+    job_kinds=("TrainJob",),
+    account=("kubeflow-system", "kubeflow-trainer-controller-manager"),
+    arguments=lambda ports: [],
+    configuration=lambda ports: {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{ports.health}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"port": ports.webhooks, "host": "127.0.0.1"},
+        "certManagement": {
+            "enable": True,
+            "webhookServiceName": "kubeflow-trainer-controller-manager",
+            "webhookSecretName": "kubeflow-trainer-webhook-cert",
+        },
+    },
+    webhook_service="kubeflow-trainer-controller-manager",
+    certificate_secret="kubeflow-trainer-webhook-cert",
+)
+RAY = Operator(
+    name="ray",
+    job_kinds=("RayCluster", "RayJob", "RayService"),
+    account=("default", "kuberay-operator"),
+    arguments=lambda ports: [
+        f"--health-probe-bind-address=127.0.0.1:{ports.health}",
+        "--metrics-addr=0",
+        "--enable-leader-election=false",
+    ],
+)
+
+OPERATORS = {one.name: one for one in (JOB_SET, TRAINING, MPI, LEADER_WORKER_SET, TRAINER, RAY)}

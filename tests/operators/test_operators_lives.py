@@ -1,0 +1,83 @@
+"""The life of jobs of other projects' kinds that their real operators run: queued, run, evicted, run again.
+
+The jobs are those of examples/. Time is real, so the tests wait for conditions, and a step that takes long
+does not fail.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from operators_jobs import NODE_LABELS, TOLERATION, Object, Stage, Team, live
+from realcluster_plane import until
+
+FINITE = [
+    ("jobset", "tests/operators/samples/jobset.yaml"),
+    ("training", "examples/kubeflow/pytorchjob.yaml"),
+    ("training", "examples/kubeflow/tfjob.yaml"),
+    ("training", "examples/kubeflow/xgboostjob.yaml"),
+    ("training", "examples/kubeflow/paddlejob.yaml"),
+    ("training", "examples/kubeflow/jaxjob.yaml"),
+    ("mpi", "examples/mpi/mpijob.yaml"),
+    ("trainer", "examples/trainjob/trainjob.yaml"),
+]
+SERVING = [
+    ("lws", "examples/leaderworkerset/leaderworkerset.yaml"),
+    ("ray", "examples/ray/raycluster.yaml"),
+]
+
+
+def name_of(example: str, story: str) -> str:
+    return f"{re.sub(r'.*/|.yaml$', '', example)}-{story}"
+
+
+def check_pods(pods: list[Object]) -> None:
+    """They have what the flavor gives."""
+    assert pods
+    for pod in pods:
+        assert pod["spec"]["nodeSelector"] == NODE_LABELS, pod["metadata"]["name"]
+        assert any(one.items() >= TOLERATION.items() for one in pod["spec"]["tolerations"])
+
+
+@pytest.mark.parametrize(("stage", "example"), FINITE, indirect=["stage"])
+def test_job_is_admitted_and_finishes(stage: Stage, example: str) -> None:
+    team = Team(stage, name_of(example, "ends"))
+    job = team.submit(example, "3s")
+    team.wait(job, "Finished", reason="Succeeded")
+    check_pods(team.pods())
+    team.wait_until_free(job)
+
+
+def evict(team: Team, job: Object) -> None:
+    """Let an urgent Job take its quota and finish."""
+    team.wait(job, "PodsReady")
+    check_pods(live(team.pods()))
+    urgent = team.submit_urgent()
+    team.wait(urgent, "Finished", reason="Succeeded")
+    team.wait(job, "PodsReady")
+    check_pods(live(team.pods()))
+
+
+@pytest.mark.parametrize(("stage", "example"), FINITE, indirect=["stage"])
+def test_job_is_evicted_and_runs_again(stage: Stage, example: str) -> None:
+    team = Team(stage, name_of(example, "evicted"))
+    job = team.submit(example, "forever")
+    evict(team, job)
+    team.drain()
+    team.wait(job, "Admitted", "False")
+    until(lambda: not live(team.pods()), "pods of the evicted job gone")
+    # Its templates are again those that it was created with.
+    assert json.dumps(team.get(job)["spec"], sort_keys=True) == json.dumps(job["spec"], sort_keys=True)
+    team.wait_until_free(job)
+
+
+@pytest.mark.parametrize(("stage", "example"), SERVING, indirect=["stage"])
+def test_serving_job_is_evicted_and_serves_until_it_is_deleted(stage: Stage, example: str) -> None:
+    team = Team(stage, name_of(example, "serves"))
+    job = team.submit(example, "forever")
+    evict(team, job)
+    team.delete(job)
+    until(lambda: not team.pods(), "pods of the deleted job gone")
+    team.wait_until_free(job)
