@@ -94,5 +94,26 @@ RAY = Operator(
         "--enable-leader-election=false",
     ],
 )
+APP_WRAPPER = Operator(
+    name="appwrapper",
+    job_kinds=("AppWrapper",),
+    account=("appwrapper-system", "appwrapper-controller-manager"),
+    arguments=lambda ports: [],
+    settings=lambda ports: (
+        "appwrapper-operator-config",
+        "config.yaml",
+        {
+            "controllerManager": {
+                "health": {"bindAddress": f"127.0.0.1:{ports.health}"},
+                "metrics": {"bindAddress": "0"},
+                "leaderElection": False,
+            }
+        },
+    ),
+    webhook_service="appwrapper-webhook-service",
+    webhook_port=9443,
+    certificate_secret="appwrapper-webhook-server-cert",
+    environment={"NAMESPACE": "appwrapper-system"},
+)
 
-OPERATORS = {one.name: one for one in (JOB_SET, TRAINING, MPI, LEADER_WORKER_SET, TRAINER, RAY)}
+OPERATORS = {one.name: one for one in (JOB_SET, TRAINING, MPI, LEADER_WORKER_SET, TRAINER, RAY, APP_WRAPPER)}

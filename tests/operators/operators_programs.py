@@ -54,8 +54,12 @@ class Operator:
     arguments: Callable[[Ports], list[str]]
     #: Its configuration file, passed as `--config`.
     configuration: Callable[[Ports], Object] | None = None
-    #: The Service of its webhooks and the Secret with their certificate, in the account's namespace.
+    #: A ConfigMap of the account's namespace, a key in it, and the settings there.
+    settings: Callable[[Ports], tuple[str, str, Object]] | None = None
+    #: The Service of its webhooks and the Secret with their certificate, in the account's namespace; the
+    #: port of its webhooks where the program fixes one.
     webhook_service: str = ""
+    webhook_port: int = 0
     certificate_secret: str = ""
     #: Path of a request that succeeds when it is ready, and its port where the program fixes one.
     health: str = "/readyz"
@@ -124,6 +128,14 @@ class RunningOperator:
         # A namespace or definition first: what is in it, or of it, is refused before.
         manifests.sort(key=lambda one: one["kind"] not in ("Namespace", "CustomResourceDefinition"))
         namespace = self._operator.account[0]
+        if self._operator.settings is not None:
+            name, key, settings = self._operator.settings(self._ports)
+            manifests = [
+                one for one in manifests if (one["kind"], one["metadata"]["name"]) != ("ConfigMap", name)
+            ]
+            metadata = {"name": name, "namespace": namespace}
+            data = {key: yaml.safe_dump(settings)}
+            manifests.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
         if self._operator.webhook_service:
             manifests.append(
                 {
@@ -133,7 +145,12 @@ class RunningOperator:
                     "subsets": [
                         {
                             "addresses": [{"ip": "127.0.0.1"}],
-                            "ports": [{"port": self._ports.webhooks, "name": self._port_name(manifests)}],
+                            "ports": [
+                                {
+                                    "port": self._operator.webhook_port or self._ports.webhooks,
+                                    "name": self._port_name(manifests),
+                                }
+                            ],
                         }
                     ],
                 }

@@ -22,6 +22,7 @@ FINITE = [
     ("training", "examples/kubeflow/jaxjob.yaml"),
     ("mpi", "examples/mpi/mpijob.yaml"),
     ("trainer", "examples/trainjob/trainjob.yaml"),
+    ("appwrapper", "examples/appwrapper/appwrapper.yaml"),
 ]
 SERVING = [
     ("lws", "examples/leaderworkerset/leaderworkerset.yaml"),
@@ -41,8 +42,8 @@ def check_pods(pods: list[Object]) -> None:
         assert any(one.items() >= TOLERATION.items() for one in pod["spec"]["tolerations"])
 
 
-@pytest.mark.parametrize(("stage", "example"), FINITE, indirect=["stage"])
-def test_job_is_admitted_and_finishes(stage: Stage, example: str) -> None:
+@pytest.mark.parametrize(("operator", "example"), FINITE)
+def test_job_is_admitted_and_finishes(stage: Stage, operator: str, example: str) -> None:
     team = Team(stage, name_of(example, "ends"))
     job = team.submit(example, "3s")
     team.wait(job, "Finished", reason="Succeeded")
@@ -60,8 +61,8 @@ def evict(team: Team, job: Object) -> None:
     check_pods(live(team.pods()))
 
 
-@pytest.mark.parametrize(("stage", "example"), FINITE, indirect=["stage"])
-def test_job_is_evicted_and_runs_again(stage: Stage, example: str) -> None:
+@pytest.mark.parametrize(("operator", "example"), FINITE)
+def test_job_is_evicted_and_runs_again(stage: Stage, operator: str, example: str) -> None:
     team = Team(stage, name_of(example, "evicted"))
     job = team.submit(example, "forever")
     evict(team, job)
@@ -73,8 +74,10 @@ def test_job_is_evicted_and_runs_again(stage: Stage, example: str) -> None:
     team.wait_until_free(job)
 
 
-@pytest.mark.parametrize(("stage", "example"), SERVING, indirect=["stage"])
-def test_serving_job_is_evicted_and_serves_until_it_is_deleted(stage: Stage, example: str) -> None:
+@pytest.mark.parametrize(("operator", "example"), SERVING)
+def test_serving_job_is_evicted_and_serves_until_it_is_deleted(
+    stage: Stage, operator: str, example: str
+) -> None:
     team = Team(stage, name_of(example, "serves"))
     job = team.submit(example, "forever")
     evict(team, job)
