@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operators_programs import Operator
+from operators_ray import dashboard
 
 JOB_SET = Operator(
     name="jobset",
@@ -93,6 +94,7 @@ RAY = Operator(
         "--metrics-addr=0",
         "--enable-leader-election=false",
     ],
+    surroundings=dashboard,
 )
 APP_WRAPPER = Operator(
     name="appwrapper",

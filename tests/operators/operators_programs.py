@@ -41,6 +41,10 @@ class Ports:
     webhooks: int = field(default_factory=free_port)
 
 
+def _nothing() -> contextlib.AbstractContextManager[Mapping[str, str]]:
+    return contextlib.nullcontext({})
+
+
 @dataclass(frozen=True)
 class Operator:
     """How an operator is started."""
@@ -65,6 +69,8 @@ class Operator:
     health: str = "/readyz"
     health_port: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: What must run beside it, and gives further environment variables.
+    surroundings: Callable[[], contextlib.AbstractContextManager[Mapping[str, str]]] = _nothing
     #: Names of objects of its manifests that are not applied.
     left_out: tuple[str, ...] = ()
 
@@ -87,6 +93,8 @@ class RunningOperator:
     def __init__(self, operator: Operator, up: Up, kubectl: Kubectl, folder: Path) -> None:
         self._operator, self._up, self._kubectl, self._folder = operator, up, kubectl, folder
         self._ports = Ports()
+        self._surroundings = contextlib.ExitStack()
+        environment = self._surroundings.enter_context(operator.surroundings())
         self._stopping = threading.Event()
         self._mounting = threading.Thread(target=self._mount)
         source = folder_of(operator)
@@ -97,6 +105,7 @@ class RunningOperator:
             {
                 **os.environ,
                 **operator.environment,
+                **environment,
                 "KUBECONFIG": str(self._kubeconfig()),
                 "HOME": str(folder),
             },
@@ -116,6 +125,7 @@ class RunningOperator:
         if self._mounting.ident is not None:
             self._mounting.join()
         self.process.kill()
+        self._surroundings.close()
 
     def _install(self, source: Path) -> None:
         """Apply its manifests, and say where its webhooks are."""

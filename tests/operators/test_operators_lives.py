@@ -21,12 +21,14 @@ FINITE = [
     ("training", "examples/kubeflow/paddlejob.yaml"),
     ("training", "examples/kubeflow/jaxjob.yaml"),
     ("mpi", "examples/mpi/mpijob.yaml"),
+    ("ray", "examples/ray/rayjob.yaml"),
     ("trainer", "examples/trainjob/trainjob.yaml"),
     ("appwrapper", "examples/appwrapper/appwrapper.yaml"),
 ]
 SERVING = [
     ("lws", "examples/leaderworkerset/leaderworkerset.yaml"),
     ("ray", "examples/ray/raycluster.yaml"),
+    ("ray", "examples/ray/rayservice.yaml"),
 ]
 
 
