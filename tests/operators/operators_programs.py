@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -215,10 +216,16 @@ class RunningOperator:
     def _is_ready(self) -> bool:
         self.process.check()
         port = self._operator.health_port or self._ports.health
+        webhooks = self._operator.webhook_port or self._ports.webhooks
         try:
             url = f"http://127.0.0.1:{port}{self._operator.health}"
             with urllib.request.urlopen(url, timeout=2) as answer:
-                return bool(answer.status == 200)
+                if answer.status != 200:
+                    return False
+            if self._operator.webhook_service:
+                # Some say that they are ready before their webhooks are.
+                socket.create_connection(("127.0.0.1", webhooks), timeout=2).close()
+            return True
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
 
