@@ -65,6 +65,24 @@ def test_a_pod_that_kueue_gave_a_topology_gate_runs_without_it() -> None:
     play(test)
 
 
+@pytest.mark.parametrize("queue", [None, "lq"])
+def test_what_a_pod_makes_is_queued_by_its_own_label_unless_that_pod_is_queued(queue: str | None) -> None:
+    """So a Spark driver that is in no queue does not take its executors out of theirs."""
+
+    async def test(pods: Pods) -> None:
+        await pods.create(pod("driver", queue=queue))
+        uid = (await pods.get("driver"))["metadata"]["uid"]
+        executor = pod("executor")
+        executor["metadata"]["ownerReferences"] = [
+            {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": uid, "controller": True}
+        ]
+        await pods.create(executor)
+        queued = [one["metadata"]["ownerReferences"][0]["name"] for one in await pods.stack.workloads()]
+        assert queued == (["executor"] if queue is None else ["driver"])
+
+    play(test)
+
+
 @pytest.mark.parametrize(("phase", "reason"), [("Succeeded", "Succeeded"), ("Failed", "Failed")])
 def test_workload_of_a_pod_finishes_with_the_pod(phase: str, reason: str) -> None:
     async def test(pods: Pods) -> None:

@@ -355,6 +355,8 @@ class Cluster:
             return None
         found = owners.get(get(obj, "metadata", "namespace"), str(reference.get("name")))
         same = found is not None and found["metadata"].get("uid") == reference.get("uid")
+        if not same and owners is self.jobs.get(POD.framework):
+            return None  # only pods in queues are watched
         return Owner(found if same else None)
 
     def parts_of(self, uid: str, framework: str, depth: int = MAX_OWNERS) -> Iterator[Key]:
