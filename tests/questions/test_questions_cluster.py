@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from copy import deepcopy
 from typing import Any
 
-from web_visibility_world import World, in_world, workload
+from web_visibility_world import GROUP, World, in_world, workload
 
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
@@ -167,5 +167,80 @@ def test_without_rights_there_is_no_verdict_and_what_is_missing_is_named() -> No
         answer = from_status(find_workload(state.workloads(), "waiting", "default"), state.unread)
         assert (answer.state, answer.reason) == ("Pending", "ExceedsMaxQuota")
         assert (answer.head, answer.place) == (None, None)
+
+    in_world(story)
+
+
+async def grant(world: World, user: str, resources: list[tuple[str, str, str]], namespace: str = "") -> None:
+    """Lets a user (group, resource, verb), in a namespace or everywhere."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    where = f"{rbac}/namespaces/{namespace}" if namespace else rbac
+    kinds = (
+        ("Role", "roles", "rolebindings")
+        if namespace
+        else ("ClusterRole", "clusterroles", "clusterrolebindings")
+    )
+    rules = [{"apiGroups": [group], "resources": [name], "verbs": [verb]} for group, name, verb in resources]
+    name = f"{user}-{namespace or 'all'}"
+    await world.request("POST", f"{where}/{kinds[1]}", {"metadata": {"name": name}, "rules": rules})
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kinds[0], "name": name},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    await world.request("POST", f"{where}/{kinds[2]}", binding)
+
+
+def test_manager_answers_within_the_rights_of_the_user() -> None:
+    """All combinations of the rights that the answer depends on."""
+    everywhere, here, queues = (
+        ("kueue.x-k8s.io", "workloads", "list"),
+        ("kueue.x-k8s.io", "workloads", "list"),
+        ("kueue.x-k8s.io", "clusterqueues", "list"),
+    )
+
+    async def story(world: World) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+        await world.request("POST", "/api/v1/namespaces", namespace)
+        local = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "LocalQueue",
+            "metadata": {"name": "left"},
+            "spec": {"clusterQueue": "cq"},
+        }
+        await world.request("POST", "/apis/kueue.x-k8s.io/v1beta2/namespaces/other/localqueues", local)
+        path = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/cq"
+        await world.request(
+            "PATCH", path, {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}, MERGE_PATCH
+        )
+        secret = workload("secret", cpu="500m")
+        secret["metadata"]["namespace"] = "other"
+        await world.request("POST", "/apis/kueue.x-k8s.io/v1beta2/namespaces/other/workloads", secret)
+        await world.submit(workload("known", cpu="500m"))
+        await world.pause()
+        await world.submit(workload("waiting", cpu="1"))
+        await world.pause()
+        why_path = f"/apis/{GROUP}/v1beta2/namespaces/default/workloads/waiting/why"
+        for number in range(8):
+            user = f"user{number}"
+            sees_all, sees_own, sees_queues = (bool(number & bit) for bit in (1, 2, 4))
+            await grant(
+                world, user, [(GROUP, "workloads/why", "get"), *([here] if sees_own else [])], "default"
+            )
+            await grant(
+                world, user, [*([everywhere] if sees_all else []), *([queues] if sees_queues else [])]
+            )
+            answer = await world.as_user(user).get(why_path)
+            text = str(answer)
+            assert answer["kind"] == "WorkloadWhy"
+            assert ("other/secret" in text) == sees_all
+            assert ("default/known" in text) == (sees_all or sees_own)
+            assert bool(answer["flavors"][0]["holders"]) == sees_queues
+            (change,) = [each for each in answer["head"]["changes"] if each["kind"] == "Priority"]
+            assert len(change["preempted"]) + change["hidden"] == 2
+        refused = await world.refused(world.as_user("stranger").get(why_path))
+        assert refused.code == 403
+        absent = await world.refused(world.get(why_path.replace("/waiting/", "/absent/")))
+        assert (absent.code, absent.message) == (404, f'workload.{GROUP} "absent" not found')
 
     in_world(story)

@@ -270,9 +270,10 @@ def test_names_of_other_namespaces_are_hidden_without_the_right_to_list_them() -
     world.running("secret", "theirs", 8, namespace="other", cluster_queue="q")
     world.workload("w", "q", 4, prio=-1)
     world.cycle()
-    answer = why(
-        world.engine, "default/w", world.now, rights=Rights(lambda namespace: namespace == "default", False)
-    )
+    own = Rights(lambda namespace: namespace == "default", may_list_queues=False)
+    (fact,) = why(world.engine, "default/w", world.now, rights=own).flavors
+    assert ([level.node for level in fact.levels], fact.holders) == (["q"], None)
+    answer = why(world.engine, "default/w", world.now, rights=Rights(own.may_list_workloads))
     assert "secret" not in str(answer)
     (fact,) = answer.flavors
     assert fact.holders is not None

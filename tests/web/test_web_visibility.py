@@ -158,6 +158,7 @@ def test_the_group_is_discovered_and_described() -> None:
             "localqueues/pendingworkloads": ["get"],
             "enginestates": ["get"],
             "workloads/story": ["get"],
+            "workloads/why": ["get"],
         }
         found = [
             one for one in discovery.aggregated(False, "v2")["items"] if one["metadata"]["name"] == GROUP

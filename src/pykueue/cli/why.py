@@ -14,18 +14,20 @@ import yaml
 
 from pykueue.api import DecodeError
 from pykueue.cli import why_text
-from pykueue.cli.connection import ask, kubeconfig_option
+from pykueue.cli.connection import ask, from_leader, kubeconfig_option
 from pykueue.cli.schedule_input import InputError, Source, read
 from pykueue.cli.schedule_run import Run
 from pykueue.clock import Clock
 from pykueue.engine.dump import options_of
 from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.scheduler.engine_options import engine_options
-from pykueue.questions import TargetError, Why, find_workload, from_status, schema_of, to_data
+from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status, schema_of, to_data
 from pykueue.questions import why as answer_why
 from pykueue.questions.cluster_state import MANAGER_NAMESPACE, ClusterState, read_cluster
+from pykueue.web.visibility.api import why_path
 
 #: Exit status where there is no such Workload or the cluster cannot be read, where an option or a manifest is
 #: wrong, and where there is no verdict.
@@ -71,8 +73,27 @@ def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
     return answer
 
 
-async def _read(client: Client, configuration: Configuration | None, manager_namespace: str) -> ClusterState:
-    return await read_cluster(client, configuration=configuration, manager_namespace=manager_namespace)
+async def _answer(
+    client: Client, question: Question, configuration: Configuration | None, manager_namespace: str
+) -> Why:
+    """The answer on a live cluster. Raises TargetError, DecodeError, ApiError, ConnectionError."""
+    state = await read_cluster(
+        client,
+        configuration=configuration,
+        manager_namespace=manager_namespace,
+        namespace=question.namespace,
+    )
+    answer = of_cluster(question, state, float(int(Clock().time())))
+    if not answer.unread:
+        return answer
+    # The user may not read all that decisions depend on; pykueue's manager answers within the user's rights.
+    try:
+        found = await from_leader(client, why_path(*answer.workload.split("/")))
+    except ApiError:
+        return answer
+    served = answer_from(found)
+    served.notes.append("answered by the manager, without the second answer, for its place in the queue")
+    return served
 
 
 def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -150,11 +171,15 @@ def why(
             answer = of_manifests(question, paths, config)
         else:
             configuration = load_configuration(config) if config is not None else None
-            state = ask(
+            answer = ask(
                 kubeconfig,
-                partial(_read, configuration=configuration, manager_namespace=manager_namespace),
+                partial(
+                    _answer,
+                    question=question,
+                    configuration=configuration,
+                    manager_namespace=manager_namespace,
+                ),
             )
-            answer = of_cluster(question, state, float(int(Clock().time())))
     except (ConfigurationError, DecodeError, InputError) as error:
         click.echo(str(error), err=True)
         sys.exit(_WRONG)

@@ -62,8 +62,7 @@ def _flavors(facts: list[FlavorFact]) -> Iterator[str]:
 def _holders(holders: Holders) -> str:
     named = []
     for each in holders.largest:
-        queue = f"{each.cluster_queue}, " if each.cluster_queue else ""
-        named.append(f"{each.workload} {each.amount} ({queue}priority {each.priority})")
+        named.append(f"{each.workload} {each.amount} ({each.cluster_queue}, priority {each.priority})")
     rest = holders.count - len(named)
     if rest:
         named.append(f"{rest} more")

@@ -134,6 +134,10 @@ class Manager:
             tasks.add(found)
         return found
 
+    def now(self) -> float:
+        """The time, in seconds since 1970."""
+        return self._clock.time()
+
     @property
     def components(self) -> Sequence[Component]:
         """What it is made of."""

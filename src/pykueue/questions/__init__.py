@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykueue.questions.answers import Answer, Change, Prospect, Why, schema_of, to_data
+from pykueue.questions.answers import Answer, Change, Prospect, Why, answer_from, schema_of, to_data
 from pykueue.questions.rights import EVERYTHING, Rights
 from pykueue.questions.targets import TargetError, find_workload
 from pykueue.questions.why import from_status, why
@@ -15,6 +15,7 @@ __all__ = [
     "Rights",
     "TargetError",
     "Why",
+    "answer_from",
     "find_workload",
     "from_status",
     "schema_of",

@@ -5,6 +5,7 @@ Amounts are quantities as manifests write them. Keys of workloads are `namespace
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -179,6 +180,11 @@ class Why(Answer, kw_only=True):
 def to_data(answer: Answer) -> Any:
     """An answer as plain JSON values."""
     return msgspec.to_builtins(answer)
+
+
+def answer_from(document: Mapping[str, Any]) -> Why:
+    """The answer that the manager serves. Raises msgspec.ValidationError for anything else."""
+    return msgspec.convert(document, Why)
 
 
 def schema_of(kind: type[Answer]) -> dict[str, Any]:

@@ -89,16 +89,19 @@ async def read_cluster(
     *,
     configuration: Configuration | None = None,
     manager_namespace: str = MANAGER_NAMESPACE,
+    namespace: str | None = None,
     kinds: Collection[Resource] = KINDS,
 ) -> ClusterState:
     """The state of a cluster; `configuration` replaces that of the manager.
+
+    Kinds that may be listed in `namespace` alone are listed there, and are in `unread` nevertheless.
 
     Raises ApiError where the cluster does not serve Kueue's kinds, ConnectionError and TimeoutError. What is
     forbidden is in `unread`.
     """
     state = ClusterState(configuration=configuration)
     version = await _served_version(client)
-    lists = await asyncio.gather(*(_list(client, kind, version, state) for kind in kinds))
+    lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in kinds))
     state.manifests = [manifest for manifests in lists for manifest in manifests]
     if configuration is not None:
         return state
@@ -129,7 +132,9 @@ async def _served_version(client: Client) -> str:
     raise ApiError(404, "NotFound", f"the cluster serves {', '.join(served)}; accepted: {accepted}")
 
 
-async def _list(client: Client, kind: Resource, version: str, state: ClusterState) -> list[Object]:
+async def _list(
+    client: Client, kind: Resource, version: str, namespace: str | None, state: ClusterState
+) -> list[Object]:
     """All objects of a kind, in version v1beta2; none where the cluster does not serve the kind."""
     if kind.group == KUEUE_GROUP:
         kind = kind._replace(version=version.rpartition("/")[2])
@@ -141,8 +146,9 @@ async def _list(client: Client, kind: Resource, version: str, state: ClusterStat
             return []
         if error.code in (401, 403):
             state.unread.append(f"{name}: {error.message}")
-            return []
-        raise
+            items = await _listed_in(client, kind, namespace)
+        else:
+            raise
     found = []
     for item in items:
         manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **item}
@@ -151,6 +157,16 @@ async def _list(client: Client, kind: Resource, version: str, state: ClusterStat
         except (ConversionError, DecodeError) as error:
             state.unread.append(f"{name} {get(item, 'metadata', 'name')}: {error}")
     return found
+
+
+async def _listed_in(client: Client, kind: Resource, namespace: str | None) -> list[Object]:
+    """The objects of one namespace, as far as they may be listed."""
+    if not kind.namespaced or namespace is None:
+        return []
+    try:
+        return (await client.list(kind, namespace)).items
+    except ApiError:
+        return []
 
 
 async def _read_configuration(client: Client, namespace: str, state: ClusterState) -> None:

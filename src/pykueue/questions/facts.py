@@ -103,6 +103,8 @@ def _fact(engine: Engine, cluster_queue: str, attempt: Attempt, rights: Rights) 
     if attempt.levels:
         fact.available = amount(resource, attempt.available)
         fact.short = amount(resource, max(0, attempt.total_requested - attempt.levels[0].available))
+        # What is above its queue is made up of the quotas of other queues.
+        shown = attempt.levels if rights.may_list_queues else attempt.levels[:1]
         fact.levels = [
             LevelFact(
                 node=level.node,
@@ -111,9 +113,10 @@ def _fact(engine: Engine, cluster_queue: str, attempt: Attempt, rights: Rights) 
                 used=amount(resource, level.usage),
                 available=amount(resource, max(0, level.available)),
             )
-            for level in attempt.levels
+            for level in shown
         ]
-        fact.holders = holders(engine, cluster_queue, attempt.flavor, resource, rights)
+        if rights.may_list_queues:
+            fact.holders = holders(engine, cluster_queue, attempt.flavor, resource, rights)
     return fact
 
 
@@ -128,9 +131,7 @@ def holders(engine: Engine, cluster_queue: str, flavor: str, resource: str, righ
         largest=[
             HolderFact(
                 workload=each.key,
-                cluster_queue=each.cluster_queue
-                if rights.may_list_queues or each.cluster_queue == cluster_queue
-                else "",
+                cluster_queue=each.cluster_queue,
                 amount=amount(resource, each.amount),
                 priority=each.priority,
             )

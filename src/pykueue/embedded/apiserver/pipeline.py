@@ -123,7 +123,12 @@ class Pipeline:
         if extension is None or access is None:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         self.authorizer.require(user, access)
-        return await extension.answer(method, path, query)
+
+        async def may(verb: str, group: str, resource: str, namespace: str) -> bool:
+            wanted = Access(verb, group, resource, namespace=namespace)
+            return self.authorizer.decide(user, wanted).allowed
+
+        return await extension.answer(method, path, query, may)
 
     async def handle(self, call: Call) -> Answer | Listing:
         """Carry out one request (anything but a watch)."""

@@ -5,17 +5,23 @@ Source: docs/reference/kueue-api.md, section 7; docs/reference/kubernetes-api-ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
+from pykueue.api import decode_as, kueue
 from pykueue.api.objects import Object
+from pykueue.api.resources import CLUSTER_QUEUES, KUEUE_GROUP, WORKLOADS
 from pykueue.engine.dump import engine_state
 from pykueue.engine.story import data
 from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.manager import Manager
+from pykueue.questions import Rights, from_status, to_data, why
 
 from .openapi import document
 from .summaries import DEFAULT_LIMIT, MOST, Summaries
+
+#: Whether a user may do something: (verb, group, resource, namespace), the empty namespace for all of them.
+May = Callable[[str, str, str, str], Awaitable[bool]]
 
 #: The feature gate that switches the API on.
 GATE = "VisibilityOnDemand"
@@ -34,6 +40,11 @@ def story_path(namespace: str, name: str) -> str:
     return f"/apis/{GROUP}/{VERSIONS[0]}/namespaces/{namespace}/workloads/{name}/story"
 
 
+def why_path(namespace: str, name: str) -> str:
+    """Where the answer to why a Workload is pending is served. Kueue has no such resource."""
+    return f"/apis/{GROUP}/{VERSIONS[0]}/namespaces/{namespace}/workloads/{name}/why"
+
+
 def resources(version: str) -> list[Object]:
     """The resources of a version as discovery lists them. The queues themselves cannot be read here.
 
@@ -48,6 +59,7 @@ def resources(version: str) -> list[Object]:
         found.append(_resource(f"{plural}/{SUBRESOURCE}", "", namespaced, KIND, "get"))
     found.append(_resource("enginestates", "enginestate", False, "EngineState", "get"))
     found.append(_resource("workloads/story", "", True, "WorkloadStory", "get"))
+    found.append(_resource("workloads/why", "", True, "WorkloadWhy", "get"))
     return found
 
 
@@ -83,15 +95,15 @@ class VisibilityApi:
         """The OpenAPI v3 document."""
         return document(version)
 
-    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Object:
-        """The answer at a path below /apis/GROUP/VERSION."""
+    async def answer(self, method: str, path: str, query: Mapping[str, str], may: May) -> Object:
+        """The answer at a path below /apis/GROUP/VERSION; `may` says what else the user may do."""
         parts = path.strip("/").split("/")
         version = parts[2]
         namespace = name = ""
         match parts[3:]:
             case ["enginestates", "engine"]:
                 kind = "enginestate"
-            case ["namespaces", namespace, "workloads", name, "story"]:
+            case ["namespaces", namespace, "workloads", name, "story" | "why"]:
                 kind = "workload"
             case ["clusterqueues", name, "pendingworkloads"]:
                 kind = "clusterqueue"
@@ -111,6 +123,8 @@ class VisibilityApi:
         if kind == "enginestate":
             self._require_leader()
             return engine_state(self._manager.engine)
+        if kind == "workload" and parts[-1] == "why":
+            return await self._why(version, namespace, name, may)
         if kind == "workload":
             return self._story(version, namespace, name)
         if kind == "clusterqueue":
@@ -132,6 +146,27 @@ class VisibilityApi:
         metadata = {"name": name, "namespace": namespace}
         head = {"kind": "WorkloadStory", "apiVersion": f"{GROUP}/{version}", "metadata": metadata}
         return {**head, **data(story)}
+
+    async def _why(self, version: str, namespace: str, name: str, may: May) -> Object:
+        """Why a Workload is pending; others, and queues, are named as far as the user may list them."""
+        self._require_leader()
+        everywhere = await may("list", KUEUE_GROUP, WORKLOADS.plural, "")
+        here = everywhere or await may("list", KUEUE_GROUP, WORKLOADS.plural, namespace)
+        queues = await may("list", KUEUE_GROUP, CLUSTER_QUEUES.plural, "")
+        rights = Rights(lambda each: everywhere or (here and each == namespace), queues)
+        engine, key = self._manager.engine, f"{namespace}/{name}"
+        workload = self._manager.cluster.workloads.get(namespace, name)
+        if engine.workload_object(key) is not None:
+            # Without the second answer, which would delay scheduling cycles.
+            answer = why(engine, key, self._manager.now(), rights=rights, place=False)
+        elif workload is not None:
+            answer = from_status(decode_as(kueue.Workload, workload))
+        else:
+            details = {"name": name, "group": GROUP, "kind": "workload"}
+            raise ApiError(404, "NotFound", f'workload.{GROUP} "{name}" not found', details)
+        metadata = {"name": name, "namespace": namespace}
+        head = {"kind": "WorkloadWhy", "apiVersion": f"{GROUP}/{version}", "metadata": metadata}
+        return {**head, **to_data(answer)}
 
     def _require_leader(self) -> None:
         """Only the engine of the leader decides, and knows what no object shows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -78,12 +79,20 @@ class VisibilityServer:
         except (ApiError, ConnectionError, TimeoutError) as error:
             return refusal(503, f"the user cannot be authenticated: {error}")
         try:
-            document = await self._document(request.path, request.query)
+            document = await self._document(request.path, request.query, user)
         except ApiError as error:
             return _status(error)
         return web.Response(body=orjson.dumps(document), content_type="application/json")
 
-    async def _document(self, path: str, query: Mapping[str, str]) -> Any:
+    async def _may(self, user: dict[str, Any], verb: str, group: str, resource: str, namespace: str) -> bool:
+        """Whether a user may do something; refused where that cannot be found out."""
+        attributes = {"group": group, "resource": resource, "namespace": namespace, "verb": verb}
+        try:
+            return await self._access.lets(user, {"resourceAttributes": attributes})
+        except (ApiError, ConnectionError, TimeoutError):
+            return False
+
+    async def _document(self, path: str, query: Mapping[str, str], user: dict[str, Any]) -> Any:
         parts = path.strip("/").split("/")
         match parts:
             case ["apis"]:
@@ -109,7 +118,7 @@ class VisibilityServer:
             case ["openapi", "v3", "apis", group, version] if group == GROUP and version in VERSIONS:
                 return self._api.openapi(version)
             case ["apis", group, version, _, *_] if group == GROUP and version in VERSIONS:
-                return await self._api.answer("GET", path, query)
+                return await self._api.answer("GET", path, query, partial(self._may, user))
         raise ApiError(404, "NotFound", "the server could not find the requested resource")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -61,6 +61,11 @@ _VERBS = {
 GroupVersion = tuple[str, str]
 
 
+#: Whether the user of a request may do something else: (verb, group, resource, namespace), the empty
+#: namespace for all of them.
+May = Callable[[str, str, str, str], Awaitable[bool]]
+
+
 class Extension(Protocol):
     """What answers for a group in this process, in place of another server."""
 
@@ -72,7 +77,7 @@ class Extension(Protocol):
         """The OpenAPI v3 document of a version."""
         ...
 
-    async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Object:
+    async def answer(self, method: str, path: str, query: Mapping[str, str], may: May) -> Object:
         """The answer to a request that its user may make. Raises ApiError."""
         ...
 
