@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 #: A request may cost this many times what an ordinary create of its size costs.
 TIMES_ORDINARY = 20
-#: Seconds of CPU that one callback of the loop may take.
-LONGEST_PIECE = 0.1
+#: Seconds of CPU that one callback of the loop may take where an ordinary create takes so many seconds; where
+#: it takes more, as on a slow machine or one that others keep busy, in proportion.
+LONGEST_PIECE, ORDINARY_CREATE = 0.1, 0.0002
 
 
 class Cost(NamedTuple):
@@ -86,14 +87,8 @@ class Ordinary:
     """What an ordinary create costs, by its size in bytes: measured at some sizes, straight lines between."""
 
     def __init__(self, measured: dict[int, float]) -> None:
-        self._measured = measured
         self._sizes = sorted(measured)
         self._costs = [measured[size] for size in self._sizes]
-
-    def least(self, other: Ordinary) -> Ordinary:
-        """The lesser cost of two measurements at each size."""
-        assert self._sizes == other._sizes
-        return Ordinary({size: min(cost, other._measured[size]) for size, cost in self._measured.items()})
 
     def cost(self, size: int) -> float:
         """CPU seconds."""
@@ -105,6 +100,10 @@ class Ordinary:
         low, high = self._sizes[at - 1 : at + 1]
         share = (size - low) / (high - low)
         return self._costs[at - 1] * (1 - share) + self._costs[at] * share
+
+    def longest(self) -> float:
+        """CPU seconds for one callback."""
+        return LONGEST_PIECE * max(1.0, self._costs[0] / ORDINARY_CREATE)
 
     def allowed(self, size: int, requests: int, shown: int) -> float:
         """CPU seconds for requests of a size together, whose answers show so many objects."""
