@@ -16,6 +16,8 @@ from pykueue.api.resources import CRDS, JOB_SETS, KUEUE_GROUP, Resource
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.apiserver.webhooks.admission import Webhook
+from pykueue.embedded.autoscaler import Autoscaler
+from pykueue.embedded.autoscaler.definition import definition as provisioning_definition
 from pykueue.embedded.controllers import Controllers
 from pykueue.embedded.controllers.manager import CLUSTER_PACE, Pace
 from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
@@ -126,6 +128,7 @@ class Cluster:
                 ),
                 SimulatedNodes(self.transport("system:nodes"), clock, _fork(rng)),
                 NodePools(self.transport("system:nodes"), clock, runtimes),
+                Autoscaler(self.transport("system:cluster-autoscaler"), clock),
             ]
             if self._operators:
                 transport = self.transport("system:stand-in-operators")
@@ -182,8 +185,8 @@ class Cluster:
             server.admission.register(webhook_of(rule))
 
     async def _install_kinds(self) -> None:
-        """Install the definitions of JobSets, PodGroups and job kinds, here or on another API server."""
-        definitions = [*pod_group_definitions()]
+        """Install the definitions of the kinds that controllers work on, here or on another API server."""
+        definitions = [provisioning_definition(), *pod_group_definitions()]
         if self._serves_job_sets:
             definitions.append(jobset_definition())
         client = Client(self.transport("system:kube-controller-manager"), clock=self._clock)

@@ -14,6 +14,10 @@ pools:
   runtime: simulated          # or process: containers are processes of this machine (see `processes`)
   simulation: {startDelay: 1s-2s, runTime: 10s}
   life: {failEvery: 30d, failFor: 5m-1h, reclaimEvery: 6h, reclaimNotice: 30s, replaceAfter: 1m}
+- name: cloud                 # a pool that the cluster autoscaler changes in size
+  allocatable: {cpu: "16", memory: 64Gi}
+  scaling: {min: 0, max: 20, startUp: 2m-4m, price: 1.5, failureRate: 0.05, scaleDownAfter: 10m,
+            stockOuts: [{start: 8h, duration: 2h, every: 1d}]}
 ```
 
 Everything but `name` and `allocatable` may be left out. `simulation` sets the defaults for the pods of the
@@ -42,6 +46,7 @@ from pykueue.embedded.kinds.podvalidation import validate_taints
 from pykueue.embedded.nodes.annotations import DOMAIN, SEED, BehaviourError
 from pykueue.embedded.nodes.behaviour import as_annotations as behaviour_annotations
 from pykueue.embedded.nodes.behaviour import read_fields
+from pykueue.embedded.nodes.durations import parse_duration, parse_span
 from pykueue.embedded.nodes.outages import as_annotations as outage_annotations
 from pykueue.embedded.nodes.outages import read_fields as read_outages
 from pykueue.embedded.nodes.registration import RUNTIME
@@ -102,6 +107,32 @@ class Level(_Strict):
     count: int
 
 
+class StockOut(_Strict):
+    """A time in which the provider has no more nodes of a pool."""
+
+    #: Time from the declaration of the pools to the first of them.
+    start: str | int | float
+    duration: str | int | float
+    #: Time from the start of one to the start of the next; without it there is one.
+    every: str | int | float | None = None
+
+
+class Scaling(_Strict):
+    """How the cluster autoscaler changes the size of a pool."""
+
+    max: int
+    min: int = 0
+    #: Time from the request of a node until it is there.
+    start_up: str | int | float = "2m"
+    #: Of one node for an hour, in any unit: the cheapest pool grows first.
+    price: float = 1.0
+    #: The probability that a node which was requested does not come.
+    failure_rate: float = 0.0
+    stock_outs: list[StockOut] = []
+    #: How long a node is empty before it is removed.
+    scale_down_after: str | int | float = "10m"
+
+
 class NodePool(_Strict):
     """Nodes that are alike."""
 
@@ -119,17 +150,29 @@ class NodePool(_Strict):
     runtime: str = "simulated"
     simulation: Simulation = msgspec.field(default_factory=Simulation)
     life: Life = msgspec.field(default_factory=Life)
+    #: None: the pool has `count` nodes.
+    scaling: Scaling | None = None
     #: Taken from the file's top.
     seed: str = ""
 
+    @property
+    def size(self) -> int:
+        """How many nodes the pool has, whatever the autoscaler does."""
+        return self.count if self.scaling is None else self.scaling.min
+
+    @property
+    def limit(self) -> int:
+        """How many nodes the pool can have."""
+        return self.count if self.scaling is None else self.scaling.max
+
     def nodes(self) -> list[Object]:
-        """The Node objects of the pool, by number."""
-        return [self.node(number) for number in range(self.count)]
+        """The Node objects that the pool always has, by number."""
+        return [self.node(number) for number in range(self.size)]
 
     def number_of(self, node: str) -> int | None:
-        """The number of the node of that name, None when the pool has no such node."""
+        """The number of the node of that name, None when the pool can have no such node."""
         digits = node.removeprefix(f"{self.name}-")
-        if not _NUMBER.fullmatch(digits) or node == digits or int(digits) >= self.count:
+        if not _NUMBER.fullmatch(digits) or node == digits or int(digits) >= self.limit:
             return None
         return int(digits)
 
@@ -178,7 +221,7 @@ class NodePool(_Strict):
         leaves = 1
         for _, width in levels:
             leaves *= width
-        leaf = number * leaves // self.count
+        leaf = number * leaves // self.limit
         found: dict[str, str] = {}
         above = ""
         for label, width in levels:
@@ -203,6 +246,8 @@ _SECTIONS: dict[str, type[_Strict]] = {
     r"\.simulation$": Simulation,
     r"\.life$": Life,
     r"\.topology\[\d+\]$": Level,
+    r"\.scaling\.stockOuts\[\d+\]$": StockOut,
+    r"\.scaling$": Scaling,
     r"^pools\[\d+\]$": NodePool,
     r"^$": _File,
 }
@@ -308,7 +353,15 @@ def _misfit(document: Any, error: str, number: int) -> tuple[str, bool]:
 
 
 #: Required fields of the sections, each with what passes for it while other faults are looked for.
-_STAND_INS: dict[str, Any] = {"pools": [], "allocatable": {}, "label": "unnamed", "count": 1}
+_STAND_INS: dict[str, Any] = {
+    "pools": [],
+    "allocatable": {},
+    "label": "unnamed",
+    "count": 1,
+    "max": 1,
+    "start": "0s",
+    "duration": "0s",
+}
 
 
 def _stand_in(field: str, number: int) -> Any:
@@ -355,6 +408,7 @@ def _check(pool: NodePool, path: str) -> Iterator[str]:
     for position, level in enumerate(pool.topology):
         if level.count < 1:
             yield f"{path}.topology[{position}].count: {level.count} is not at least 1"
+    yield from _check_scaling(pool, path)
     try:
         read_fields(_texts(pool.simulation))
     except BehaviourError as error:
@@ -363,6 +417,38 @@ def _check(pool: NodePool, path: str) -> Iterator[str]:
         read_outages(_texts(pool.life))
     except BehaviourError as error:
         yield f"{path}.life.{error}"
+
+
+def _check_scaling(pool: NodePool, path: str) -> Iterator[str]:
+    scaling = pool.scaling
+    if scaling is None:
+        return
+    if pool.count != 1:
+        yield f"{path}.count: the size of a pool with `scaling` is given by its min and max"
+    if not 0 <= scaling.min <= scaling.max <= _MAX_COUNT:
+        limits = f"min {scaling.min} and max {scaling.max}"
+        yield f"{path}.scaling: {limits} are not in order from 0 to {_MAX_COUNT}"
+    if not 0 <= scaling.failure_rate <= 1:
+        yield f"{path}.scaling.failureRate: {scaling.failure_rate:g} is not from 0 to 1"
+    if scaling.price < 0:
+        yield f"{path}.scaling.price: {scaling.price:g} is negative; accepted: 0 or more"
+    times = [
+        ("startUp", scaling.start_up, parse_span),
+        ("scaleDownAfter", scaling.scale_down_after, parse_duration),
+    ]
+    for number, one in enumerate(scaling.stock_outs):
+        where = f"stockOuts[{number}]"
+        times += [
+            (f"{where}.start", one.start, parse_duration),
+            (f"{where}.duration", one.duration, parse_duration),
+        ]
+        if one.every is not None:
+            times.append((f"{where}.every", one.every, parse_duration))
+    for field, value, read in times:
+        try:
+            read(str(value))
+        except ValueError as error:
+            yield f"{path}.scaling.{field}: {error}"
 
 
 async def ensure_nodes(
@@ -376,7 +462,7 @@ async def ensure_nodes(
     client = Client(transport, clock=clock)
     existing = {node["metadata"]["name"]: node for node in (await client.list(NODES)).items}
     known = {pool.name: pool for pool in before}
-    waiting = [(pool, number) for pool in pools for number in range(pool.count)]
+    waiting = [(pool, number) for pool in pools for number in range(pool.size)]
     waiting.reverse()
 
     async def write() -> None:
@@ -384,7 +470,7 @@ async def ensure_nodes(
             pool, number = waiting.pop()
             node, name = pool.node(number), f"{pool.name}-{number}"
             old = known.get(pool.name)
-            specified = old.node(number) if old is not None and number < old.count else {}
+            specified = old.node(number) if old is not None and number < old.size else {}
             await _ensure(client, node, existing.get(name), specified)
 
     async with asyncio.TaskGroup() as group:

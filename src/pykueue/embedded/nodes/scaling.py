@@ -170,18 +170,19 @@ class NodePools:
             self._work.queue.add_after(name, after.draw(random.Random(node["metadata"]["uid"])))
 
     def _wanted(self, name: str) -> Object | None:
-        """The node of that name as its pool wants it, None if none does."""
+        """The node of that name as its pool wants it, None if none does, or leaves it to the autoscaler."""
         pool = (self._pools or {}).get(name.rpartition("-")[0])
         number = pool.number_of(name) if pool is not None else None
-        return pool.node(number) if pool is not None and number is not None else None
+        return pool.node(number) if pool is not None and number is not None and number < pool.size else None
 
     def _is_surplus(self, node: Object) -> bool:
-        """Whether the node is one that a pool has made and none wants."""
+        """Whether the node is one that a pool has made and none can have."""
         name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
         pool, _, number = name.rpartition("-")
         if self._pools is None or labels.get(POOL_LABEL) != pool or not number.isdigit():
             return False
-        return self._wanted(name) is None
+        found = self._pools.get(pool)
+        return found is None or found.number_of(name) is None
 
     def _is_unowned(self, node: Object) -> bool:
         """Whether it takes a program to run the node's pods that is not running here."""
