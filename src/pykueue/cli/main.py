@@ -12,9 +12,22 @@ import sys
 import click
 
 import pykueue
+from pykueue.cli.plugin.errors import UsageError
+from pykueue.cli.plugin.options import ARGUMENTS, flags_after_verb
 
 #: Command name -> module of `pykueue.cli` that defines a click command of that name, and its one-line help.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "completion": ("plugin.completion", "Print the completion script for a shell."),
+    "create": ("plugin.create", "Create a ClusterQueue, LocalQueue or ResourceFlavor."),
+    "delete": ("plugin.passed", "Delete a resource; the job of a Workload with it."),
+    "describe": ("plugin.passed", "Show details of a resource, with kubectl."),
+    "edit": ("plugin.passed", "Edit a resource on the server, with kubectl."),
+    "get": ("plugin.passed", "Display a resource, with kubectl."),
+    "list": ("plugin.list", "List queues, flavors, workloads, or the pods of a job."),
+    "patch": ("plugin.passed", "Update fields of a resource, with kubectl."),
+    "resume": ("plugin.stop", "Resume a Workload or queue that was stopped."),
+    "stop": ("plugin.stop", "Stop a Workload or the admission of a queue."),
+    "version": ("plugin.version", "Print the version of the client, and the image of the manager."),
     "up": ("up", "Run the embedded cluster or parts of it."),
     "demo": ("demo", "Show how queueing whole jobs prevents a deadlock."),
     "dump": ("dump", "Print the manager's objects and state, as input for pykueue schedule."),
@@ -26,9 +39,29 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "story": ("story", "Print what happened to a Workload, and why."),
 }
 
+#: Commands that take kubectl's connection flags, also before their name.
+PLUGIN = frozenset(name for name, (module, _) in COMMANDS.items() if module.startswith("plugin."))
+
+#: What the program is called as kubectl's plugin.
+PLUGIN_NAME = "kubectl kueue"
+
 
 class LazyGroup(click.Group):
     """A group whose commands live in modules of their own, imported on first use."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # For commands that pass them on to kubectl.
+        ctx.meta[ARGUMENTS] = list(args)
+        if args and args[0].startswith("-"):
+            args = flags_after_verb(args, PLUGIN)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if ctx.info_name == PLUGIN_NAME and args[0] not in COMMANDS:
+            raise UsageError(f'unknown command "{args[0]}" for "{ctx.info_name}"', PLUGIN_NAME)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -60,6 +93,18 @@ def program(name: str | None = None) -> None:
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     main(prog_name=name)
+
+
+def plugin() -> None:
+    """`main` as kubectl's plugin `kubectl kueue`."""
+    program(PLUGIN_NAME)
+
+
+def kubectl_complete() -> None:
+    """The program `kubectl_complete-kueue`, which kubectl runs to complete arguments of the plugin."""
+    from pykueue.cli.plugin.names import kubectl_answer
+
+    print("\n".join(kubectl_answer(main, sys.argv[1:])))
 
 
 if __name__ == "__main__":

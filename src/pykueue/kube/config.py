@@ -39,6 +39,7 @@ async def load(
     *,
     overrides: Overrides | None = None,
     on_warning: Callable[[str], None] | None = None,
+    keep_managed_fields: bool = False,
     clock: Clock | None = None,
     user_agent: str = "pykueue",
     max_concurrent: int | None = None,
@@ -72,6 +73,7 @@ async def load(
         server_name=settings.tls_server_name,
         proxy=settings.proxy,
         user_agent=user_agent,
+        keep_managed_fields=keep_managed_fields,
         requests=RequestOptions(tuple(chosen.headers), chosen.request_timeout or None, on_warning),
         **options,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pykueue.api.ages import duration_text
 from pykueue.api.objects import Object, is_deleting
 from pykueue.embedded.kinds.apps import default_template
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind
@@ -18,7 +19,6 @@ from pykueue.embedded.kinds.podspec import mapped
 from pykueue.embedded.kinds.printing import (
     age_cell,
     containers_cell,
-    duration_text,
     images_cell,
     seconds_of,
     selector_cell,

@@ -1,0 +1,1 @@
+"""The commands of Kueue's kubectl plugin, as `pykueue ...` and `kubectl kueue ...`."""
