@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from manager_stack import V1BETA2, Stack, job, story
+from manager_stack import QUEUES, V1BETA2, Stack, job, story
 
-from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES
+from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
 from pykueue.manager.configuration import parse
 from pykueue.manager.workloads import transitions
 from pykueue.simulate.faults.causes import Causes
+from pykueue.simulate.faults.priority_order import PriorityOrder
 from pykueue.simulate.faults.queue_status import miscounted
 from pykueue.simulate.faults.quiet import misplaced
 from pykueue.simulate.faults.stored import Stored
@@ -50,6 +51,46 @@ def test_job_that_waits_although_admitted_or_runs_although_not_is_found() -> Non
         ]
 
     story(life)
+
+
+def test_pending_workload_that_fits_is_found() -> None:
+    async def life(s: Stack) -> None:
+        for number in range(2):
+            await s.apply(job(f"j{number}", 6))
+        await s.settle(10)
+        stored = Stored(s.server)
+        order = PriorityOrder(stored, parse(V1BETA2))
+        assert list(order.passed_over(await s.workloads())) == []
+        await s.stop_manager()
+        waiting = await s.workload("j1")
+        assert list(order.passed_over([waiting])) == [f"{waiting['metadata']['name']} fits cq and is pending"]
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        status = {"status": {"conditions": []}}
+        await s.patch(CLUSTER_QUEUES, "cq", status, "status")
+        assert list(order.passed_over([waiting])) == []
+
+    story(life)
+
+
+def test_workload_that_overtakes_one_of_higher_priority_in_a_strict_queue_is_found() -> None:
+    async def life(s: Stack) -> None:
+        for name, priority in (("low", 1), ("high", 2)):
+            await s.apply(job(name, 20))
+            await s.settle(1)
+            workload = await s.workload(name)
+            await s.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"priority": priority}})
+        await s.settle(10)
+        order = PriorityOrder(Stored(s.server), parse(V1BETA2))
+        low, high = await s.workload("low"), await s.workload("high")
+        admitted = {**low, "status": {"admission": {"clusterQueue": "cq"}}}
+        assert list(order.overtaken(admitted, lambda obj: True)) == [
+            f"got quota before {high['metadata']['name']}, whose priority is higher, in cq"
+        ]
+        assert list(order.overtaken(admitted, lambda obj: False)) == []
+
+    story(
+        life, queues=QUEUES.replace("  resourceGroups:", "  queueingStrategy: StrictFIFO\n  resourceGroups:")
+    )
 
 
 def test_evictions_and_stops_without_a_cause_are_found() -> None:

@@ -21,6 +21,7 @@ from pykueue.api.resources import (
 )
 from pykueue.clock import Clock
 from pykueue.embedded.apiserver.server import Server
+from pykueue.manager.configuration import Configuration
 
 from .causes import Causes
 from .jobkinds import (
@@ -34,8 +35,9 @@ from .jobkinds import (
     templates,
     written_templates,
 )
+from .priority_order import PriorityOrder
 from .queue_status import miscounted
-from .quiet import misplaced
+from .quiet import AFTERMATH, misplaced
 from .quota import Books, holds_quota, usage
 from .settled import unfinished
 from .staleness import Staleness
@@ -60,8 +62,15 @@ class Invariants(Stored):
     reservations rest on the quotas that were. `remembers` says whether it has seen the quota of a Workload.
     """
 
-    def __init__(self, server: Server, clock: Clock, trace: Trace, causes: Causes) -> None:
+    def __init__(
+        self, server: Server, clock: Clock, trace: Trace, causes: Causes, configuration: Configuration
+    ) -> None:
         super().__init__(server)
+        self._order = PriorityOrder(self, configuration)
+        #: Since when nothing fails any more, in seconds since 1970.
+        self.calm_since = float("inf")
+        #: When Workloads and ClusterQueues were last written, by uid.
+        self._written: dict[str, float] = {}
         self._clock = clock
         self._trace = trace
         self._causes = causes
@@ -107,6 +116,7 @@ class Invariants(Stored):
             )
             obj = after if after is not None else before
             assert obj is not None
+            self._written[obj["metadata"]["uid"]] = self.last_write
             verb = "deleted" if after is None else "created" if before is None else "changed"
             self._trace.note("write", f"{resource.kind} {obj['metadata']['name']} {verb}{_gist(after)}")
             try:
@@ -273,6 +283,8 @@ class Invariants(Stored):
         had = before is not None and conditions.has_quota(before) and conditions.is_finished(before)
         if not conditions.is_active(workload) and not had and not self._is_restored(workload):
             self._violate(workload, "got quota although spec.active is false")
+        for what in self._order.overtaken(workload, self._is_known):
+            self._violate(workload, what)
         if self._excused():
             return
         others = [w for w in self._holders() if key_of(w) != key_of(workload)]
@@ -283,6 +295,11 @@ class Invariants(Stored):
             if amount > left:
                 pair_text = "/".join(pair)
                 self._violate(workload, f"got {amount}m {pair_text} of {name}, which had {left}m left")
+
+    def _is_known(self, obj: Object) -> bool:
+        """Whether the manager has known an object as it is for longer than its requests may have taken."""
+        written = max(self._written.get(obj["metadata"]["uid"], 0.0), self.calm_since)
+        return self._clock.time() > written + AFTERMATH
 
     def _is_restored(self, workload: Object) -> bool:
         """Whether it got the admission back that was taken by hand, perhaps just after its job stopped."""
@@ -420,7 +437,7 @@ class Invariants(Stored):
             for job in self.jobs()
             if self._lacks_templates(job)
         )
-        return [*miscounted(self), *misplaced(self), *restored]
+        return [*miscounted(self), *misplaced(self), *restored, *self._order.passed_over(self._holders())]
 
     def unsettled(self) -> list[str]:
         """Jobs, Workloads and queues that have neither come to their end nor say why not."""

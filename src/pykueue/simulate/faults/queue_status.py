@@ -22,7 +22,7 @@ def miscounted(stored: Stored) -> Iterable[str]:
     locals_ = {key_of(queue): queue for queue in stored.objects(LOCAL_QUEUES)}
     workloads = stored.objects(WORKLOADS)
     reserving = [stored.counted(w) for w in workloads if shows_quota(w)]
-    pending = [w for w in workloads if _may_queue(w) and _admits(_local_queue(w, locals_))]
+    pending = [w for w in workloads if may_queue(w) and queue_of(w, locals_) is not None]
     for name, queue in queues.items():
         mine = [w for w in reserving if conditions.cluster_queue(w) == name]
         waiting = [w for w in pending if get(_local_queue(w, locals_) or {}, "spec", "clusterQueue") == name]
@@ -42,7 +42,7 @@ def _local_queue(workload: Mapping[str, Any], queues: Mapping[tuple[str, str], O
     return queues.get(_queue_key(workload))
 
 
-def _may_queue(workload: Mapping[str, Any]) -> bool:
+def may_queue(workload: Mapping[str, Any]) -> bool:
     """Whether a Workload waits in its queue, be it that it has to wait out a back-off there."""
     return (
         conditions.is_active(workload)
@@ -55,13 +55,12 @@ def _may_queue(workload: Mapping[str, Any]) -> bool:
     )
 
 
-def _admits(local_queue: Mapping[str, Any] | None) -> bool:
-    """Whether Workloads of the LocalQueue are in the queue of its ClusterQueue."""
-    return (
-        local_queue is not None
-        and (get(local_queue, "spec", "stopPolicy") or "None") == "None"
-        and not is_deleting(local_queue)
-    )
+def queue_of(workload: Mapping[str, Any], queues: Mapping[tuple[str, str], Object]) -> Object | None:
+    """The LocalQueue through which a Workload is in the queue of a ClusterQueue, if that is open."""
+    queue = _local_queue(workload, queues)
+    if queue is None or (get(queue, "spec", "stopPolicy") or "None") != "None" or is_deleting(queue):
+        return None
+    return queue
 
 
 def _differences(

@@ -149,7 +149,9 @@ class Run:
     async def play(self) -> None:
         self.server: Server = await open_server(self._store, self.clock, self._fork())
         causes = Causes(Stored(self.server), self.clock, self._configuration, not self.plan.jumps)
-        self.invariants = self.invariants_class(self.server, self.clock, self.trace, causes)
+        self.invariants = self.invariants_class(
+            self.server, self.clock, self.trace, causes, self._configuration
+        )
         client = Client(self.server.transport("user"), clock=self.clock)
         self.users = self.users_class(client, self.clock, self._fork(), self.plan, self.trace)
         self.runner: JobRunner | RealPods
@@ -352,6 +354,7 @@ class Run:
     async def _calm(self) -> None:
         """From now on everything works."""
         self._troubled = False
+        self.invariants.calm_since = self.clock.time()
         self.transport.rates = NO_FAULTS
         self.trace.note("run", "no more faults")
         if self._crashed.is_set() or self._manager_task.done():
