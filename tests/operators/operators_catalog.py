@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from operators_programs import Operator
+from operators_programs import CERTIFICATES, Operator
 from operators_ray import dashboard
+from operators_spark import spark_home
 
 JOB_SET = Operator(
     name="jobset",
@@ -117,5 +118,37 @@ APP_WRAPPER = Operator(
     certificate_secret="appwrapper-webhook-server-cert",
     environment={"NAMESPACE": "appwrapper-system"},
 )
+SPARK = Operator(
+    name="spark",
+    job_kinds=("SparkApplication",),
+    account=("spark-operator", "spark-operator-controller"),
+    arguments=lambda ports: [
+        "controller",
+        "start",
+        "--namespaces=",
+        f"--health-probe-bind-address=127.0.0.1:{ports.health}",
+    ],
+    webhook_process=(
+        "spark-operator-webhook",
+        lambda ports: [
+            "webhook",
+            "start",
+            "--namespaces=",
+            "--health-probe-bind-address=0",
+            f"--webhook-port={ports.webhooks}",
+            f"--webhook-cert-dir={CERTIFICATES}",
+            "--webhook-secret-name=spark-operator-webhook-certs",
+            "--webhook-secret-namespace=spark-operator",
+            "--webhook-svc-name=spark-operator-webhook-svc",
+            "--webhook-svc-namespace=spark-operator",
+            "--mutating-webhook-name=mutating-webhook-configuration",
+            "--validating-webhook-name=validating-webhook-configuration",
+        ],
+    ),
+    webhook_service="spark-operator-webhook-svc",
+    surroundings=spark_home,
+)
 
-OPERATORS = {one.name: one for one in (JOB_SET, TRAINING, MPI, LEADER_WORKER_SET, TRAINER, RAY, APP_WRAPPER)}
+OPERATORS = {
+    one.name: one for one in (JOB_SET, TRAINING, MPI, LEADER_WORKER_SET, TRAINER, RAY, APP_WRAPPER, SPARK)
+}

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from cli_processes import ROOT, Kubectl
 from operators_programs import RunningOperator
+from operators_ray import serving_endpoint
 from realcluster_plane import until
 
 from queue_manifests import cluster_queue, flavor, local_queue, priority
@@ -89,7 +90,15 @@ class Team:
     def create(self, manifests: list[Object], run_time: str) -> Object:
         """Create the objects, the last of which is the job: queued in `q` with the lower priority."""
         for template in _pod_templates(manifests):
-            template.setdefault("metadata", {}).setdefault("annotations", {})[RUN_TIME] = run_time
+            annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+            # A Ray cluster runs as long as its job: of that, only the submitter's pod has a run time.
+            endless = manifests[-1]["kind"] == "RayJob" and RUN_TIME not in annotations
+            annotations[RUN_TIME] = "forever" if endless else run_time
+        if manifests[-1]["kind"] == "SparkApplication":
+            for role in ("driver", "executor"):
+                manifests[-1]["spec"][role]["annotations"] = {RUN_TIME: run_time}
+        if manifests[-1]["kind"] == "RayService":
+            manifests.insert(0, serving_endpoint(manifests[-1]["metadata"]["name"]))
         for one in manifests:
             if not one["kind"].startswith("Cluster"):
                 one["metadata"]["namespace"] = self.name
@@ -213,6 +222,14 @@ def _holds(workload: Object, type: str, status: str, reason: str | None) -> bool
         one["type"] == type and one["status"] == status and reason in (None, one["reason"])
         for one in conditions
     )
+
+
+def templates(job: Object) -> list[Object]:
+    """What describes the pods of a job: its templates, or the whole of a spec without them."""
+    spec = job["spec"]
+    if job["kind"] == "SparkApplication":
+        return [spec["driver"], spec["executor"]]
+    return list(_pod_templates(spec)) or [spec]
 
 
 def _pod_templates(value: Any) -> Iterator[Object]:

@@ -70,6 +70,8 @@ class Operator:
     health: str = "/readyz"
     health_port: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Name of a further ServiceAccount, and arguments, of the process that serves its webhooks.
+    webhook_process: tuple[str, Callable[[Ports], list[str]]] | None = None
     #: What must run beside it, and gives further environment variables.
     surroundings: Callable[[], contextlib.AbstractContextManager[Mapping[str, str]]] = _nothing
     #: Names of objects of its manifests that are not applied.
@@ -96,21 +98,22 @@ class RunningOperator:
         self._ports = Ports()
         self._surroundings = contextlib.ExitStack()
         environment = self._surroundings.enter_context(operator.surroundings())
+        self._environment = {**os.environ, **operator.environment, **environment, "HOME": str(folder)}
         self._stopping = threading.Event()
         self._mounting = threading.Thread(target=self._mount)
         source = folder_of(operator)
         self._install(source)
-        self.process = Process(
-            [str(source / "operator"), *operator.arguments(self._ports), *self._configured()],
-            folder / f"{operator.name}.log",
-            {
-                **os.environ,
-                **operator.environment,
-                **environment,
-                "KUBECONFIG": str(self._kubeconfig()),
-                "HOME": str(folder),
-            },
-        )
+        name = operator.account[1]
+        arguments = [*operator.arguments(self._ports), *self._configured()]
+        self.process = self._process(source, name, operator.name, arguments)
+        self._webhooks: Process | None = None
+        if operator.webhook_process is not None:
+            name, more = operator.webhook_process
+            self._webhooks = self._process(source, name, f"{operator.name}-webhooks", more(self._ports))
+
+    def _process(self, source: Path, account: str, title: str, arguments: list[str]) -> Process:
+        environment = {**self._environment, "KUBECONFIG": str(self._kubeconfig(account))}
+        return Process([str(source / "operator"), *arguments], self._folder / f"{title}.log", environment)
 
     def start(self) -> None:
         """Return once it is ready."""
@@ -119,6 +122,8 @@ class RunningOperator:
             CERTIFICATES.mkdir(parents=True)
             self._mounting.start()
         self.process.start()
+        if self._webhooks is not None:
+            self._webhooks.start()
         until(self._is_ready, f"{self._operator.name} ready", 120)
 
     def stop(self) -> None:
@@ -126,6 +131,8 @@ class RunningOperator:
         if self._mounting.ident is not None:
             self._mounting.join()
         self.process.kill()
+        if self._webhooks is not None:
+            self._webhooks.kill()
         self._surroundings.close()
 
     def _install(self, source: Path) -> None:
@@ -147,6 +154,10 @@ class RunningOperator:
             metadata = {"name": name, "namespace": namespace}
             data = {key: yaml.safe_dump(settings)}
             manifests.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        for one in manifests:
+            for webhook in one.get("webhooks", ()):
+                # Every test has a namespace of its own.
+                webhook.pop("namespaceSelector", None)
         if self._operator.webhook_service:
             manifests.append(
                 {
@@ -191,14 +202,14 @@ class RunningOperator:
         file.write_text(yaml.safe_dump(self._operator.configuration(self._ports)))
         return [f"--config={file}"]
 
-    def _kubeconfig(self) -> Path:
-        """A kubeconfig of its ServiceAccount: what it may do is what its manifests allow."""
-        namespace, name = self._operator.account
+    def _kubeconfig(self, name: str) -> Path:
+        """A kubeconfig of a ServiceAccount: what it may do is what the manifests allow."""
+        namespace = self._operator.account[0]
         token = self._kubectl("create", "token", name, "-n", namespace, "--duration=8h").strip()
         document = yaml.safe_load(self._up.kubeconfig.read_text())
         (user,) = document["users"]
         user["user"] = {"token": token}
-        file = self._folder / f"{self._operator.name}.kubeconfig"
+        file = self._folder / f"{name}.kubeconfig"
         file.write_text(yaml.safe_dump(document))
         return file
 
@@ -215,6 +226,8 @@ class RunningOperator:
 
     def _is_ready(self) -> bool:
         self.process.check()
+        if self._webhooks is not None:
+            self._webhooks.check()
         port = self._operator.health_port or self._ports.health
         webhooks = self._operator.webhook_port or self._ports.webhooks
         try:

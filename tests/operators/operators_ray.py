@@ -53,6 +53,26 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Log nothing."""
 
 
+def serving_endpoint(service: str) -> dict[str, Any]:
+    """What makes a RayService ready: an endpoint of its Service, which no controller writes here."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{service}-serve-svc",
+            "labels": {"kubernetes.io/service-name": f"{service}-serve-svc"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [
+            {
+                "addresses": ["10.0.0.1"],
+                "conditions": {"ready": True},
+                "targetRef": {"kind": "Pod", "name": "proxy", "uid": "1"},
+            }
+        ],
+    }
+
+
 @contextlib.contextmanager
 def dashboard() -> Iterator[Mapping[str, str]]:
     """Serve; the environment variables with which the operator's requests arrive here."""

@@ -10,7 +10,7 @@ import json
 import re
 
 import pytest
-from operators_jobs import NODE_LABELS, TOLERATION, Object, Stage, Team, live
+from operators_jobs import NODE_LABELS, TOLERATION, Object, Stage, Team, live, templates
 from realcluster_plane import until
 
 FINITE = [
@@ -24,6 +24,7 @@ FINITE = [
     ("ray", "examples/ray/rayjob.yaml"),
     ("trainer", "examples/trainjob/trainjob.yaml"),
     ("appwrapper", "examples/appwrapper/appwrapper.yaml"),
+    ("spark", "examples/spark/sparkapplication.yaml"),
 ]
 SERVING = [
     ("lws", "examples/leaderworkerset/leaderworkerset.yaml"),
@@ -60,6 +61,7 @@ def evict(team: Team, job: Object) -> None:
     urgent = team.submit_urgent()
     team.wait(urgent, "Finished", reason="Succeeded")
     team.wait(job, "PodsReady")
+    until(lambda: live(team.pods()), "pods of the job that was admitted again")
     check_pods(live(team.pods()))
 
 
@@ -72,7 +74,8 @@ def test_job_is_evicted_and_runs_again(stage: Stage, operator: str, example: str
     team.wait(job, "Admitted", "False")
     until(lambda: not live(team.pods()), "pods of the evicted job gone")
     # Its templates are again those that it was created with.
-    assert json.dumps(team.get(job)["spec"], sort_keys=True) == json.dumps(job["spec"], sort_keys=True)
+    found = json.dumps(templates(team.get(job)), sort_keys=True)
+    assert found == json.dumps(templates(job), sort_keys=True)
     team.wait_until_free(job)
 
 
