@@ -225,11 +225,15 @@ def _holds(workload: Object, type: str, status: str, reason: str | None) -> bool
 
 
 def templates(job: Object) -> list[Object]:
-    """What describes the pods of a job: its templates, or the whole of a spec without them."""
+    """What describes the pods of a job."""
     spec = job["spec"]
     if job["kind"] == "SparkApplication":
         return [spec["driver"], spec["executor"]]
-    return list(_pod_templates(spec)) or [spec]
+    if job["kind"] == "TrainJob":
+        # Trainer's webhook dates an entry whenever it changes.
+        patches = [{**one, "time": None} for one in spec.get("runtimePatches", ())]
+        return [{**spec, "runtimePatches": patches}]
+    return list(_pod_templates(spec))
 
 
 def _pod_templates(value: Any) -> Iterator[Object]:

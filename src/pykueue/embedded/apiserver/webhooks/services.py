@@ -19,6 +19,8 @@ import orjson
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.core import Core
 
+from . import self_issued
+
 #: Bytes the answer to a review may have.
 _ANSWER_LIMIT = 32 * 1024 * 1024
 
@@ -90,23 +92,30 @@ class Services:
         url, certified = self.url(client)
         if query:
             url += ("&" if "?" in url else "?") + query
+        bundle = client.get("caBundle") or ""
         try:
-            return await self._post(url, certified, client, review, seconds)
+            async with asyncio.timeout(seconds):
+                try:
+                    return await self._post(url, certified, self.context(bundle), review)
+                except aiohttp.ClientConnectorCertificateError as error:
+                    found = await _pinned(error, certified, bundle)
+                    if found is None:
+                        raise
+                    return await self._post(url, certified, found, review)
         except aiohttp.ClientConnectorError as error:
             raise OSError(connection_fault(error)) from error
 
     async def _post(
-        self, url: str, certified: str | None, client: Object, review: Object, seconds: float
+        self, url: str, certified: str | None, trust: ssl.SSLContext | aiohttp.Fingerprint, review: Object
     ) -> Object:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         async with (
-            asyncio.timeout(seconds),
             self._session.post(
                 url,
                 data=orjson.dumps(review),
                 headers={"Content-Type": "application/json", "Accept": "application/json"},
-                ssl=self.context(client.get("caBundle") or ""),
+                ssl=trust,
                 server_hostname=certified,
                 allow_redirects=False,
             ) as response,
@@ -148,3 +157,13 @@ class Services:
                 context.load_cert_chain(self.identity)
             self._contexts[key] = context
         return context
+
+
+async def _pinned(
+    error: aiohttp.ClientConnectorCertificateError, certified: str | None, bundle: str
+) -> aiohttp.Fingerprint | None:
+    """The fingerprint to trust although the certificate was rejected; None: it was rejected rightly."""
+    if not bundle or error.port is None or not self_issued.is_suspected(error):
+        return None
+    authorities = base64.b64decode(bundle)
+    return await self_issued.pinned(error.host, error.port, certified or error.host, authorities)
