@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 Object = dict[str, Any]
 
 _PREFIX = "spark.kubernetes."
@@ -64,16 +66,28 @@ def _pod(properties: dict[str, str], role: str, name: str) -> Object:
         "image": properties.get(f"{own}container.image", "spark"),
         "resources": {"requests": {"cpu": cores}},
     }
+    file = properties.get(f"{own}podTemplateFile")
+    template = yaml.safe_load(Path(file).read_text()) if file else {}
+    metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     selector = _below(properties, f"{_PREFIX}node.selector.") | _below(properties, f"{own}node.selector.")
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
             "name": name,
-            "labels": {**_below(properties, f"{own}label."), "spark-role": role},
-            "annotations": _below(properties, f"{own}annotation."),
+            "labels": {
+                **(metadata.get("labels") or {}),
+                **_below(properties, f"{own}label."),
+                "spark-role": role,
+            },
+            "annotations": {**(metadata.get("annotations") or {}), **_below(properties, f"{own}annotation.")},
         },
-        "spec": {"restartPolicy": "Never", "nodeSelector": selector, "containers": [container]},
+        "spec": {
+            **spec,
+            "restartPolicy": "Never",
+            "nodeSelector": {**(spec.get("nodeSelector") or {}), **selector},
+            "containers": [container],
+        },
     }
 
 

@@ -54,15 +54,19 @@ def test_job_is_admitted_and_finishes(stage: Stage, operator: str, example: str)
     team.wait_until_free(job)
 
 
-def evict(team: Team, job: Object) -> None:
-    """Let an urgent Job take its quota and finish."""
+def runs(team: Team, job: Object) -> None:
+    """Wait until it is admitted and ready, with pods."""
     team.wait(job, "PodsReady")
+    until(lambda: live(team.pods()), "pods of the job")
     check_pods(live(team.pods()))
+
+
+def evict(team: Team, job: Object) -> None:
+    """Let an urgent Job take its quota and finish; then it runs again."""
+    runs(team, job)
     urgent = team.submit_urgent()
     team.wait(urgent, "Finished", reason="Succeeded")
-    team.wait(job, "PodsReady")
-    until(lambda: live(team.pods()), "pods of the job that was admitted again")
-    check_pods(live(team.pods()))
+    runs(team, job)
 
 
 @pytest.mark.parametrize(("operator", "example"), FINITE)
