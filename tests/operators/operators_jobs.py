@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 from cli_processes import ROOT, Kubectl
 from operators_programs import RunningOperator
-from operators_ray import serving_endpoint
 from realcluster_plane import until
 
 from queue_manifests import cluster_queue, flavor, local_queue, priority
@@ -97,8 +96,6 @@ class Team:
         if manifests[-1]["kind"] == "SparkApplication":
             for role in ("driver", "executor"):
                 manifests[-1]["spec"][role]["annotations"] = {RUN_TIME: run_time}
-        if manifests[-1]["kind"] == "RayService":
-            manifests.insert(0, serving_endpoint(manifests[-1]["metadata"]["name"]))
         for one in manifests:
             if not one["kind"].startswith("Cluster"):
                 one["metadata"]["namespace"] = self.name
@@ -145,13 +142,17 @@ class Team:
 
         def look() -> bool:
             self._stage.check()
-            found = self.workloads(job)
-            return bool(found) and all(_holds(one, type, status, reason) for one in found)
+            return self.holds(job, type, status, reason)
 
         try:
             until(look, f"{job['kind']}: {type}={status} {reason or ''}", PATIENCE)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.state(job)}") from None
+
+    def holds(self, job: Object, type: str, status: str = "True", reason: str | None = None) -> bool:
+        """Whether the job has Workloads, and all of them have the condition."""
+        found = self.workloads(job)
+        return bool(found) and all(_holds(one, type, status, reason) for one in found)
 
     def state(self, job: Object) -> str:
         """What is known of the job, for the message of a failure."""

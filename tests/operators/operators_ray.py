@@ -53,13 +53,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def serving_endpoint(service: str) -> dict[str, Any]:
+def serving_endpoint(service: str, namespace: str) -> dict[str, Any]:
     """What makes a RayService ready: an endpoint of its Service, which no controller writes here."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
             "name": f"{service}-serve-svc",
+            "namespace": namespace,
             "labels": {"kubernetes.io/service-name": f"{service}-serve-svc"},
         },
         "addressType": "IPv4",

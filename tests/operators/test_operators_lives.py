@@ -11,6 +11,7 @@ import re
 
 import pytest
 from operators_jobs import NODE_LABELS, TOLERATION, Object, Stage, Team, live, templates
+from operators_ray import serving_endpoint
 from realcluster_plane import until
 
 FINITE = [
@@ -29,7 +30,6 @@ FINITE = [
 SERVING = [
     ("lws", "examples/leaderworkerset/leaderworkerset.yaml"),
     ("ray", "examples/ray/raycluster.yaml"),
-    ("ray", "examples/ray/rayservice.yaml"),
 ]
 
 
@@ -92,4 +92,29 @@ def test_serving_job_is_evicted_and_serves_until_it_is_deleted(
     evict(team, job)
     team.delete(job)
     until(lambda: not team.pods(), "pods of the deleted job gone")
+    team.wait_until_free(job)
+
+
+@pytest.mark.parametrize("operator", ["ray"])
+def test_ray_service_is_evicted_once_it_has_no_endpoints(stage: Stage, operator: str) -> None:
+    """It is ready, and holds its quota, while its Service has endpoints; the test keeps them."""
+    team = Team(stage, "rayservice-serves")
+    job = team.submit("examples/ray/rayservice.yaml", "forever")
+    endpoint = serving_endpoint(job["metadata"]["name"], team.name)
+
+    def serves() -> None:
+        until(lambda: len(live(team.pods())) == 3, "pods of the service")
+        team.apply(endpoint)
+        runs(team, job)
+
+    serves()
+    urgent = team.submit_urgent()
+    team.wait(job, "Evicted")
+    until(lambda: not live(team.pods()), "pods of the evicted service gone")
+    assert not team.holds(urgent, "QuotaReserved")
+    team.delete(endpoint)
+    team.wait(urgent, "Finished", reason="Succeeded")
+    serves()
+    team.delete(job)
+    until(lambda: not team.pods(), "pods of the deleted service gone")
     team.wait_until_free(job)
