@@ -132,11 +132,13 @@ class Recheck:
         self._clock = clock
         self._callback = callback
         self._args = args
+        # Kept here: uvloop's handle of a timer of less than a millisecond does not know it.
+        self._when = asyncio.get_running_loop().time() + seconds
         self._timer = clock.call_later(seconds, self.call)
 
     def when(self) -> float:
         """The loop time at which the callback is due when the wall clock does not jump."""
-        return self._timer.when()
+        return self._when
 
     def cancel(self) -> None:
         """Never call back."""

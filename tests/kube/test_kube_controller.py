@@ -6,11 +6,24 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+import uvloop
 
 from pykueue.clock import Clock, run_virtual
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.workqueue import WorkQueue
+
+
+def test_a_key_may_be_added_after_less_than_a_millisecond_twice() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(Clock())
+        queue.add_after("a", 0.0001)
+        queue.add_after("a", 0.0002)
+        queue.add_after("a", 0.00005)
+        assert await queue.get() == "a"
+        assert not len(queue)
+
+    uvloop.run(main())  # its timers differ from asyncio's
 
 
 def test_a_key_waits_at_most_once_and_comes_back_when_added_during_its_work() -> None:

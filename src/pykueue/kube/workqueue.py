@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from pykueue.clock import Clock, Recheck
@@ -27,7 +27,8 @@ class WorkQueue(Generic[K]):
         self._dirty: set[K] = set()
         self._working: set[K] = set()
         self._failures: dict[K, int] = {}
-        self._timers: dict[K, asyncio.TimerHandle | Recheck] = {}
+        #: When a key is due, by the loop's time, and the timer that adds it.
+        self._timers: dict[K, tuple[float, asyncio.TimerHandle | Recheck]] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
 
     def __len__(self) -> int:
@@ -46,16 +47,15 @@ class WorkQueue(Generic[K]):
         """Ask for work on `key` in `seconds`, or when the wall clock jumps; the earliest request counts."""
         if seconds <= 0:
             self.add(key)
-        elif self._is_earlier(key, seconds):
-            self._timers[key] = self._clock.recheck_later(seconds, self._due, key)
+        else:
+            self._schedule(key, seconds, self._clock.recheck_later)
 
     def add_rate_limited(self, key: K) -> None:
         """Ask for work on `key` after a delay that doubles with every call until `forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         seconds = min(self._cap, self._base * 2.0 ** min(failures, 60))
-        if self._is_earlier(key, seconds):
-            self._timers[key] = self._clock.call_later(seconds, self._due, key)
+        self._schedule(key, seconds, self._clock.call_later)
 
     def failures(self, key: K) -> int:
         """How often `add_rate_limited` was called since the last `forget`."""
@@ -91,7 +91,7 @@ class WorkQueue(Generic[K]):
 
     def close(self) -> None:
         """Drop everything that waits; timers would otherwise outlive their owner."""
-        for timer in self._timers.values():
+        for _, timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._queue.clear()
@@ -108,21 +108,23 @@ class WorkQueue(Generic[K]):
                 getter.set_result(None)
                 return
 
-    def _is_earlier(self, key: K, seconds: float) -> bool:
-        """Whether a timer of `seconds` is needed; a later one is cancelled."""
-        timer = self._timers.get(key)
-        if timer is None:
-            return True
-        if timer.when() <= asyncio.get_running_loop().time() + seconds:
-            return False
-        timer.cancel()
-        return True
+    def _schedule(
+        self, key: K, seconds: float, call_later: Callable[..., asyncio.TimerHandle | Recheck]
+    ) -> None:
+        """Add `key` in `seconds`, unless it is due earlier."""
+        due = asyncio.get_running_loop().time() + seconds
+        known = self._timers.get(key)
+        if known is not None:
+            if known[0] <= due:
+                return
+            known[1].cancel()
+        self._timers[key] = due, call_later(seconds, self._due, key)
 
     def _due(self, key: K) -> None:
         del self._timers[key]
         self.add(key)
 
     def _cancel_timer(self, key: K) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
+        known = self._timers.pop(key, None)
+        if known is not None:
+            known[1].cancel()
