@@ -25,12 +25,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "get": ("plugin.passed", "Display a resource, with kubectl."),
     "list": ("plugin.list", "List queues, flavors, workloads, or the pods of a job."),
     "patch": ("plugin.passed", "Update fields of a resource, with kubectl."),
+    "populator": ("satellites", "Create a LocalQueue in every namespace that a ClusterQueue admits from."),
+    "priority-booster": ("satellites", "Lower the priority of Workloads that were admitted for long."),
     "resume": ("plugin.stop", "Resume a Workload or queue that was stopped."),
     "stop": ("plugin.stop", "Stop a Workload or the admission of a queue."),
     "version": ("plugin.version", "Print the version of the client, and the image of the manager."),
     "up": ("up", "Run the embedded cluster or parts of it."),
     "demo": ("demo", "Show how queueing whole jobs prevents a deadlock."),
     "dump": ("dump", "Print the manager's objects and state, as input for pykueue schedule."),
+    "importer": ("importer", "Give running pods admitted Workloads."),
     "kind": ("kind", "Try kinds of jobs that JobKinds describe, and print the rights they need."),
     "manager": ("manager", "Run the manager against any cluster."),
     "manifests": ("manifests", "Print the installation for a cluster as YAML for kubectl."),
@@ -70,7 +73,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"pykueue.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name)
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
