@@ -15,15 +15,13 @@ import yaml
 from pykueue.api import DecodeError
 from pykueue.cli import why_text
 from pykueue.cli.connection import ask, from_leader, kubeconfig_option
-from pykueue.cli.schedule_input import InputError, Source, read
-from pykueue.cli.schedule_run import Run
+from pykueue.cli.question_source import of_manifests as manifest_state
+from pykueue.cli.schedule_input import InputError
 from pykueue.clock import Clock
-from pykueue.engine.dump import options_of
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.manager.scheduler.engine_options import engine_options
 from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status, schema_of, to_data
 from pykueue.questions import why as answer_why
 from pykueue.questions.cluster_state import MANAGER_NAMESPACE, ClusterState, read_cluster
@@ -48,19 +46,12 @@ def of_manifests(question: Question, paths: tuple[Path, ...], config: Path | Non
 
     Raises InputError, ConfigurationError, DecodeError and TargetError.
     """
-    configuration = load_configuration(config)
-    found = read(Source(paths), configuration, strict=False)
-    state = found.state
-    options = options_of(state) if state is not None and config is None else engine_options(configuration)
-    now = state.now if state is not None else float(int(Clock().time()))
-    run = Run(found.manifests, options, now, state=state)
-    run.until_stable()
-    driver = run.driver
-    workload = find_workload(driver.workloads.values(), question.target, question.namespace)
+    source = manifest_state(paths, config)
+    workload = find_workload(source.workloads, question.target, question.namespace)
     key = workload.metadata.key
-    if driver.engine.workload(key) is None:
+    if source.engine.workload(key) is None:
         return from_status(workload)
-    return answer_why(driver.engine, key, driver.now, place=question.place)
+    return answer_why(source.engine, key, source.now, place=question.place)
 
 
 def of_cluster(question: Question, state: ClusterState, now: float) -> Why:

@@ -1,0 +1,181 @@
+"""Where the questions about queues are answered: manifests, or a live cluster that is only read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import yaml
+
+from pykueue.api import DecodeError, kueue
+from pykueue.api.objects import Object
+from pykueue.api.resources import Resource
+from pykueue.cli.connection import ask, kubeconfig_option
+from pykueue.cli.schedule_input import InputError, Source, read
+from pykueue.cli.schedule_run import Run
+from pykueue.clock import Clock
+from pykueue.engine import Engine
+from pykueue.engine.dump import options_of
+from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.manager.configuration import Configuration, ConfigurationError
+from pykueue.manager.configuration import load as load_configuration
+from pykueue.manager.scheduler.engine_options import engine_options
+from pykueue.questions.answers import Answer, schema_of, to_data
+from pykueue.questions.cluster_state import MANAGER_NAMESPACE, read_cluster
+
+#: Exit status where an option or a manifest is wrong, and where not everything could be read.
+WRONG, INCOMPLETE = 2, 3
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class QuestionSource:
+    """The state that a question is about."""
+
+    engine: Engine
+    workloads: list[kueue.Workload]
+    now: float
+    """In seconds since 1970."""
+    others: dict[Resource, list[Object]] = field(default_factory=dict)
+    """Objects of further kinds that were asked for."""
+    unread: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def of_manifests(paths: tuple[Path, ...], config: Path | None) -> QuestionSource:
+    """The state once everything in some manifests that can be admitted is.
+
+    Raises InputError, ConfigurationError and DecodeError.
+    """
+    configuration = load_configuration(config)
+    found = read(Source(paths), configuration, strict=False)
+    state = found.state
+    options = options_of(state) if state is not None and config is None else engine_options(configuration)
+    now = state.now if state is not None else float(int(Clock().time()))
+    run = Run(found.manifests, options, now, state=state)
+    run.until_stable()
+    return QuestionSource(run.driver.engine, list(run.driver.workloads.values()), run.driver.now)
+
+
+async def of_cluster(
+    client: Client, configuration: Configuration | None, manager_namespace: str, kinds: Iterable[Resource]
+) -> QuestionSource:
+    """The state of a live cluster, with the objects of further kinds. Raises ApiError and DecodeError."""
+    state = await read_cluster(client, configuration=configuration, manager_namespace=manager_namespace)
+    source = QuestionSource(
+        state.engine(), state.workloads(), float(int(Clock().time())), {}, state.unread, state.notes
+    )
+
+    async def listed(kind: Resource) -> None:
+        try:
+            source.others[kind] = (await client.list(kind)).items
+        except ApiError as error:
+            source.unread.append(f"{kind.plural}: {error.message}")
+
+    await asyncio.gather(*map(listed, kinds))
+    return source
+
+
+def source_options(command: F) -> F:
+    """Adds the options of `read_source` to a command."""
+    for option in (
+        kubeconfig_option,
+        click.option(
+            "--manager-namespace",
+            default=MANAGER_NAMESPACE,
+            show_default=True,
+            help="Namespace whose ConfigMap has the configuration of the manager.",
+        ),
+        click.option(
+            "--config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Configuration file (config.kueue.x-k8s.io) in place of that of the manager.",
+        ),
+        click.option(
+            "-f",
+            "--filename",
+            "paths",
+            type=click.Path(path_type=Path, allow_dash=True),
+            multiple=True,
+            help="Answer on manifests: a YAML or JSON file, a directory, or - for standard input.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def output_options(kind: type[Answer]) -> Callable[[F], F]:
+    """Adds `-o` and `--print-schema` for an answer of that kind."""
+
+    def print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            click.echo(json.dumps(schema_of(kind), indent=2))
+            ctx.exit()
+
+    def add(command: F) -> F:
+        command = click.option(
+            "--print-schema",
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=print_schema,
+            help="Print the JSON Schema of the json and yaml output and exit.",
+        )(command)
+        return click.option(
+            "-o",
+            "--output",
+            type=click.Choice(["text", "json", "yaml"]),
+            default="text",
+            show_default=True,
+            help="Format.",
+        )(command)
+
+    return add
+
+
+def read_source(
+    paths: tuple[Path, ...],
+    config: Path | None,
+    manager_namespace: str,
+    kubeconfig: Path | None,
+    kinds: Iterable[Resource] = (),
+) -> QuestionSource:
+    """The state a question is about. Ends the process where an input is wrong; raises ClickException."""
+    try:
+        if paths:
+            return of_manifests(paths, config)
+        configuration = load_configuration(config) if config is not None else None
+        return ask(
+            kubeconfig,
+            partial(
+                of_cluster, configuration=configuration, manager_namespace=manager_namespace, kinds=kinds
+            ),
+        )
+    except (ConfigurationError, DecodeError, InputError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(WRONG)
+
+
+def print_answer(answer: Any, output: str, text: Callable[[Any], Iterable[str]]) -> None:
+    """Print an answer; what could not be read goes to standard error too."""
+    match output:
+        case "json":
+            click.echo(json.dumps(to_data(answer), indent=2))
+        case "yaml":
+            click.echo(yaml.safe_dump(to_data(answer), sort_keys=False), nl=False)
+        case _:
+            for line in text(answer):
+                click.echo(line)
+    for note in answer.notes:
+        click.echo(f"note: {note}", err=True)
+    for each in answer.unread:
+        click.echo(f"not read: {each}", err=True)

@@ -1,0 +1,116 @@
+"""`pykueue top`: how full queues, cohorts, flavors and nodes are."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from pykueue.api.resources import NODES, PODS
+from pykueue.cli.question_source import (
+    INCOMPLETE,
+    QuestionSource,
+    output_options,
+    print_answer,
+    read_source,
+    source_options,
+)
+from pykueue.clock import Clock
+from pykueue.questions.top import Top
+from pykueue.questions.top import top as answer_top
+
+#: Width of a bar in characters.
+BAR = 20
+#: Clears a terminal and goes to its first line.
+_CLEAR = "\x1b[2J\x1b[H"
+
+
+@click.command()
+@source_options
+@click.option("--watch", is_flag=True, help="Print again whenever --interval has passed, until interrupted.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.5),
+    default=2.0,
+    show_default=True,
+    help="Seconds between two looks at the cluster with --watch.",
+)
+@output_options(Top)
+def top(
+    paths: tuple[Path, ...],
+    config: Path | None,
+    manager_namespace: str,
+    kubeconfig: Path | None,
+    watch: bool,
+    interval: float,
+    output: str,
+) -> None:
+    """Print how full queues, cohorts, flavors and nodes are.
+
+    Exit status: 0; 1 if the cluster cannot be read; 2 if an option or a manifest is wrong; 3 if not
+    everything could be read.
+    """
+    while True:
+        answer = _answer(read_source(paths, config, manager_namespace, kubeconfig, (NODES, PODS)))
+        if watch and output == "text":
+            click.echo(_CLEAR, nl=False)
+        print_answer(answer, output, lines)
+        if not watch:
+            break
+        asyncio.run(Clock().sleep(interval))
+    if answer.unread:
+        sys.exit(INCOMPLETE)
+
+
+def _answer(source: QuestionSource) -> Top:
+    answer = answer_top(source.engine, source.others.get(NODES, ()), source.others.get(PODS, ()))
+    answer.unread, answer.notes = source.unread, source.notes
+    return answer
+
+
+def lines(answer: Top) -> Iterator[str]:
+    """The answer as text, a bar for each amount."""
+    yield "QUEUES AND COHORTS"
+    for row in answer.queues:
+        indent = "  " * row.depth
+        share = "infinite" if row.weighted_share is None else f"{row.weighted_share:g}"
+        counts = f"{row.pending} pending, {row.reserving} with quota, {row.admitted} admitted"
+        yield f"{indent}{row.kind} {row.name}: {counts}, weighted share {share}"
+        yield from (f"{indent}  ! {problem}" for problem in row.problems)
+        for quota in row.quotas:
+            extra = [
+                f"{value} {name}"
+                for name, value in (("borrowed", quota.borrowed), ("lent", quota.lent))
+                if value != "0"
+            ]
+            if quota.used != quota.reserved:
+                extra.append(f"{quota.used} admitted")
+            amounts = ", ".join([f"{quota.reserved} of {quota.quota} {quota.resource}", *extra])
+            yield f"{indent}  {bar(quota.fraction)} {quota.flavor}: {amounts}"
+        if row.requested:
+            wanted = ", ".join(f"{value} {resource}" for resource, value in row.requested.items())
+            yield f"{indent}  pending: {wanted}"
+    if answer.flavors:
+        yield ""
+        yield "FLAVORS"
+        for flavor in answer.flavors:
+            amounts = f"{flavor.reserved} of {flavor.nominal} {flavor.resource}"
+            yield f"  {bar(flavor.fraction)} {flavor.flavor}: {amounts}"
+    if answer.nodes:
+        yield ""
+        yield "NODES"
+        for node in answer.nodes:
+            amounts = f"{node.requested} of {node.allocatable} {node.resource}"
+            yield f"  {bar(node.fraction)} {node.node}: {amounts}"
+
+
+def bar(fraction: float) -> str:
+    """A bar of fixed width; `>` at its end for more than all."""
+    full = min(BAR, round(fraction * BAR))
+    if fraction > 0:
+        full = max(1, full)
+    text = "#" * full + "." * (BAR - full)
+    return f"[{text[:-1]}>]" if fraction > 1 else f"[{text}]"
