@@ -18,6 +18,7 @@ from pykueue.engine import Admit, Engine, Preempt, Removed, Upsert, lifecycle
 from pykueue.engine.dump import dump, load
 from pykueue.questions import Change, why
 from pykueue.questions.answers import Edit
+from pykueue.questions.edits import edited
 
 relaxed = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 CYCLES_MAX = 60
@@ -36,22 +37,8 @@ def apply_edit(engine: Engine, edit: Edit, after: str) -> None:
         obj = next(
             each for each in engine.local_queue_objects(edit.namespace) if each.metadata.name == edit.name
         )
-    manifest: dict[str, Any] = {"apiVersion": V1BETA2, "kind": edit.kind, **encode(obj)}
+    manifest = edited({"apiVersion": V1BETA2, "kind": edit.kind, **encode(obj)}, edit, after)
     manifest["metadata"].pop("generation", None)
-    target = manifest
-    *way, last = edit.field.split(".")
-    for part in way:
-        name, _, selected = part.partition("[")
-        target = target.setdefault(name, [] if selected else {})
-        if isinstance(target, list) and not selected:
-            key = edit.field.partition("flavors[")[2].partition("]")[0]
-            target = next(each for each in target if key in [flavor["name"] for flavor in each["flavors"]])
-        elif selected:
-            target = next(each for each in target if each["name"] == selected.rstrip("]"))
-    numeric = last in ("count", "priority")
-    target[last] = int(after) if numeric else after == "true" if last == "active" else after
-    if last == "count" and target.get("minCount", 0) > int(after):
-        target["minCount"] = int(after)
     engine.apply(Upsert(decode(manifest)))
 
 

@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
     make: Callable[[Amounts], Mutations]
     text: Callable[[Amounts], str]
     guesses: Sequence[Amounts]
-    """Tried in order, smallest first."""
+    """Tried in order, likely ones first."""
     ceiling: Amounts
     resources: tuple[str, ...] = ()
     """For changes of quota: the resource of each amount."""
@@ -169,7 +169,7 @@ def _raise(
         need[knob.resource] + max(lack, 0) + max(over, 0)
         for knob, lack, over in zip(knobs, short, own, strict=True)
     )
-    guesses = [own, short] if knobs[0].field == "nominalQuota" else [short]
+    guesses = [short, own] if knobs[0].field == "nominalQuota" else [short]
 
     def make(amounts: Amounts) -> Mutations:
         return tuple(knob.raised(by) for knob, by in zip(knobs, amounts, strict=True) if by)

@@ -28,7 +28,8 @@ def smallest(
     """Amounts of at most `ceiling` that satisfy a check which all zeros do not.
 
     `guesses` are tried in order; where none is good, the search begins at the ceiling. None if that is not
-    good either. Where the check is monotonic, no amount of the result can be lowered.
+    good either. Where the first good one is too much, those after it are tried before the search begins.
+    Where the check is monotonic, no amount of the result can be lowered.
     `grid`: of each amount, a number of which the smallest one is probably a multiple; it saves trials.
     """
     steps = grid or (1,) * len(ceiling)
@@ -40,9 +41,14 @@ def smallest(
             found = known[amounts] = satisfies(amounts)
         return found
 
-    amounts = next((each for each in map(tuple, (*guesses, ceiling)) if good(each)), None)
+    candidates = list(map(tuple, (*guesses, ceiling)))
+    amounts = next((each for each in candidates if good(each)), None)
     if amounts is None:
         return None
+    if not any(good(_with(amounts, index, amount - 1)) for index, amount in enumerate(amounts) if amount > 0):
+        return Smallest(amounts, True)
+    start = candidates.index(amounts)
+    amounts = next((each for each in candidates[start + 1 : -1] if good(each)), amounts)
     for _ in range(PASSES_MAX):
         before = amounts
         for index in range(len(amounts)):

@@ -13,6 +13,7 @@ It keeps these sums true at all times, for a cohort from its children c:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from pykueue.api.quantity import MAX_INT64, Quantity
@@ -37,6 +38,7 @@ def units(resource: str, quantity: Quantity) -> int:
     return quantity.milli() if resource == "cpu" else quantity.value()
 
 
+@lru_cache(maxsize=4096)
 def quota_units(resource: str, quantity: Quantity) -> int:
     """Like `units`, for a field of a quota: the largest amounts mean no bound (2.2)."""
     amount = quantity.value()

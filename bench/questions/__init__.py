@@ -1,0 +1,1 @@
+"""Questions to an engine with a long queue."""
