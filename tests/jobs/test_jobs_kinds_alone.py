@@ -296,6 +296,21 @@ def test_start_leaves_the_fields_of_the_roles_alone() -> None:
     }
 
 
+def test_stop_removes_the_empty_fields_that_the_webhook_writes_into_a_template() -> None:
+    """The Spark operator's webhook answers with whole templates: fields without a value are null."""
+    sample = SAMPLES["sparkapplication"]
+    job = sample.job()
+    assert "template" not in job["spec"]["executor"]
+    infos = [PodSetInfo(name, 1, {"podset": name}, {}, {"f": "x"}) for name in ("driver", "executor")]
+    started = sample.integration.started(job, infos)
+    template = started["spec"]["executor"]["template"]
+    template["metadata"] = {**template["metadata"], "creationTimestamp": None}
+    template["spec"] = {**template["spec"], "containers": None}
+    stopped = sample.integration.stop(started, sample.integration.pod_sets(job))
+    assert stopped is not None
+    assert stopped.desired["spec"] == {**job["spec"], "suspend": True}
+
+
 def test_application_is_ready_with_all_its_executors() -> None:
     sample = SAMPLES["sparkapplication"]
     states = {"sessions-exec-1": "RUNNING", "sessions-exec-2": "COMPLETED", "sessions-exec-3": "PENDING"}

@@ -88,7 +88,11 @@ def _without_added(template: Mapping[str, Any], original: Mapping[str, Any]) -> 
         if kept != own:
             result = replaced(result, path, kept or None)
     for key in ("metadata", "spec"):
-        if result.get(key) == {} and template.get(key) != {}:
+        left = result.get(key)
+        # The operator's webhook writes empty fields, as null, into a template that has none.
+        if left == template.get(key) or not isinstance(left, dict):
+            continue
+        if all(value is None for value in left.values()):
             del result[key]
     return result
 
