@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -246,3 +247,12 @@ def _object(kind: str, name: str, spec: Object, rng: random.Random, namespace: s
 def _condition(type: str, status: str, reason: str, hours: float, now: float) -> Object:
     when = format_time(now - hours * 3600)
     return {"type": type, "status": status, "reason": reason, "message": "", "lastTransitionTime": when}
+
+
+def huge_job(name: str, queue: str) -> str:
+    """A Job, as JSON, that requests more than any queue has."""
+    resources = {"requests": {"cpu": "1000000"}}
+    container = {"name": "main", "image": "i", "resources": resources}
+    metadata = {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue}}
+    spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+    return json.dumps({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec})

@@ -365,12 +365,12 @@ class Kubectl:
     """Runs kubectl with one kubeconfig."""
 
     def __init__(self, kubeconfig: Path, home: Path) -> None:
-        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}
+        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(home)}
 
     def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["kubectl", *arguments],
-            env=self._environment,
+            env=self.environment,
             input=stdin,
             capture_output=True,
             text=True,
@@ -386,7 +386,7 @@ class Kubectl:
     def shell(self, commands: str, folder: Path) -> str:
         """The output of commands in a directory, up to the first failure."""
         here = Path(sys.executable).parent
-        environment = {**self._environment, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}"}
+        environment = {**self.environment, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(
             ["bash", "-exc", commands],
             env=environment,

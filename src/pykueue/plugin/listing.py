@@ -31,6 +31,8 @@ PAGE_SIZE = 100
 #: States that `--status` selects, besides `all`.
 STATES = ("pending", "quotareserved", "admitted", "finished")
 
+_VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+
 #: Longest text of a job's type before it is cut.
 _TYPE_LENGTH = 20
 
@@ -316,21 +318,33 @@ async def _positions(
     queues: Mapping[tuple[str, str], str],
     warn: Callable[[str], None],
 ) -> dict[tuple[str, str], str]:
-    """Positions of pending workloads in their LocalQueues."""
+    """Positions of pending workloads in their LocalQueues, as far as the user may read them.
+
+    A ClusterQueue answers for all of its LocalQueues at once; users of one namespace may only ask the latter.
+    """
     found: dict[tuple[str, str], str] = {}
-    pending = (one for one in workloads if state_of(one) == "pending")
-    for name in dict.fromkeys(_cluster_queue(one, queues) for one in pending):
-        if not name:
-            continue
-        path = f"/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/{name}/pendingworkloads"
-        try:
-            summary = await client.call(Request("GET", path))
-        except ApiError as error:
-            if error.not_found:
-                continue
-            warn(f"positions in ClusterQueue {name} are left out: {error}")
-            continue
-        for item in summary.get("items") or ():
-            key = item["metadata"]["namespace"], item["metadata"]["name"]
-            found[key] = str(item.get("positionInLocalQueue", 0))
+    of_cluster_queue: dict[str, set[tuple[str, str]]] = {}
+    for one in workloads:
+        if state_of(one) == "pending" and _cluster_queue(one, queues):
+            of_cluster_queue.setdefault(_cluster_queue(one, queues), set()).add(_queue_key(one))
+    for name, keys in of_cluster_queue.items():
+        refusal = await _summary(client, f"clusterqueues/{name}", found)
+        if refusal is not None and refusal.code == 403:
+            paths = [f"namespaces/{namespace}/localqueues/{queue}" for namespace, queue in sorted(keys)]
+            refusals = [await _summary(client, path, found) for path in paths]
+            refusal = next((one for one in refusals if one is not None), None)
+        if refusal is not None and not refusal.not_found:
+            warn(f"positions in ClusterQueue {name} are left out: {refusal}")
     return found
+
+
+async def _summary(client: Client, queue: str, found: dict[tuple[str, str], str]) -> ApiError | None:
+    """Read the pending workloads of a queue into `found`; the error where that is refused."""
+    try:
+        summary = await client.call(Request("GET", f"{_VISIBILITY}/{queue}/pendingworkloads"))
+    except ApiError as error:
+        return error
+    for item in summary.get("items") or ():
+        key = item["metadata"]["namespace"], item["metadata"]["name"]
+        found[key] = str(item.get("positionInLocalQueue", 0))
+    return None
