@@ -24,7 +24,12 @@ from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status, schema_of, to_data
 from pykueue.questions import why as answer_why
-from pykueue.questions.cluster_state import MANAGER_NAMESPACE, ClusterState, read_cluster
+from pykueue.questions.cluster_state import (
+    MANAGER_NAMESPACE,
+    ClusterState,
+    read_cluster,
+    without_unsupported,
+)
 from pykueue.web.visibility.api import why_path
 
 #: Exit status where there is no such Workload or the cluster cannot be read, where an option or a manifest is
@@ -61,7 +66,8 @@ def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
         return from_status(workload, state.unread, state.notes)
     answer = answer_why(state.engine(), workload.metadata.key, now, place=question.place)
     answer.notes += state.notes
-    return answer
+    # pykueue's own manager lacks the same features: there, the answer is what it decides.
+    return without_unsupported(answer, state.options()) if state.engine_state is None else answer
 
 
 async def _answer(

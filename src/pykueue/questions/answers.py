@@ -173,7 +173,7 @@ class Why(Answer, kw_only=True):
     place: Prospect | None = None
     """At its place, with the queue as it is. None: not asked for, or there is no verdict."""
     unread: list[str] = []
-    """What could not be read, and why. There is no verdict then."""
+    """What could not be read or decided on, and why. There is no verdict then."""
     notes: list[str] = []
 
 

@@ -8,7 +8,7 @@ differ from those of the manager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +26,7 @@ from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration.loading import parse
 from pykueue.manager.install_names import CONFIG_KEY, VISIBILITY_GROUP
 from pykueue.manager.scheduler.engine_options import engine_options
+from pykueue.questions.answers import Why
 
 #: Kinds that decisions depend on. Workloads come last, before the state of the engine: it is newer than they.
 KINDS: Final = (
@@ -186,6 +187,16 @@ async def _read_configuration(client: Client, namespace: str, state: ClusterStat
         state.unread.append(str(error))
 
 
-def by_name(workloads: Iterable[kueue.Workload]) -> Mapping[str, kueue.Workload]:
-    """Workloads by `namespace/name`."""
-    return {workload.metadata.key: workload for workload in workloads}
+def without_unsupported(answer: Why, options: Options) -> Why:
+    """The answer without a verdict where it rests on a feature that only the manager of the cluster has."""
+    texts = [answer.message, *(block.message for block in answer.blocks)]
+    texts += [flavor.message for flavor in answer.flavors]
+    missing = [
+        feature.message
+        for feature in sorted(options.unsupported, key=lambda feature: feature.name)
+        if any(feature.message in text for text in texts)
+    ]
+    if missing:
+        answer.head = answer.place = None
+        answer.unread += missing
+    return answer
