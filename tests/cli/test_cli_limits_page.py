@@ -61,6 +61,7 @@ INTERNAL = {
     "embedded.podscheduler.filters.MAX_SCORE": "scale of the scores of nodes",
     "embedded.store.sqlite._LARGEST_PROBE": "size of an internal write",
     "embedded.store.sqlite._MOST_ROWS": "rows of one internal statement",
+    "engine.topology.counts._VIEWS_MAX": "size of a cache",
     "kube.http.WATCH_TIMEOUT": "watches are begun again",
     "manager.install.options.MAX_REPLICAS": "the largest int32",
     "manager.install.options._MAX_IMAGE_PATH": "part of the syntax of image references",

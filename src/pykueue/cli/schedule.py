@@ -17,14 +17,12 @@ from pykueue.api.meta import parse_time
 from pykueue.api.similar import did_you_mean
 from pykueue.cli import schedule_report, schedule_table
 from pykueue.cli.schedule_input import Input, InputError, Source, read
-from pykueue.cli.schedule_run import Run
+from pykueue.cli.schedule_run import Run, options_with
 from pykueue.clock import Clock
 from pykueue.engine import Options
-from pykueue.engine.dump import options_of
 from pykueue.engine.story import data, lines
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.manager.scheduler.engine_options import engine_options
 
 #: Exit status when a condition of --fail-on holds, and when the input is wrong.
 _FAILED, _WRONG = 1, 2
@@ -154,7 +152,7 @@ def schedule(
         source = Source(paths)
         found = read(source, configuration, strict)
         state = found.state
-        options = options_of(state) if state is not None and config is None else engine_options(configuration)
+        options = options_with(state if config is None else None, configuration, found.manifests)
         if now is None:
             now = state.now if state is not None else float(int(Clock().time()))
         decide = partial(_decided, options=options, now=now, cycles=cycles, stories=stories)

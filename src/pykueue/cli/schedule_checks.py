@@ -30,7 +30,7 @@ Manifest = dict[str, Any]
 
 #: The group of every kind that is read.
 GROUPS: Final[dict[str, str]] = {
-    **dict.fromkeys(("LimitRange", "Namespace", "Pod"), ""),
+    **dict.fromkeys(("LimitRange", "Namespace", "Node", "Pod"), ""),
     **dict.fromkeys(("Deployment", "StatefulSet"), "apps"),
     "Job": "batch",
     "JobSet": JOB_SETS.group,

@@ -38,6 +38,7 @@ _CLUSTER_SCOPED = frozenset(
         "ClusterTrainingRuntime",
         "Cohort",
         "Namespace",
+        "Node",
         "PriorityClass",
         "ResourceFlavor",
         "RuntimeClass",

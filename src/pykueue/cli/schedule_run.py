@@ -6,7 +6,7 @@ place, one second passes between cycles, and three cycles in a row that change n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import decode, encode, kueue
@@ -26,8 +26,10 @@ from pykueue.engine import (
 )
 from pykueue.engine.decision_log import OBJECTS_MAX
 from pykueue.engine.driver import Driver
-from pykueue.engine.dump import EngineState, restore
+from pykueue.engine.dump import EngineState, options_of, restore
 from pykueue.engine.explain.render import message
+from pykueue.manager.configuration import Configuration
+from pykueue.manager.scheduler.engine_options import engine_options
 
 
 class Run:
@@ -201,6 +203,18 @@ def _condition_of(obj: kueue.Workload, type: str) -> tuple[str, str]:
         if condition.type == type:
             return condition.reason, condition.message
     return "", ""
+
+
+def options_with(
+    state: EngineState | None, configuration: Configuration, manifests: Iterable[Mapping[str, Any]]
+) -> Options:
+    """The options of the engine that a state was dumped of; without one, as the configuration says them.
+
+    Pods are placed by the topology of nodes where nodes are among the manifests.
+    """
+    if state is not None:
+        return options_of(state)
+    return engine_options(configuration, nodes=any(each.get("kind") == "Node" for each in manifests))
 
 
 def _namespace(name: str) -> Namespace:

@@ -89,6 +89,35 @@ def test_case_3_best_fit_everywhere_without_the_mixed_profile() -> None:
     assert result(place(tree, "unconstrained", 7, rules=rules)) == "h1:3 h2:3 h4:1"
 
 
+def racks(text: str) -> str:
+    """`[20,10] [15,15]` as racks a, b, ... with hosts a1, a2, ..."""
+    groups = [group.strip("[]").split(",") for group in text.split()]
+    return ",".join(
+        f"r{rack}{{" + ",".join(f"{rack}{host}:{cpu}" for host, cpu in enumerate(group, 1)) + "}"
+        for rack, group in zip("abc", groups, strict=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "tree", "request_text", "pods", "expected"),
+    [
+        (47, "[15] [15]", "preferred rack", 25, "a1:13 b1:12"),
+        (48, "[15,13,10]", "preferred rack", 23, "a1:12 a2:11"),
+        (49, "[20,10] [15,15]", "preferred rack", 22, "b1:11 b2:11"),
+        (50, "[20,10] [15,15]", "preferred rack", 20, "a1:20"),
+        (51, "[10,5] [5,5,5]", "preferred rack", 15, "b1:5 b2:5 b3:5"),
+        (52, "[15,15] [15,15]", "preferred rack slice H/5", 25, "a1:15 a2:10"),
+        (53, "[8] [8] [8]", "preferred rack", 17, "a1:7 b1:5 c1:5"),
+        (54, "[6,6] [8,1]", "preferred rack", 9, "a1:5 a2:4"),
+    ],
+)  # fmt: skip
+def test_a_balanced_request_is_spread_as_the_case_says(
+    case: int, tree: str, request_text: str, pods: int, expected: str
+) -> None:
+    rules = TopologyRules(balanced=True)
+    assert result(place(tree_of("RH", racks(tree)), request_text, pods, rules=rules)) == expected
+
+
 def test_case_20_pods_without_requests_are_limited_by_the_pods_of_the_node() -> None:
     tree = tree_of("H", "h1:8/3,h2:2/2")
     assert result(place(tree, "preferred H", 5, cpu=0)) == "h1:3 h2:2"

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykueue.api.kueue.workload import PodSetTopologyRequest, TopologyConstraint
 from pykueue.api.topologies import HOSTNAME
+from pykueue.engine.topology.balanced import place_balanced
 from pykueue.engine.topology.counts import CountSpec, amounts_of, counts_of
 from pykueue.engine.topology.nodes import NodeFacts, PodFilter
 from pykueue.engine.topology.placement import Placed, Placer, Shortage
@@ -85,7 +86,12 @@ def place(
         found.units,
         False,
     )
-    return Placer(counts_of(tree, spec, filters), found, rules.by_affinity).place(pods)
+    counts = counts_of(tree, spec, filters)
+    if found.balanced:
+        even = place_balanced(counts, found, pods, rules.by_affinity)
+        if even is not None:
+            return even
+    return Placer(counts, found, rules.by_affinity).place(pods)
 
 
 def result(placed: Placed | Shortage | str) -> str:

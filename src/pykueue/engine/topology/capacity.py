@@ -15,6 +15,7 @@ from pykueue.api.kueue import names
 from pykueue.api.topologies import HOSTNAME
 from pykueue.engine.capacity import AssignedPodSet, ImpossibleReason, SharedCapacity
 from pykueue.engine.flavors.requests import PodSetClass, pod_requests
+from pykueue.engine.topology.balanced import place_balanced
 from pykueue.engine.topology.counts import CountSpec, amounts_of, counts_of
 from pykueue.engine.topology.demands import (
     NodeDemand,
@@ -297,6 +298,10 @@ class NodeCapacity(SharedCapacity):
             empty,
         )
         counts = counts_of(tree, spec, unit.workers.filter, within)
+        if found.balanced:
+            even = place_balanced(counts, found, unit.pods, self.rules.by_affinity)
+            if even is not None:
+                return even
         placed = Placer(counts, found, self.rules.by_affinity).place(unit.pods)
         if isinstance(placed, Placed):
             return placed

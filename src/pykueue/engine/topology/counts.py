@@ -122,6 +122,25 @@ class Counts:
                 least, name = count, resource
         return name
 
+    def detach(self) -> None:
+        """Go on with numbers of its own, which changes of the tree do not change."""
+        self.pods, self.slices = list(self.pods), list(self.slices)
+        self.leads, self.scores = list(self.leads), list(self.scores)
+        if self.spec.leader:
+            self.pods_led, self.slices_led = list(self.pods_led), list(self.slices_led)
+        else:
+            self.pods_led, self.slices_led = self.pods, self.slices
+        self._lists = [self.pods, self.slices, self.leads, self.scores, self.pods_led, self.slices_led]
+
+    def clear(self, slot: int) -> None:
+        """Count a domain as holding nothing."""
+        for numbers in self._lists:
+            numbers[slot] = 0
+
+    def count_again(self, domain: Domain) -> None:
+        """Count a domain by the numbers of its children."""
+        self._count_inner(domain)
+
     # --- counting ---------------------------------------------------------------------------------------
 
     def _free(self, leaf: Domain, resource: str) -> int:
