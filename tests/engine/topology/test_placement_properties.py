@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from topology_notation import LEVELS, request_of
 
@@ -14,6 +14,9 @@ from pykueue.engine.topology.nodes import NodeFacts, PodFilter
 from pykueue.engine.topology.placement import Placed, Placer, Shortage
 from pykueue.engine.topology.requests import Layout, TopologyRules, layout, level_request
 from pykueue.engine.topology.tree import FlavorTree, LeafUsage, add_usage
+
+#: Neither the load of the machine nor the time a case takes decides anything.
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 LABELS = [LEVELS[each] for each in "BRH"]
 REQUESTS = [
@@ -110,6 +113,7 @@ def per_level(placed: Placed, level: int) -> Counter[tuple[str, ...]]:
     return found
 
 
+@relaxed
 @given(
     nodes_strategy,
     st.sampled_from(REQUESTS),
@@ -144,6 +148,7 @@ def test_a_placement_keeps_to_capacity_levels_and_slices(
         assert all(count % size == 0 for count in per_level(placed, level).values())
 
 
+@relaxed
 @given(nodes_strategy, st.sampled_from(REQUESTS), st.integers(1, 20))
 def test_what_is_said_to_fit_in_the_best_domain_is_true(nodes: Nodes, request: str, pods: int) -> None:
     forest = Forest()
@@ -190,6 +195,7 @@ def _slices(hosts: Mapping[tuple[str, ...], int], found: Layout, domain: tuple[s
     return sum(pods(each) // sizes[found.slice_level] for each in inner)
 
 
+@relaxed
 @given(
     nodes_strategy,
     st.lists(st.tuples(st.integers(0, 8), st.none() | nodes_strategy, st.integers(-3, 3)), max_size=12),
@@ -223,6 +229,7 @@ def test_numbers_that_follow_events_are_those_of_a_new_count(
         assert followed == numbers(Counts(forest.tree, spec, PodFilter()).refresh())
 
 
+@relaxed
 @given(nodes_strategy, st.randoms(use_true_random=False), st.sampled_from(REQUESTS), st.integers(1, 20))
 def test_the_order_in_which_nodes_appear_changes_nothing(
     nodes: Nodes, random: object, request: str, pods: int
