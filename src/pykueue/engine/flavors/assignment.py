@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +19,8 @@ from pykueue.engine.flavors.requests import SchedulingClass
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.usage import FlavorUsage
+
+_T = TypeVar("_T")
 
 NO_FIT: Final = 0
 NO_CANDIDATES: Final = 1
@@ -208,7 +210,7 @@ class Chooser:
         wanted = step.amounts if amounts is None else [amounts[resource] for resource in step.resources]
         queue = self.queue
         scan, pinned, pinned_by, credit = terms
-        start = scan.get((group.members[0], step.trigger), -1) + 1 if scan else 0
+        start = _of_group(scan, group, step, -1) + 1 if scan else 0
         if start >= len(options):
             start = 0  # the queue lost flavors since
         best: list[Choice] | None = None
@@ -219,8 +221,8 @@ class Chooser:
             option = options[last]
             blocker, detail = option.blocker, option.detail
             if not blocker and pinned is not None:
-                bound = pinned.get((group.members[0], step.trigger))
-                if bound is not None and bound != option.flavor:
+                bound = _of_group(pinned, group, step, "")
+                if bound and bound != option.flavor:
                     blocker, detail = pinned_by, bound
             if blocker:
                 mildest = min(mildest, NO_FLAVOR)
@@ -334,3 +336,12 @@ class Chooser:
                 result.attempts.append(attempt)
                 return EXCEEDS
         return WAITING
+
+
+def _of_group(values: Mapping[tuple[int, str], _T], group: GroupPlan, step: Step, default: _T) -> _T:
+    """What is known of the first pod set of a group that requests the resource which is looked at first."""
+    for member in group.members:
+        found = values.get((member, step.trigger))
+        if found is not None:
+            return found
+    return default

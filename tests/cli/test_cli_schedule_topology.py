@@ -1,0 +1,103 @@
+"""`pykueue schedule` with nodes among the manifests: pods are placed by their topology."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from schedule_inputs import run
+
+from pykueue.api import decode_as, kueue
+from pykueue.api.topologies import expand
+
+V1BETA2 = "kueue.x-k8s.io/v1beta2"
+RACK = "kueue.x-k8s.io/podset-required-topology"
+
+
+def node(name: str, rack: str, cpu: int) -> dict[str, Any]:
+    labels = {"pool": "gpu", "rack": rack, "kubernetes.io/hostname": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "allocatable": {"cpu": str(cpu), "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def job(name: str, pods: int) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+        },
+        "spec": {
+            "suspend": True,
+            "parallelism": pods,
+            "completions": pods,
+            "template": {
+                "metadata": {"annotations": {RACK: "rack"}},
+                "spec": {"restartPolicy": "Never", "containers": containers},
+            },
+        },
+    }
+
+
+def kueue_object(kind: str, name: str, spec: dict[str, Any], **metadata: str) -> dict[str, Any]:
+    return {"apiVersion": V1BETA2, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+QUEUES = [
+    kueue_object(
+        "Topology", "racks", {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]}
+    ),
+    kueue_object("ResourceFlavor", "gpu", {"nodeLabels": {"pool": "gpu"}, "topologyName": "racks"}),
+    kueue_object(
+        "ClusterQueue",
+        "cq",
+        {
+            "namespaceSelector": {},
+            "resourceGroups": [
+                {
+                    "coveredResources": ["cpu"],
+                    "flavors": [{"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "100"}]}],
+                }
+            ],
+        },
+    ),
+    kueue_object("LocalQueue", "lq", {"clusterQueue": "cq"}, namespace="default"),
+]
+
+
+def report(folder: Path, *objects: dict[str, Any]) -> dict[str, Any]:
+    path = folder / "objects.yaml"
+    path.write_text(yaml.safe_dump_all([*QUEUES, *objects]))
+    found = run("-f", str(path), "-o", "json")
+    assert found.exit_code == 0, found.output
+    result: dict[str, Any] = json.loads(found.stdout)
+    return result
+
+
+def test_jobs_go_to_the_nodes_of_one_rack_or_wait(tmp_path: Path) -> None:
+    nodes = [node("n1", "r1", 2), node("n2", "r1", 2), node("n3", "r2", 3)]
+    workloads = report(tmp_path, *nodes, job("fits", 4), job("large", 5))["workloads"]
+    (given,) = workloads["default/job-fits"]["admission"]["podSetAssignments"]
+    assignment = decode_as(kueue.TopologyAssignment, given["topologyAssignment"])
+    assert expand(assignment) == [(("n1",), 2), (("n2",), 2)]
+    waits = workloads["default/job-large"]
+    assert waits["reason"] == "TopologyPlacementFailed"
+    assert "no domain of level rack holds 5 pods: the largest, r2, holds 3" in waits["message"]
+
+
+def test_without_nodes_a_job_that_asks_for_a_topology_is_not_admitted(tmp_path: Path) -> None:
+    waits = report(tmp_path, job("a", 1))["workloads"]["default/job-a"]
+    assert waits["reason"] == "Misconfigured"
+    assert "topology-aware scheduling is not supported" in waits["message"]
