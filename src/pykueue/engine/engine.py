@@ -108,6 +108,8 @@ class Engine(Queries):
             decisions += second_pass.run()
         for trees in self._ready_trees():
             turn = TreeCycle(state, self._evaluator, self._rules, now)
+            if second_pass is not None:
+                turn.moved = second_pass.moved
             turn.run([queue for tree in trees for queue in tree.queues])
             decisions += turn.decisions
             if turn.progress:

@@ -31,6 +31,8 @@ class SecondPass:
         self._nodes = nodes
         self._options = options
         self._now = now
+        #: Workloads that got other nodes.
+        self.moved: set[WorkloadInfo] = set()
         #: Where pods were before this cycle: they may still be there.
         self._left: list[NodeReservation] = []
 
@@ -38,9 +40,7 @@ class SecondPass:
         """Decide about the workloads whose second pass is due."""
         state = self._state
         decisions: list[Decision] = []
-        for key, (due, attempts) in sorted(state.second_pass.items()):
-            if due > self._now:
-                continue
+        for key, (_, attempts) in sorted(self._due(), key=lambda each: self._rank(each[0])):
             info = state.workloads.get(key)
             if info is None or info.place != RESERVED or info.evicted or not needs_second_pass(info.obj):
                 state.undo_log.drop(state.second_pass, key)
@@ -52,6 +52,14 @@ class SecondPass:
                 state.undo_log.drop(state.second_pass, key)
             decisions.append(decision)
         return decisions
+
+    def _due(self) -> list[tuple[str, tuple[float, int]]]:
+        return [each for each in self._state.second_pass.items() if each[1][0] <= self._now]
+
+    def _rank(self, key: str) -> tuple[int, float, float, str]:
+        """The order among second passes: as that of other entries."""
+        info = self._state.workloads.get(key)
+        return (-info.priority, info.timestamp, info.created, key) if info is not None else (0, 0.0, 0.0, key)
 
     def end(self) -> None:
         """The cycle is over: domains that pods left are free."""
@@ -102,6 +110,7 @@ class SecondPass:
         left = lost(old, new)
         nodes.reserve(left)
         self._left.append(left)
+        self.moved.add(info)
         return Assign(info.key, queue.name, info.admission, admitted, state.cycle)
 
 

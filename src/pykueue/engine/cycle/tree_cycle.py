@@ -9,6 +9,7 @@ Source of the rules: docs/reference/kueue-semantics.md 5.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from heapq import heappush
 from typing import Any
 
@@ -126,6 +127,8 @@ class TreeCycle:
         self._context = evaluator.context(now)
         self._policies = evaluator.policies
         self.decisions: list[Decision] = []
+        #: Workloads that got other nodes in this cycle: they are not preempted in it as well.
+        self.moved: AbstractSet[WorkloadInfo] = frozenset()
         #: Something happened that makes the next cycle different from this one.
         self.progress = False
         #: An entry was admitted, became inadmissible or preempts: the next cycle has other entries or usage.
@@ -243,7 +246,9 @@ class TreeCycle:
         if info.scan:
             self._expire_scan(info, queue)
         replaced = state.replaced_by(info) if info.replaces else None
-        found = self.evaluator.evaluate(info, queue, replaced=replaced, context=self._context)
+        found = self.evaluator.evaluate(
+            info, queue, replaced=replaced, already_targeted=self.moved, context=self._context
+        )
         return Entry(info, queue, found, replaced, is_preemptor)
 
     def _hold(self, info: WorkloadInfo, queue: ClusterQueue, held: Held) -> None:
@@ -381,7 +386,7 @@ class TreeCycle:
             entry.info,
             entry.queue,
             nominated=nominated,
-            already_targeted=self._tentative.targets,
+            already_targeted=self._tentative.targets | self.moved,
             context=self.evaluator.context(self.now),
         )
         entry.found, entry.placed = found, found.placed
