@@ -135,6 +135,8 @@ class EngineState(Model):
     """In the order they were first seen."""
     timers: list[tuple[float, str]] = []
     """(time, key): ends of back-offs."""
+    second_pass: dict[str, tuple[float, int]] = {}
+    """Workloads that hold quota and for which nodes are to be chosen: (when, attempts so far), by key."""
     cluster_queues: dict[str, ClusterQueueState] = {}
     local_queues: dict[str, LocalQueueState] = {}
     workloads: dict[str, WorkloadState] = {}
@@ -160,6 +162,7 @@ def engine_state(engine: Engine) -> dict[str, Any]:
         changes=state.changes,
         flavor_resources=list(state.flavor_resources.names),
         timers=sorted(timer for timer in state.timers if timer[1] in state.workloads),
+        second_pass=dict(sorted(state.second_pass.items())),
         cluster_queues={name: _queue(state, state.queues[name]) for name in sorted(state.queues)},
         local_queues={
             key: LocalQueueState(
@@ -341,6 +344,7 @@ def restore(engine: Engine, found: EngineState) -> None:
                 info.queue.pending.deactivate_bucket(bucket, each.inadmissible)
             bucket.explained = each.explained
     state.timers[:] = found.timers
+    state.second_pass.update({key: due for key, due in found.second_pass.items() if key in known})
     state.now, state.cycle, state.changes = found.now, found.cycle, found.changes
 
 

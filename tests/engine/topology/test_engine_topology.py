@@ -171,6 +171,10 @@ def test_a_replacement_is_tried_again_until_a_node_comes() -> None:
     began = world.now
     world.cycle()
     assert world.engine.next_wake(began) == began + 2
+    document = dump(world.engine)
+    loaded = load(document)
+    assert loaded.next_wake(began) == began + 2
+    assert dump(loaded) == document
     world.host("h3", 2)
     world.now = began + 2
     world.cycle()
