@@ -68,10 +68,10 @@ class Engine(Queries):
         super().__init__(self._state, self._evaluator)
 
     def _topology_terms(self) -> TopologyTerms | None:
-        state, nodes = self._state, self._state.nodes
-        if nodes is None:
+        state, options = self._state, self.options
+        if not options.enabled("TopologyAwareScheduling"):
             return None
-        return TopologyTerms(state.topologies, state.checks, nodes.rules.layers)
+        return TopologyTerms(state.topologies, state.checks, options.enabled("TASMultiLayerTopology"))
 
     # --- events and cycles -------------------------------------------------------------------------------
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from engine_world import World
 from topology_world import NodeWorld
 
+from pykueue.api.unsupported import TOPOLOGY
 from pykueue.engine import Admit, Assign, Evict, Options, Preempt, Requeue
 from pykueue.engine.dump import dump, load
 from pykueue.engine.explain.render import message
@@ -127,6 +129,17 @@ def test_pods_without_a_request_are_placed_where_all_flavors_have_a_topology() -
     world.placed("plain", 1)
     world.stable()
     assert world.hosts("plain") == {"h2": 1}, "the smallest gap first"
+
+
+def test_a_flavor_with_a_topology_is_no_plain_quota_where_nodes_are_not_known() -> None:
+    world = World(Options(unsupported=frozenset({TOPOLOGY})))
+    NodeWorld.topology(world, "racks", "RH")  # type: ignore[arg-type]
+    NodeWorld.tas_flavor(world, "f", "racks")  # type: ignore[arg-type]
+    world.flavor("plain")
+    world.queue("q", {"f": {"cpu": 10}, "plain": {"cpu": 10}})
+    world.workload("a", "q", 1)
+    world.stable()
+    assert world.flavors("a") == {"main": {"cpu": "plain"}}
 
 
 def test_a_failed_node_is_replaced_within_the_required_rack() -> None:
