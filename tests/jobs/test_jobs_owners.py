@@ -157,6 +157,48 @@ def test_quota_stays_while_pods_go_on_whatever_the_status_says(name: str) -> Non
     story(test, frameworks(sample.framework), QUEUES_WITH_MEMORY)
 
 
+_PENDING = {"pendingServiceStatus": {"rayClusterName": "translate-next"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "running", "cluster"),
+    [
+        ("rayjob", SAMPLES["rayjob"].running, "tune-abcde"),
+        ("rayservice", {**SAMPLES["rayservice"].running, **_PENDING}, "translate-next"),
+    ],
+)
+def test_quota_stays_while_pods_go_on_whose_cluster_the_status_names_no_more(
+    name: str, running: Object, cluster: str
+) -> None:
+    sample = SAMPLES[name]
+
+    async def test(stack: Stack) -> None:
+        resource = sample.kind.resource
+        await serve(stack, resource)
+        await stack.client.create(resource, sample.job())
+        await stack.settle()
+        await stack.patch(resource, sample.name, {"status": running}, "status")
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "labels": {"ray.io/cluster": cluster}},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+        }
+        await stack.client.create(PODS, pod)
+        workload = await stack.workload(sample.name)
+        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.settle(10)
+        stopped = {**dict.fromkeys(running), **sample.stopped}
+        await stack.patch(resource, sample.name, {"status": stopped}, "status")
+        await stack.settle(30)
+        assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "True"
+        await stack.patch(PODS, "p", {"status": {"phase": "Failed"}}, "status")
+        await stack.settle(5)
+        assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "False"
+
+    story(test, frameworks(sample.framework), QUEUES_WITH_MEMORY)
+
+
 def test_ray_job_that_its_operator_refuses_gives_its_quota_back() -> None:
     async def test(stack: Stack) -> None:
         await serve(stack, RAY_JOB)

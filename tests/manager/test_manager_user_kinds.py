@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from manager_stack import QUEUES, Stack, story
+from manager_stack import QUEUES, Stack, job, story
 
 import job_kind_manifests
 from pykueue.api.objects import Object, get
@@ -16,7 +16,7 @@ from pykueue.api.userkinds import JOB_KINDS, compile_kind
 from pykueue.clock import Clock, run_virtual
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.client import Client
-from pykueue.kube.transport import Transport
+from pykueue.kube.transport import Request, Transport
 from pykueue.manager.install.roles import component_rules
 from pykueue.manager.install.userkinds import rights
 from pykueue.manager.install_names import InstallNames
@@ -216,6 +216,70 @@ def test_what_may_not_be_described_is_inactive_and_stops_nothing_else(
         await s.settle()
         assert not await s.workloads()
 
+    story(test)
+
+
+def test_of_two_descriptions_of_a_kind_the_first_is_in_force() -> None:
+    async def test(s: Stack) -> None:
+        second = job_kind()
+        second["metadata"]["name"] = "contraptions.example.com"
+        await create(s, definition(), job_kind())
+        await s.settle()
+        await create(s, second)
+        await s.settle()
+        status, reason, message = await active(s, "contraptions.example.com")
+        assert (status, reason) == ("False", "DuplicateKind")
+        assert message == "Widget is described by JobKind widgets.example.com"
+        assert (await active(s))[:2] == ("True", "Ready")
+        await s.client.delete(JOB_KINDS, "widgets.example.com")
+        await s.settle(15)
+        status, reason, message = await active(s, "contraptions.example.com")
+        assert (status, reason) == ("False", "NotServed"), "judged by itself now"
+
+    story(test)
+
+
+class _Unlisted:
+    """A transport through which no Widgets can be listed while `broken`."""
+
+    broken = True
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.close = inner.close
+        self.watch = inner.watch
+
+    async def call(self, request: Request) -> Any:
+        if self.broken and request.method == "GET" and request.path.endswith("/example.com/v1/widgets"):
+            raise TimeoutError("no answer")
+        return await self._inner.call(request)
+
+
+def test_a_kind_whose_objects_cannot_be_listed_is_inactive_until_they_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[_Unlisted] = []
+
+    def transport(s: Stack) -> Transport:
+        made.append(_Unlisted(s.server.transport("pykueue-manager")))
+        return made[-1]
+
+    async def test(s: Stack) -> None:
+        await create(s, definition(), job_kind())
+        await s.settle(45)
+        status, reason, message = await active(s)
+        assert (status, reason) == ("False", "NotSynced")
+        assert message == "Objects of kind Widget cannot be listed"
+        await s.apply(job("other"))
+        await s.settle()
+        assert not await s.suspended("other"), "other kinds go on"
+        made[-1].broken = False
+        await create(s, widget())
+        await s.settle(60)
+        assert (await active(s))[:2] == ("True", "Ready")
+        assert (await get_widget(s))["spec"]["suspend"] is False
+
+    monkeypatch.setattr(Stack, "manager_transport", transport)
     story(test)
 
 

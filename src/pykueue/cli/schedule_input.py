@@ -20,7 +20,7 @@ from pykueue.api.validation import validate
 from pykueue.api.yaml import NoObjectError, YamlError, load_with_places
 from pykueue.engine.dump import EngineState, is_state, state_of
 from pykueue.jobs.base import JobIntegration, MissingReferenceError, WorkloadSource
-from pykueue.jobs.user import UserJob, user_jobs
+from pykueue.jobs.user import UserJob, add_user_job
 from pykueue.jobs.workload import queue_name
 from pykueue.manager.configuration import Configuration
 
@@ -295,17 +295,15 @@ def read(source: Source, configuration: Configuration, strict: bool = True) -> I
 
 def _described(documents: Iterable[Document]) -> list[UserJob]:
     """The kinds that JobKinds among the documents describe. Raises InputError."""
-    found: list[Manifest] = []
-    described: list[UserJob] = []
+    found: dict[tuple[str, str], UserJob] = {}
     for place, manifest in documents:
         if (manifest["apiVersion"], manifest["kind"]) == (JOB_KINDS.api_version, JOB_KINDS.kind):
-            found.append(manifest)
             try:
-                described = user_jobs(found)
+                add_user_job(found, manifest)
             except JobKindError as error:
                 lines = [f"{place}: {describe(manifest)}: {one}" for one in error.errors]
                 raise InputError("\n".join(lines)) from None
-    return described
+    return list(found.values())
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pykueue.api.jobkinds import pod_count, pod_set_slots, value_at
@@ -59,15 +59,12 @@ def is_built_in(error: JobKindError) -> bool:
     return any("built-in framework" in one.detail for one in error.errors)
 
 
-def user_jobs(objects: Iterable[Mapping[str, Any]]) -> list[UserJob]:
-    """The integrations of several JobKinds, each of a kind of its own. Raises JobKindError."""
-    found: dict[tuple[str, str], UserJob] = {}
-    for obj in objects:
-        _, job = user_job(obj)
-        resource = job.kind.resource
-        if resource.group_kind in found:
-            other = found[resource.group_kind].kind.resource
-            text = f"is described by JobKind {other.plural}.{other.group}, too"
-            raise JobKindError([FieldError("spec.kind", INVALID, resource.kind, text)])
-        found[resource.group_kind] = job
-    return list(found.values())
+def add_user_job(known: dict[tuple[str, str], UserJob], obj: Mapping[str, Any]) -> None:
+    """Add the integration of a JobKind to those known, by group and kind. Raises JobKindError."""
+    _, job = user_job(obj)
+    resource = job.kind.resource
+    if resource.group_kind in known:
+        other = known[resource.group_kind].kind.resource
+        text = f"is described by JobKind {other.plural}.{other.group}, too"
+        raise JobKindError([FieldError("spec.kind", INVALID, resource.kind, text)])
+    known[resource.group_kind] = job

@@ -219,7 +219,7 @@ def selector_of(job: Object, resource: Resource) -> str:
         return f"{POD_GROUP_NAME_LABEL}={group}" if group else ""
     for kind in DESCRIBED:
         if kind.resource.group_kind == resource.group_kind:
-            return ",".join(f"{key}={value}" for key, value in (pod_selector(job, kind) or {}).items())
+            return pod_selector(job, kind)
     return ""
 
 

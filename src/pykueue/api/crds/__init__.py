@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from pykueue.api.kueue.common import GROUP
+
 #: The package's data file.
 DATA: Final = "crds.json"
 
@@ -24,6 +26,11 @@ def crds() -> list[dict[str, Any]]:
     """All definitions, ordered by name, without a conversion webhook. Shared: do not change them."""
     data = resources.files(__package__).joinpath(DATA).read_bytes()
     return msgspec.json.decode(data, type=list[dict[str, Any]])
+
+
+def kueue_crds() -> list[dict[str, Any]]:
+    """The definitions of Kueue's kinds, which another installation may have had converted by a webhook."""
+    return [crd for crd in crds() if crd["spec"]["group"] == GROUP]
 
 
 def crds_with_webhook(client_config: Mapping[str, Any]) -> list[dict[str, Any]]:

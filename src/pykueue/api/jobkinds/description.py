@@ -228,6 +228,8 @@ class JobKind:
     references: tuple[Resource, ...] = ()
     #: Labels that all pods of a job have, and no others (`filled`); empty: they cannot be selected.
     pod_labels: tuple[tuple[str, str], ...] = ()
+    #: The same labels of pods that a job has besides, such as those of its next cluster.
+    other_pod_labels: tuple[tuple[str, str], ...] = ()
     #: Feature gate that must be on for the kind to be queued; empty: none.
     gate: str = ""
 
@@ -378,11 +380,18 @@ def filled(text: str, job: Mapping[str, Any], **values: str) -> str | None:
     return None if missing else result
 
 
-def pod_selector(job: Mapping[str, Any], kind: JobKind) -> dict[str, str] | None:
-    """The labels that select the pods of a job; None where nothing does (yet)."""
-    found = {key: filled(text, job) for key, text in kind.pod_labels}
-    chosen = {key: value for key, value in found.items() if value is not None}
-    return chosen if chosen and len(chosen) == len(found) else None
+def pod_selector(job: Mapping[str, Any], kind: JobKind) -> str:
+    """The label selector of the pods of a job; empty where nothing selects them (yet)."""
+    values: dict[str, list[str]] = {}
+    for labels in (kind.pod_labels, kind.other_pod_labels):
+        found = {key: filled(text, job) for key, text in labels}
+        if None not in found.values():
+            for key, value in found.items():
+                values.setdefault(key, []).append(str(value))
+    return ",".join(
+        f"{key}={found[0]}" if len(found) == 1 else f"{key} in ({','.join(found)})"
+        for key, found in values.items()
+    )
 
 
 def _conditions(job: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -158,6 +158,7 @@ RAY_SERVICE = _kind(
     ready=(ConditionIs("Ready"),),
     rules=_rules(_CONFIG),
     pod_labels=((_CLUSTER_LABEL, "{status.activeServiceStatus.rayClusterName}"),),
+    other_pod_labels=((_CLUSTER_LABEL, "{status.pendingServiceStatus.rayClusterName}"),),
 )
 
 RAY_KINDS = (RAY_CLUSTER, RAY_JOB, RAY_SERVICE)

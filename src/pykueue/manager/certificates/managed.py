@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pykueue.api.crds import crds
+from pykueue.api.crds import kueue_crds
 from pykueue.api.objects import Object
 from pykueue.api.resources import (
     API_SERVICES,
@@ -173,7 +173,7 @@ class ManagedCertificates:
         yield MUTATING_WEBHOOKS, self._names.mutating_configuration, webhooks
         yield VALIDATING_WEBHOOKS, self._names.validating_configuration, webhooks
         # Not only those that need it: Kueue's chart has all kinds converted, and taking over leaves that so.
-        for crd in crds():
+        for crd in kueue_crds():
             yield CRDS, crd["metadata"]["name"], conversion
         for name in self._names.api_services:
             yield API_SERVICES, name, aggregation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from pykueue.api.crds import crds
+from pykueue.api.crds import kueue_crds
 from pykueue.api.objects import Object
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.api.userkinds import JOB_KINDS
@@ -54,7 +54,7 @@ def _certificate_rules(options: Options) -> list[Rule]:
     names = options.names
     verbs = ("get", "update")
     admission = "admissionregistration.k8s.io"
-    definitions = tuple(crd["metadata"]["name"] for crd in crds())
+    definitions = tuple(crd["metadata"]["name"] for crd in kueue_crds())
     return [
         Rule(admission, ("mutatingwebhookconfigurations",), verbs, (names.mutating_configuration,)),
         Rule(admission, ("validatingwebhookconfigurations",), verbs, (names.validating_configuration,)),

@@ -48,6 +48,8 @@ class JobLifecycle:
         self._queue_labels = cluster.configuration.gates["AssignQueueLabelsForPods"]
         #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
         self._with_pods: dict[str, Key] = {}
+        #: Labels of the pods of jobs, by uid, that are being stopped.
+        self._selectors: dict[str, set[str]] = {}
         #: Jobs that have stopped but for pods that go on.
         self._polled: set[Key] = set()
         #: Jobs, by uid, that were started here and whose templates have not been restored since; with the
@@ -78,16 +80,19 @@ class JobLifecycle:
         Those kinds have no cache of their pods, so the job is looked at again after a while.
         """
         key = key_of(job)
-        labels = pod_selector(job, self._integration.kind)
-        if labels is None:
-            return False
-        selector = ",".join(f"{name}={value}" for name, value in labels.items())
         client = self._cluster.connection.client
-        found = await client.list(PODS, key[0], label_selector=selector, field_selector=LIVE_PODS)
-        if all(map(is_deleting, found.items)):
-            return False
-        self._polled.add(key)
-        return True
+        for selector in sorted(self._selectors.get(str(job["metadata"].get("uid")), ())):
+            found = await client.list(PODS, key[0], label_selector=selector, field_selector=LIVE_PODS)
+            if not all(map(is_deleting, found.items)):
+                self._polled.add(key)
+                return True
+        return False
+
+    def _note_selectors(self, job: Mapping[str, Any]) -> None:
+        """Remember the labels of the job's pods: its status may drop their source before they are gone."""
+        selector = pod_selector(job, self._integration.kind)
+        if selector:
+            self._selectors.setdefault(str(job["metadata"].get("uid")), set()).add(selector)
 
     def poll_after(self, key: Key) -> float | None:
         """Seconds after which a job is looked at again whose pods go on; None: when it changes."""
@@ -100,6 +105,7 @@ class JobLifecycle:
         uid = str(job["metadata"].get("uid"))
         self._with_pods.pop(uid, None)
         self._injected.pop(uid, None)
+        self._selectors.pop(uid, None)
 
     def originals(self, job: Mapping[str, Any]) -> Any:
         """The pod sets of the Workload that a job was started for and that went before the job had started.
@@ -162,12 +168,14 @@ class JobLifecycle:
         Whether it has stopped is read from the API server, not from the cache: quota is released because of
         it, and the cache may not have a start yet whose response was lost.
         """
+        self._note_selectors(job)
         write = self._integration.stop(job, originals)
         if write is None:
             if originals is not None:
                 self._injected.pop(str(job["metadata"].get("uid")), None)
             if self._integration.is_active(job) or self.awaits_pods(job) or await self._has_pods(job):
                 return False
+            self._selectors.pop(str(job["metadata"].get("uid")), None)
             stored = await self._writer.reread(self._jobs, key_of(job))
             return (
                 stored is None
