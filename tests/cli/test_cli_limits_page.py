@@ -63,6 +63,8 @@ INTERNAL = {
     "embedded.store.sqlite._MOST_ROWS": "rows of one internal statement",
     "engine.topology.counts._VIEWS_MAX": "size of a cache",
     "kube.http.WATCH_TIMEOUT": "watches are begun again",
+    "manager.checks.requests._ATTEMPTS_MAX": "attempts whose shortened names are recognised",
+    "manager.checks.requests._NAME_LIMIT": "longer names are shortened, as by Kueue",
     "manager.install.options.MAX_REPLICAS": "the largest int32",
     "manager.install.options._MAX_IMAGE_PATH": "part of the syntax of image references",
     "simulate": "a test harness",

@@ -46,7 +46,7 @@ FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "state
 #: What the role of a manager of these job kinds grants anywhere in a cluster, by resource.
 GRANTED = {
     "events": "create patch",
-    "podtemplates": f"{READ} create patch",
+    "podtemplates": f"{READ} create patch delete",
     "limitranges": READ,
     "namespaces": READ,
     "pods": f"{READ} patch delete",

@@ -33,7 +33,9 @@ def provisioning(workers: int) -> Component:
         ),
         writes=(
             allow(PROVISIONING_REQUESTS, "create", "delete"),
-            allow(POD_TEMPLATES, "create", "patch"),
+            # Their owner changes, which the admission plug-in OwnerReferencesPermissionEnforcement
+            # allows to those who may delete them.
+            allow(POD_TEMPLATES, "create", "patch", "delete"),
             # Both have an owner whose deletion waits for them.
             allow(WORKLOADS, "update", subresource="finalizers"),
             allow(PROVISIONING_REQUESTS, "update", subresource="finalizers"),
