@@ -1,4 +1,4 @@
-"""The populator and the priority booster, as components of a manager with only the rights they declare."""
+"""The importer beside a manager; populator and booster as components with the rights they declare."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manager_stack import Stack, job, story
+from manager_stack import V1BETA2, Stack, job, story
 from restricted_stack import RestrictedStack
 from test_manager_components import restricted
 
-from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, PODS, WORKLOADS
 from pykueue.api.selectors import Selector
+from pykueue.manager.configuration import parse
 from pykueue.satellites import booster, populator
 from pykueue.satellites.booster import PRIORITY_BOOST_ANNOTATION as BOOST
 from pykueue.satellites.configuration import (
@@ -21,6 +22,8 @@ from pykueue.satellites.configuration import (
     booster_configuration,
     populator_configuration,
 )
+from pykueue.satellites.importer import Importer, Options
+from pykueue.satellites.mapping import rules_for_label
 from queue_manifests import cluster_queue
 
 
@@ -163,3 +166,34 @@ def test_configurations_are_read_as_kueues(tmp_path: Path) -> None:
     path.write_text("timeSharing: {interval: soon}")
     with pytest.raises(ConfigurationError, match="'soon' is not a duration"):
         booster_configuration(path)
+
+
+def test_imported_pods_count_against_quota_and_finish_once_the_manager_runs() -> None:
+    resources = {"requests": {"cpu": "4"}}
+    spec = {"containers": [{"name": "c", "image": "i", "resources": resources}], "nodeName": "n"}
+    metadata = {"name": "old", "namespace": "default", "labels": {"project": "a"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    async def test(s: Stack) -> None:
+        await s.apply(pod)
+        await s.patch(PODS, "old", {"status": {"phase": "Running"}}, "status")
+        rules = rules_for_label("project", {"a": "lq"})
+        importer = Importer(s.client, Options(["default"], rules), s.clock)
+        await importer.load()
+        assert (await importer.check()).problems == {}
+        assert (await importer.run()).problems == {}
+        await s.stop_manager()
+        s.configuration = parse(f"{V1BETA2}integrations: {{frameworks: [pod]}}")
+        await s.start_manager()
+        await s.settle(60)
+        conditions = await s.conditions("old")
+        assert [conditions[kind] for kind in ("QuotaReserved", "Admitted")] == [("True", "Imported")] * 2
+        (usage,) = (await s.cluster_queue())["status"]["flavorsUsage"]
+        assert usage["resources"] == [{"name": "cpu", "total": "4", "borrowed": "0"}]
+        assert [one["status"]["phase"] for one in await s.pods()] == ["Running"]
+        await s.patch(PODS, "old", {"status": {"phase": "Succeeded"}}, "status")
+        await s.settle(60)
+        assert (await s.conditions("old"))["Finished"][0] == "True"
+
+    # The webhook of a manager that manages pods refuses queue labels on those that run.
+    story(test)

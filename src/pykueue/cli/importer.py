@@ -46,8 +46,8 @@ def import_(
 ) -> None:
     """Check that the running pods of the namespaces can be imported, and import them.
 
-    The manager must not run, or must not manage pods, while pods are imported. No pod is imported while one
-    of them cannot be; the exit code is 1 then.
+    The framework `pod` of the manager must be disabled meanwhile. No pod is imported while one of them
+    cannot be; the exit code is 1 then.
     """
     if dry_run.lower() not in ("true", "false"):
         raise click.UsageError(f"--dry-run: {dry_run!r}; accepted values: true, false")

@@ -1,6 +1,6 @@
 """Imports pods that run already: each gets a Workload that is admitted, so that its use counts.
 
-The manager must not run, or must not manage pods, while pods are imported.
+The manager must not manage pods while pods are imported: its webhook refuses queue labels on running pods.
 Source: docs/reference/kueue-api.md 8.3.
 """
 
