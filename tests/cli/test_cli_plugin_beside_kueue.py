@@ -236,7 +236,7 @@ def normal(result: Result) -> Any:
         out = plain(yaml.safe_load(result.out))
     if not isinstance(out, dict):
         lines = [re.sub(r"\t| {2,}", "  ", line).rstrip() for line in result.out.splitlines()]
-        out = [re.sub(r"  \d+m?\d*s$", "  AGE", line) for line in lines]
+        out = [re.sub(r"  \d+m?\d*s(?=  |$)", "  AGE", line) for line in lines]
         # Kueue's plugin deletes in random order.
         out = sorted(out) if any(" deleted" in line or " associated " in line for line in out) else out
     return result.code, out, err

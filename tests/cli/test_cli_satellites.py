@@ -210,5 +210,5 @@ def test_populator_runs_as_a_process_until_it_is_stopped(world: World) -> None:
             world.server.run(created())
         finally:
             process.send_signal(signal.SIGTERM)
-        assert process.communicate()[1] == ""
-    assert process.returncode == 0
+        errors = process.communicate()[1]
+    assert process.returncode == 0, errors
