@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from pykueue.jobs.job import BatchJob
-from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.manager.ancestors import Owner
 from pykueue.manager.configuration import parse
 from pykueue.manager.webhooks import Registration, webhooks
@@ -253,3 +253,26 @@ def test_system_namespaces_are_left_alone_and_rules_name_what_they_are_for() -> 
     selector = hook("mjob.kb.io").namespace_selector
     assert selector is not None
     assert selector["matchExpressions"][0]["values"] == ["kube-system", "kueue-system"]
+
+
+@pytest.mark.parametrize(("before", "after", "allowed"), [(2, 0, True), (0, 3, True), (2, 3, False)])
+def test_a_stateful_set_is_scaled_from_or_to_zero(before: int, after: int, allowed: bool) -> None:
+    class WithSet(Cluster):
+        def stateful_set(self, namespace: str, name: str) -> Object:
+            labels = {f"{PREFIX}queue-name": "q"}
+            return {
+                "kind": "StatefulSet",
+                "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            }
+
+    def scale(replicas: int) -> Object:
+        # A server leaves zero out.
+        spec = {"replicas": replicas} if replicas else {}
+        metadata = {"name": "web", "namespace": "default"}
+        return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": spec}
+
+    found = webhooks(
+        parse("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"), WithSet(), BUILT_IN
+    )
+    registration = next(one for one in found if one.name == "vstatefulset.kb.io")
+    assert ask(registration, scale(after), scale(before))["allowed"] is allowed

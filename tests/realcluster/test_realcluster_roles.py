@@ -209,6 +209,7 @@ class TestTheManager:
                     *each((*READ, "create", "patch", "delete"), KUEUE, "workloads"),
                     *each((*READ, "patch"), "batch", "jobs"),
                     *each(READ, "", "namespaces", "limitranges"),
+                    *each(READ, "apiextensions.k8s.io", "customresourcedefinitions"),
                     Question("update", "", "secrets", NAMESPACE, "kueue-webhook-server-cert"),
                     Question(
                         "update",
@@ -242,7 +243,7 @@ class TestTheManager:
                         "customresourcedefinitions",
                         name="widgets.example.org",
                     ),
-                    *each(("create", "delete", "list"), "apiextensions.k8s.io", "customresourcedefinitions"),
+                    *each(("create", "delete", "patch"), "apiextensions.k8s.io", "customresourcedefinitions"),
                     Question("update", admission, "validatingwebhookconfigurations", name="others"),
                     *each(("create", "delete"), admission, "mutatingwebhookconfigurations"),
                     Question("update", "apiregistration.k8s.io", "apiservices", name="v1.apps"),

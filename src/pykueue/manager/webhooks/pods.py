@@ -168,7 +168,9 @@ class ServingRules(JobRules):
         metadata = obj["metadata"]
         stored = self._lookups.stateful_set(str(metadata.get("namespace") or ""), str(metadata.get("name")))
         if stored is not None and construction.queue_name(stored):
-            yield from _size_errors(obj, old, int(get(stored, "status", "replicas") or 0))
+            # In a Scale, zero is left out.
+            new, was = (int(get(one, "spec", "replicas") or 0) for one in (obj, old))
+            yield from _size_errors(new, was, int(get(stored, "status", "replicas") or 0))
 
     def _changes(self, obj: Object, old: Object) -> Iterable[FieldError]:
         queue, before = construction.queue_name(obj), construction.queue_name(old)
@@ -183,7 +185,7 @@ class ServingRules(JobRules):
         if not self._is_managed(obj, namespace, self._has_managed_owner(obj)):
             return
         if self._kind is STATEFUL_SET:
-            yield from _size_errors(obj, old, int(get(obj, "status", "replicas") or 0))
+            yield from _size_errors(replicas(obj), replicas(old), int(get(obj, "status", "replicas") or 0))
         if self._kind is not DEPLOYMENT:
             yield from _shape_errors(obj, old, self._kind)
         if self._kind is LEADER_WORKER_SET and self._gates["LWSImmutableGroupSize"]:
@@ -206,9 +208,8 @@ def _shape_errors(obj: Object, old: Object, kind: JobKind) -> Iterable[FieldErro
         yield FieldError(field_path(next(iter(before))), FORBIDDEN, detail=text)
 
 
-def _size_errors(obj: Mapping[str, Any], old: Mapping[str, Any], pods: int) -> Iterable[FieldError]:
-    """A StatefulSet has all its pods or none; `pods` are there now."""
-    new, was = (replicas(one) for one in (obj, old))
+def _size_errors(new: int, was: int, pods: int) -> Iterable[FieldError]:
+    """A StatefulSet has all its pods or none, of `new` and before of `was`; `pods` are there now."""
     if new != was and new and was:
         text = "replicas can only change from or to 0 while the StatefulSet is managed by a queue"
         yield FieldError("spec.replicas", INVALID, new, text)
