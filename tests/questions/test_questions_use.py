@@ -116,7 +116,7 @@ def test_quota_that_a_lending_limit_keeps_is_not_divided() -> None:
     assert share_of(shares(world.engine), "b")[1] == "3"
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(plans())
 def test_queues_are_entitled_to_no_more_than_they_demand_and_than_there_is(plan: Plan) -> None:
     world = build(plan)
