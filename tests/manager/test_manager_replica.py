@@ -85,7 +85,7 @@ def test_the_lease_is_free_when_a_replica_has_ended_in_order() -> None:
     run_virtual(main)
 
 
-def test_dump_names_job_kinds_that_the_cluster_does_not_serve(caplog: pytest.LogCaptureFixture) -> None:
+def test_dump_names_kinds_that_the_cluster_does_not_serve(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pykueue.manager.replica")
 
     async def main(clock: Clock) -> None:
@@ -103,7 +103,10 @@ def test_dump_names_job_kinds_that_the_cluster_does_not_serve(caplog: pytest.Log
 
     run_virtual(main)
     found = [text for text in caplog.messages if text.startswith("not served by the cluster")]
-    assert found == ["not served by the cluster: jobset.x-k8s.io/v1alpha2 JobSet"]
+    assert found == [
+        "not served by the cluster: autoscaling.x-k8s.io/v1 ProvisioningRequest",
+        "not served by the cluster: jobset.x-k8s.io/v1alpha2 JobSet",
+    ]
 
 
 def test_shutdown_completes_writes_in_flight_and_starts_no_other() -> None:
