@@ -7,7 +7,7 @@ from typing import Any
 
 from operators_world import World, play
 
-from pykueue.api.resources import CONFIG_MAPS, JOBS, PODS, SECRETS
+from pykueue.api.resources import CONFIG_MAPS, JOBS, PODS, RESOURCE_QUOTAS, SECRETS
 from pykueue.api.yaml import load_documents
 
 Object = dict[str, Any]
@@ -112,6 +112,24 @@ def test_ray_job_without_a_submitter_ends_as_its_annotations_say() -> None:
         status = await world.status(made)
         assert (status["jobDeploymentStatus"], status["reason"]) == ("Failed", "AppFailed")
         assert not await world.pods()
+
+    play(story)
+
+
+def test_ray_job_whose_submitter_is_refused_at_first_still_runs() -> None:
+    async def story(world: World) -> None:
+        metadata = {"name": "none", "namespace": "default"}
+        quota = {"metadata": metadata, "spec": {"hard": {"count/jobs.batch": "0"}}}
+        await world.client.create(RESOURCE_QUOTAS, quota)
+        made = example("ray/rayjob")
+        await world.create(made)
+        await world.wait(10)
+        assert not await world.all(JOBS)
+        assert (await world.status(made))["jobDeploymentStatus"] == "Initializing"
+        await world.client.delete(RESOURCE_QUOTAS, "none", "default")
+        await world.wait(60)
+        assert set(await world.all(JOBS)) == {made["metadata"]["name"]}
+        assert (await world.status(made))["jobDeploymentStatus"] == "Complete"
 
     play(story)
 

@@ -140,6 +140,7 @@ class _Step:
                 work.create(JOBS, self._new_submitter())
                 text = f"Created Kubernetes Job {work.namespace}/{work.name}"
                 work.event("CreatedRayJobSubmitter", text)
+                return  # the job runs once the submitter is there: its creation may be refused
             self._enter("Running", rayJobInfo={"startTime": work.time})
 
     def _waiting(self) -> None:
