@@ -36,6 +36,7 @@ from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.components import Component
 from pykueue.manager.configuration import parse
 from pykueue.manager.manager import Manager
+from pykueue.manager.multikueue.kubeconfig import Target
 
 Object = dict[str, Any]
 #: YAML, one object, or several.
@@ -168,6 +169,7 @@ class Stack:
             random.Random(self.rng.random()),
             self.kinds,
             self.components(),
+            self.connect,
         )
         for hook in self.manager.webhooks():
             self.server.admission.register(webhook_of(hook))
@@ -177,6 +179,10 @@ class Stack:
     def manager_transport(self) -> Transport:
         """How the manager reaches the server: as a user with all rights."""
         return self.server.transport("pykueue-manager")
+
+    def connect(self, target: Target) -> Transport:
+        """How the manager reaches worker clusters: there are none."""
+        raise ConnectionError(f"no route to {target.server}")
 
     def components(self) -> Iterable[Component] | None:
         """What the manager is made of; None: what its configuration leads to."""

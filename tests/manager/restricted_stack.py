@@ -155,7 +155,10 @@ class RestrictedStack(Stack):
 
         def check(informer: Informer) -> None:
             component = _CURRENT.get()
-            if component is not None and informer.resource not in component.watches:
+            if component is not None and informer.resource not in (
+                *component.watches,
+                *component.own_namespace,
+            ):
                 excess.add(f"{component.name}: reads {informer.resource.plural}")
 
         def reading(name: str) -> Callable[..., Any]:

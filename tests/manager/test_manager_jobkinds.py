@@ -81,13 +81,25 @@ def test_webhook_rules_follow_from_the_description() -> None:
 
 
 def test_copy_for_a_worker_cluster_names_its_workload_and_no_other_controller() -> None:
-    job = BUILT_IN.jobs["batch/job"].kind
+    job = BUILT_IN.jobs["batch/job"]
+    template = {"metadata": {"labels": {"job-name": "j", "x": "y"}}, "spec": {"nodeSelector": {"a": "b"}}}
+    original = {"metadata": {"labels": {"x": "y"}}, "spec": {}}
+    workload = {
+        "metadata": {"name": "job-j-1234"},
+        "spec": {"podSets": [{"name": "main", "template": original}]},
+    }
     local = {
         "metadata": {"name": "j", "namespace": "default", "uid": "u", "labels": {"a": "b"}},
-        "spec": {"managedBy": "kueue.x-k8s.io/multikueue", "parallelism": 2},
+        "spec": {
+            "managedBy": "kueue.x-k8s.io/multikueue",
+            "parallelism": 2,
+            "selector": {"matchLabels": {"controller-uid": "u"}},
+            "suspend": False,
+            "template": template,
+        },
     }
-    copy = remote_copy(job, local, "job-j-1234", "here", annotate=False)
-    assert copy["spec"] == {"parallelism": 2}
+    copy = remote_copy(job, local, workload, "here")
+    assert copy["spec"] == {"parallelism": 2, "suspend": True, "template": original}
     assert copy["metadata"]["labels"] == {
         "a": "b",
         "kueue.x-k8s.io/multikueue-origin": "here",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from manager_stack import Stack, job, story
 
-from pykueue.api.resources import ADMISSION_CHECKS, WORKLOADS
+from pykueue.api.resources import WORKLOADS
 
 D = "kueue.x-k8s.io"
 
@@ -83,29 +83,5 @@ def test_elastic_job_and_slice_wait_and_say_so() -> None:
         await stack.settle()
         assert await stack.message("slice") == text
         assert not await stack.suspended("plain")
-
-    story(test)
-
-
-def test_check_that_no_controller_passes_is_inactive_and_says_why() -> None:
-    controller, what = f"{D}/multikueue", "sending workloads to other clusters"
-
-    async def test(stack: Stack) -> None:
-        await stack.apply(
-            {
-                "apiVersion": f"{D}/v1beta2",
-                "kind": "AdmissionCheck",
-                "metadata": {"name": "check"},
-                "spec": {"controllerName": controller},
-            }
-        )
-        await stack.settle()
-        (condition,) = (await stack.get(ADMISSION_CHECKS, "check"))["status"]["conditions"]
-        assert (condition["type"], condition["status"], condition["reason"]) == (
-            "Active",
-            "False",
-            "NotSupported",
-        )
-        assert condition["message"] == f"{what} is not supported by this version of pykueue"
 
     story(test)

@@ -103,6 +103,8 @@ ADMISSION_CHECKS = Resource(KUEUE_GROUP, "v1beta2", "admissionchecks", "Admissio
 PROVISIONING_REQUEST_CONFIGS = Resource(
     KUEUE_GROUP, "v1beta2", "provisioningrequestconfigs", "ProvisioningRequestConfig", False
 )
+MULTIKUEUE_CLUSTERS = Resource(KUEUE_GROUP, "v1beta2", "multikueueclusters", "MultiKueueCluster", False)
+MULTIKUEUE_CONFIGS = Resource(KUEUE_GROUP, "v1beta2", "multikueueconfigs", "MultiKueueConfig", False)
 #: Of the cluster autoscaler.
 PROVISIONING_REQUESTS = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True

@@ -20,8 +20,6 @@ class Feature:
     name: str
     #: Feature gates that do nothing without it.
     gates: tuple[str, ...] = ()
-    #: Controllers of AdmissionChecks that it needs.
-    check_controllers: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -51,13 +49,11 @@ DEVICES = Feature(
 )
 ELASTIC_JOBS = Feature("elastic jobs by workload slices")
 MULTI_KUEUE = Feature(
-    "sending workloads to other clusters",
+    "parts of MultiKueue",
     gates=_names("""
-        MultiKueue MultiKueueAdaptersForCustomJobs MultiKueueClusterProfile
-        MultiKueueIncrementalDispatcherConfig MultiKueueIncrementalDispatcherRespectConfigOrder
-        MultiKueueKubeConfigPathValidation MultiKueueManagerQuotaAutomation MultiKueueRemoteSpecSync
+        MultiKueueAdaptersForCustomJobs MultiKueueClusterProfile MultiKueueManagerQuotaAutomation
+        MultiKueueRemoteSpecSync
     """),
-    check_controllers=("kueue.x-k8s.io/multikueue",),
 )
 OTHER_KINDS = Feature(
     "the job kinds of other operators",
@@ -80,8 +76,3 @@ OTHER = Feature(
 FEATURES = (TOPOLOGY, DEVICES, ELASTIC_JOBS, MULTI_KUEUE, OTHER_KINDS, RECOVERY, OTHER)
 #: Gates whose behaviour this version does not have.
 GATES = frozenset(gate for feature in FEATURES for gate in feature.gates)
-
-
-def unsupported_check(controller: str) -> Feature | None:
-    """The feature that an AdmissionCheck of this controller needs; None for controllers of others."""
-    return next((each for each in FEATURES if controller in each.check_controllers), None)

@@ -110,6 +110,11 @@ class JobIntegration(WorkloadSource, Protocol):
         """
         ...
 
+    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
+        """The job as it was when it was queued: suspended, with the pod templates of its Workload's pod
+        sets."""
+        ...
+
     def is_active(self, job: Mapping[str, Any]) -> bool:
         """Whether pods of it run, or may still appear."""
         ...

@@ -125,12 +125,16 @@ class DescribedJob(DescribedPodSets):
 
     def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
         """Suspend and restore the templates at once."""
-        desired = self.suspended(job)
-        if originals is not None and len(originals) == len(list(pod_set_slots(job, self.kind))):
-            desired = self.with_templates(
-                desired, lambda index, template: self._restored_template(template, originals[index])
-            )
+        desired = self.suspended(job) if originals is None else self.queued(job, originals)
         return None if desired == job else Write(desired)
+
+    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
+        desired = self.suspended(job)
+        if len(originals) != len(list(pod_set_slots(job, self.kind))):
+            return desired
+        return self.with_templates(
+            desired, lambda index, template: self._restored_template(template, originals[index])
+        )
 
     def _restored_template(self, template: Mapping[str, Any], original: Mapping[str, Any]) -> Object:
         return restored(template, section(original, "template"), self.kind.template_labels)

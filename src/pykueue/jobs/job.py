@@ -34,6 +34,7 @@ JOB = JobKind(
         "batch.kubernetes.io/job-name",
     ),
     elastic=True,
+    own_fields=(("spec", "selector"),),
     custom=False,
     writes_status=True,
 )
@@ -109,6 +110,9 @@ class BatchJob(DescribedJob):
         desired = dict(job) if originals is None else self._restored(job, originals)
         desired = replaced(desired, ("metadata", "annotations", names.STOPPING_ANNOTATION), None)
         return None if desired == job else Write(desired)
+
+    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
+        return self.suspended(self._restored(job, originals))
 
     def _restored(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
         original = originals[0]

@@ -148,6 +148,10 @@ class PlainPod:
             return None
         return Write(dict(job), delete=True)
 
+    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
+        """As it is: a gated pod cannot be given its template back."""
+        return dict(job)
+
     def is_active(self, job: Mapping[str, Any]) -> bool:
         """Never: a pod that is being deleted does not run again, so what it holds may be given away."""
         return False

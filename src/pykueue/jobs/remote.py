@@ -1,4 +1,4 @@
-"""The copy of a job on a worker cluster, and its status brought back (docs/reference/admission-checks.md 17).
+"""The copy of a job on a worker cluster, and its status brought back (docs/reference/admission-checks.md 15).
 
 The rules that all described kinds share.
 """
@@ -8,33 +8,70 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykueue.api.jobkinds import JobKind
+from pykueue.api.jobkinds import pod_set_slots, with_value
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
+from pykueue.api.resources import WORKLOADS
+
+from .base import JobIntegration
 
 #: Metadata that belongs to the object in its own cluster.
 _COPIED_METADATA = ("name", "namespace")
 
 
-def remote_copy(kind: JobKind, job: Mapping[str, Any], workload: str, origin: str, annotate: bool) -> Object:
-    """The job as it is created on a worker: bound to its Workload there, and responsible for itself.
+#: Labels have values of at most so many characters.
+_LABEL_LIMIT = 63
 
-    `annotate`: the Workload is named by annotation instead of label (gate WorkloadIdentifierAnnotations).
+
+def remote_workload(workload: Mapping[str, Any], origin: str) -> Object:
+    """The Workload as it is created on a worker (docs/reference/admission-checks.md 15)."""
+    labels = {key: value for key, value in labels_of(workload).items() if key != names.JOB_UID_LABEL}
+    metadata = _metadata(
+        workload, {**labels, names.MULTIKUEUE_ORIGIN_LABEL: origin}, annotations_of(workload)
+    )
+    return {
+        "apiVersion": WORKLOADS.api_version,
+        "kind": WORKLOADS.kind,
+        "metadata": metadata,
+        "spec": dict(workload.get("spec") or {}),
+    }
+
+
+def remote_copy(
+    integration: JobIntegration, job: Mapping[str, Any], workload: Mapping[str, Any], origin: str
+) -> Object:
+    """The job as it is created on a worker: suspended, bound to its Workload there, and with no controller
+    named, which is the worker's own.
+
+    Its pod templates are those that were queued, without what the admission here added. The Workload is named
+    by annotation where a label is too short.
     """
+    kind = integration.kind
     labels = {**labels_of(job), names.MULTIKUEUE_ORIGIN_LABEL: origin}
-    annotations = dict(annotations_of(job))
-    (annotations if annotate else labels)[names.PREBUILT_WORKLOAD_LABEL] = workload
-    metadata: Object = {key: job["metadata"][key] for key in _COPIED_METADATA if key in job["metadata"]}
-    metadata["labels"] = labels
-    if annotations:
-        metadata["annotations"] = annotations
+    annotations = {key: text for key, text in annotations_of(job).items() if key != names.STOPPING_ANNOTATION}
+    name = str(workload["metadata"]["name"])
+    (annotations if len(name) > _LABEL_LIMIT else labels)[names.PREBUILT_WORKLOAD_LABEL] = name
+    spec = integration.queued(job, get(workload, "spec", "podSets") or ())["spec"]
     copy: Object = {
         "apiVersion": kind.resource.api_version,
         "kind": kind.resource.kind,
-        "metadata": metadata,
-        "spec": dict(job.get("spec") or {}),
+        "metadata": _metadata(job, labels, annotations),
+        "spec": spec,
     }
-    return copy if kind.managed_by is None else replaced(copy, kind.managed_by, None)
+    for slot in pod_set_slots(copy, kind) if kind.template_labels else ():
+        for label in kind.template_labels:
+            copy = with_value(copy, (*slot.template, "metadata", "labels", label), None)
+    for path in (*kind.own_fields, *([kind.managed_by] if kind.managed_by else [])):
+        copy = replaced(copy, path, None)
+    return copy
+
+
+def _metadata(obj: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]) -> Object:
+    metadata: Object = {key: obj["metadata"][key] for key in _COPIED_METADATA if key in obj["metadata"]}
+    metadata["labels"] = dict(labels)
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return metadata
 
 
 def with_remote_status(job: Mapping[str, Any], remote: Mapping[str, Any]) -> Object:

@@ -17,6 +17,7 @@ from pykueue.api.kueue.names import (
     DEFAULT_PRIORITY_CLASS,
     IS_GROUP_WORKLOAD_ANNOTATION,
     JOB_UID_LABEL,
+    MULTIKUEUE_CONTROLLER,
     PRIORITY_CLASS_LABEL,
 )
 from pykueue.api.meta import LabelSelector, Selector
@@ -345,7 +346,7 @@ class Cluster:
         if target is None:
             return False
         checks = (self.checks.get("", name) for name in check_names(target))
-        return any(get(c, "spec", "controllerName") == "kueue.x-k8s.io/multikueue" for c in checks if c)
+        return any(get(c, "spec", "controllerName") == MULTIKUEUE_CONTROLLER for c in checks if c)
 
     def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None:
         """The controller of an object, if it is of a kind that is queued here or by an external framework."""

@@ -33,6 +33,8 @@ from .configuration.gates import GROUPS
 from .connection import Connection
 from .jobs.controller import JobController
 from .metrics import Metrics
+from .multikueue.kubeconfig import connect as connect_over_http
+from .multikueue.remote import Connect
 from .scheduler.decision_log import DecisionLog
 from .scheduler.engine_options import engine_options
 from .webhooks import Registration, webhooks
@@ -71,8 +73,8 @@ def without_effect(configuration: Configuration, kinds: JobKinds = BUILT_IN) -> 
 class Manager:
     """All components against one API server.
 
-    `components` are what it is made of; None: those that the configuration and `kinds` lead to. `running` has
-    what each of them built, by name.
+    `connect` opens connections to worker clusters. `components` are what it is made of; None: those that the
+    configuration and `kinds` lead to. `running` has what each of them built, by name.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Manager:
         rng: random.Random,
         kinds: JobKinds = BUILT_IN,
         components: Iterable[Component] | None = None,
+        connect: Connect = connect_over_http,
     ) -> None:
         self.configuration = configuration
         self._clock = clock
@@ -115,6 +118,7 @@ class Manager:
             clock,
             partial(self._recorder, self._leader),
             self._fork,
+            connect=connect,
             host=self,
         )
         self._components: dict[str, Component] = {}

@@ -230,6 +230,8 @@ class JobKind:
     pod_labels: tuple[tuple[str, str], ...] = ()
     #: The same labels of pods that a job has besides, such as those of its next cluster.
     other_pod_labels: tuple[tuple[str, str], ...] = ()
+    #: Fields that the API server of a cluster fills in for its own object: not part of a copy elsewhere.
+    own_fields: tuple[Path, ...] = ()
     #: Feature gate that must be on for the kind to be queued; empty: none.
     gate: str = ""
 

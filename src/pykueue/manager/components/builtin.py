@@ -32,6 +32,7 @@ from .checks import provisioning
 from .component import Component
 from .jobkinds import job_kinds
 from .jobs import jobs
+from .multikueue import multikueue
 from .pods import leader_worker_sets, pods, stateful_sets
 from .queues import queues
 from .scheduler import explainer, scheduler
@@ -54,6 +55,8 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield queues()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
     yield provisioning(workers("ProvisioningRequest.autoscaling.x-k8s.io"))
+    if configuration.gates["MultiKueue"]:
+        yield multikueue(kinds, workers("Workload.kueue.x-k8s.io"))
     yield job_kinds(configuration.integrations.job_kind_files)
     for integration in kinds.jobs.values():
         group, kind = integration.kind.resource.group_kind

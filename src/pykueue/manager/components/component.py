@@ -19,6 +19,8 @@ from pykueue.manager.cluster import Cluster
 from pykueue.manager.connection import Connection
 from pykueue.manager.jobkinds.controller import Host
 from pykueue.manager.metrics import Metrics
+from pykueue.manager.multikueue.kubeconfig import connect as connect_over_http
+from pykueue.manager.multikueue.remote import Connect
 from pykueue.manager.rights import READ, Rule, allow, merged
 from pykueue.manager.workloads.reservations import Reservations
 
@@ -45,6 +47,8 @@ class Context:
     random: Callable[[], random.Random]
     #: Reconciliations at a time, as the component declares.
     workers: int = 1
+    #: Opens connections to worker clusters.
+    connect: Connect = connect_over_http
     #: Starts and stops the controllers of kinds that are described while the manager runs.
     host: Host | None = None
 
@@ -63,6 +67,8 @@ class Component:
     watches: tuple[Resource, ...] = ()
     #: What it may do besides reading.
     writes: tuple[Rule, ...] = ()
+    #: What it reads in the manager's own namespace only.
+    own_namespace: tuple[Resource, ...] = ()
     workers: int = 1
     #: Whether it runs on the one replica that leads; otherwise on every replica.
     needs_leader: bool = True

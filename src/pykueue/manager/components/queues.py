@@ -23,7 +23,7 @@ def queues() -> Component:
     with_status = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, ADMISSION_CHECKS)
     return Component(
         "queues",
-        "Writes the status of queues, cohorts and checks, and the finalizers of what is in use.",
+        "Writes the status of queues and cohorts, and the finalizers of what is in use.",
         lambda c: QueueController(c.cluster, c.clock, c.engine, c.reservations, c.workers),
         watches=(
             CLUSTER_QUEUES,

@@ -18,7 +18,7 @@ from pykueue.manager.components import rules
 from pykueue.manager.components.builtin import components
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install_names import METRICS_PATH, VISIBILITY_GROUP
-from pykueue.manager.rights import READ, Rule
+from pykueue.manager.rights import READ, Rule, allow, merged
 
 from .base import labelled
 from .options import Options
@@ -79,10 +79,16 @@ def manager_roles(options: Options) -> Iterable[Object]:
             Rule("coordination.k8s.io", ("leases",), ("get", "update"), (election.resource_name,)),
         ],
     )
+    own = [
+        allow(resource, *READ)
+        for component in components(options.configuration, JobKinds([]))
+        for resource in component.own_namespace
+    ]
     if options.configuration.internal_cert_management.enable:
         # Read and filled, never created: the Secret is part of the installation.
-        secret = Rule("", ("secrets",), ("get", "update"), (names.webhook_secret,))
-        yield from _role(options, f"{base}-manager-secrets", names.namespace, [secret])
+        own.append(Rule("", ("secrets",), ("get", "update"), (names.webhook_secret,)))
+    if own:
+        yield from _role(options, f"{base}-manager-secrets", names.namespace, merged(own))
     yield from _cluster_role(
         options,
         f"{base}-metrics-auth-role",

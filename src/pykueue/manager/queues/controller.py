@@ -16,7 +16,6 @@ from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import ConditionStatus, format_time, set_condition
 from pykueue.api.objects import Object, get, is_deleting, key_of, replaced
 from pykueue.api.queue_specs import check_names, flavor_names, topology_name
-from pykueue.api.unsupported import unsupported_check
 from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
 from pykueue.kube.controller import Controller
@@ -205,16 +204,9 @@ class QueueController:
         return None
 
     async def _admission_check(self, name: str) -> bool:
-        """Protect a check that is used, and say of one that no controller can pass that it is inactive."""
-        check = self._cluster.checks.get("", name)
+        """Protect a check that is used."""
         await self._keep(self._cluster.checks, name, self._check_in_use(name))
-        feature = None if check is None else unsupported_check(str(get(check, "spec", "controllerName")))
-        if feature is None:
-            return False
-        activity = Activity(False, "NotSupported", feature.message)
-        return await self._write_status(
-            self._cluster.checks, ("", name), lambda current: self._with_activity(current, activity)
-        )
+        return False
 
     async def _cluster_queue(self, name: str) -> bool:
         queue = self._cluster.cluster_queues.get("", name)

@@ -1,0 +1,54 @@
+"""MultiKueue as a component."""
+
+from __future__ import annotations
+
+from pykueue.api.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    SECRETS,
+    WORKLOADS,
+)
+from pykueue.jobs.kinds import JobKinds
+from pykueue.manager.multikueue import MultiKueue
+from pykueue.manager.multikueue.remote import is_dispatched
+from pykueue.manager.rights import allow
+
+from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
+
+
+def multikueue(kinds: JobKinds, workers: int) -> Component:
+    dispatched = [each.kind.resource for each in kinds.jobs.values() if is_dispatched(each)]
+    return Component(
+        "multikueue",
+        "Connects to worker clusters, dispatches Workloads and jobs to them, and brings their status back.",
+        _build,
+        watches=(
+            ADMISSION_CHECKS,
+            CLUSTER_QUEUES,
+            MULTIKUEUE_CLUSTERS,
+            MULTIKUEUE_CONFIGS,
+            WORKLOADS,
+            *(each.kind.resource for each in kinds.jobs.values()),
+        ),
+        own_namespace=(SECRETS,),
+        writes=(
+            allow(ADMISSION_CHECKS, "patch", subresource="status"),
+            allow(MULTIKUEUE_CLUSTERS, "patch", subresource="status"),
+            *(allow(resource, "patch", subresource="status") for resource in dispatched),
+            WRITE_WORKLOAD_STATUS,
+            RECORD_EVENTS,
+        ),
+        workers=workers,
+    )
+
+
+def _build(context: Context) -> MultiKueue:
+    return MultiKueue(
+        context.cluster,
+        context.recorder("kueue-multikueue"),
+        context.clock,
+        context.connect,
+        context.workers,
+    )

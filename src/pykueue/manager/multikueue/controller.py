@@ -1,0 +1,309 @@
+"""MultiKueueClusters and their connections, the condition Active of MultiKueue checks, and what leads to
+work on Workloads. Source: docs/reference/admission-checks.md 14 and 17.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pykueue.api.kueue import names
+from pykueue.api.meta import ConditionStatus, set_condition
+from pykueue.api.objects import Key, Object, get, key_of, replaced
+from pykueue.api.resources import KUEUE_GROUP, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
+from pykueue.clock import Clock
+from pykueue.kube.controller import Controller
+from pykueue.kube.errors import ApiError
+from pykueue.kube.events import EventRecorder
+from pykueue.kube.informer import Informer
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.workloads.transitions import cut
+
+from .dispatch import dispatcher
+from .kubeconfig import BAD, KubeConfigError, Target, parse
+from .remote import Connect, RemoteCluster
+from .workloads import WorkloadDispatcher, own_check
+
+#: Key of a Secret with a kubeconfig.
+SECRET_KEY = "kubeconfig"
+#: Where kubeconfig files must be while their paths are validated.
+KUBECONFIG_FOLDER = Path("/etc/multikueue/kubeconfigs")
+#: Seconds between looks whether a kubeconfig file changed.
+FILE_POLL = 10.0
+#: Workers of the incremental dispatcher's rounds where the configuration says nothing.
+STEP = 3
+
+log = logging.getLogger(__name__)
+
+
+class MultiKueue:
+    """All controllers of MultiKueue."""
+
+    def __init__(
+        self, cluster: Cluster, recorder: EventRecorder, clock: Clock, connect: Connect, workers: int = 1
+    ) -> None:
+        self._cluster = cluster
+        self._writer = cluster.connection.writer
+        self._clock = clock
+        self._connect = connect
+        self._settings = cluster.configuration.multi_kueue
+        gates = cluster.configuration.gates
+        self._validates_paths = gates["MultiKueueKubeConfigPathValidation"]
+        informer = cluster.connection.informer
+        self._clusters = informer(MULTIKUEUE_CLUSTERS, optional=True)
+        self._configs = informer(MULTIKUEUE_CONFIGS, optional=True)
+        #: Of the manager's own namespace; watched once a MultiKueueCluster names one.
+        self._secrets = Informer(
+            cluster.connection.client, SECRETS, cluster.configuration.namespace, clock=clock
+        )
+        self._needs_secrets = asyncio.Event()
+        self._clusters.add_index("secret", _secret_names)
+        self._configs.add_index("cluster", lambda config: list(get(config, "spec", "clusters") or ()))
+        cluster.checks.add_index("multikueue", _config_names)
+        self._remotes: dict[str, RemoteCluster] = {}
+        incremental = self._settings.incremental_dispatcher_config
+        configurable = gates["MultiKueueIncrementalDispatcherConfig"]
+        step = incremental.step_size if incremental is not None and configurable else STEP
+        chosen = dispatcher(
+            self._settings.dispatcher_name, step, gates["MultiKueueIncrementalDispatcherRespectConfigOrder"]
+        )
+        self._dispatch = WorkloadDispatcher(
+            cluster, self._remotes, self._clusters_of, chosen, recorder, clock
+        )
+        ready = [cluster.synced]
+        self.controller: Controller[Key] = Controller(
+            "multikueue controller", self._dispatch.reconcile, clock=clock, workers=workers, wait_for=ready
+        )
+        self._cluster_controller: Controller[str] = Controller(
+            "multikueue cluster controller", self._reconcile_cluster, clock=clock, wait_for=ready
+        )
+        self._check_controller: Controller[str] = Controller(
+            "multikueue check controller", self._reconcile_check, clock=clock, wait_for=ready
+        )
+        self._clusters.on_event(self._cluster_changed)
+        self._secrets.on_event(self._secret_changed)
+        self._configs.on_event(self._config_changed)
+        cluster.checks.on_event(self._check_changed)
+        cluster.workloads.on_event(self._workload_changed)
+        cluster.on_job_event(self._job_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for controller in (self.controller, self._cluster_controller, self._check_controller):
+                    tasks.create_task(controller.run())
+                tasks.create_task(self._run_secrets())
+                if self._settings.gc_interval > 0:
+                    tasks.create_task(self._collect_garbage())
+        finally:
+            for remote in self._remotes.values():
+                remote.close()
+            self._remotes.clear()
+
+    async def _run_secrets(self) -> None:
+        await self._needs_secrets.wait()
+        await self._secrets.run()
+
+    async def _collect_garbage(self) -> None:
+        await self._cluster.synced()
+        while True:
+            await self._clock.sleep(self._settings.gc_interval)
+            try:
+                await self._dispatch.collect_garbage()
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                log.info("garbage collection on workers: %s; trying again", error)
+
+    # What leads to work
+
+    def _cluster_changed(self, type_: str, old: Any, new: Any) -> None:
+        if old is None or new is None or old.get("spec") != new.get("spec"):
+            name = (old if new is None else new)["metadata"]["name"]
+            self._cluster_controller.queue.add(name)
+            self._worker_changed(name)
+
+    def _secret_changed(self, type_: str, old: Any, new: Any) -> None:
+        for one in self._clusters.by_index("secret", (old if new is None else new)["metadata"]["name"]):
+            self._cluster_controller.queue.add(one["metadata"]["name"])
+
+    def _worker_changed(self, name: str) -> None:
+        """A worker was connected or lost: its condition, its checks and their Workloads."""
+        self._cluster_controller.queue.add(name)
+        for config in self._configs.by_index("cluster", name):
+            self._add_checks(config["metadata"]["name"])
+
+    def _config_changed(self, type_: str, old: Any, new: Any) -> None:
+        self._add_checks((old if new is None else new)["metadata"]["name"])
+
+    def _add_checks(self, config: str) -> None:
+        for check in self._cluster.checks.by_index("multikueue", config):
+            name = check["metadata"]["name"]
+            self._check_controller.queue.add(name)
+            for queue in self._cluster.cluster_queues.by_index("check", name):
+                for workload in self._cluster.workloads.by_index("clusterQueue", queue["metadata"]["name"]):
+                    self.controller.queue.add(key_of(workload))
+
+    def _check_changed(self, type_: str, old: Any, new: Any) -> None:
+        check = old if new is None else new
+        if _is_ours(check) and (old is None or new is None or old.get("spec") != new.get("spec")):
+            self._check_controller.queue.add(check["metadata"]["name"])
+
+    def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        workload = old if new is None else new
+        if own_check(self._cluster, workload) is not None:
+            self.controller.queue.add(key_of(workload))
+
+    def _job_changed(self, type_: str, old: Any, new: Any) -> None:
+        for workload in () if new is None else self._cluster.workloads_of(new):
+            if own_check(self._cluster, workload) is not None:
+                self.controller.queue.add(key_of(workload))
+
+    # Clusters
+
+    async def _reconcile_cluster(self, name: str) -> float | None:
+        obj = self._clusters.get("", name)
+        if obj is None:
+            remote = self._remotes.pop(name, None)
+            if remote is not None:
+                remote.close()
+            return None
+        remote = self._remotes.get(name)
+        if remote is None:
+            remote = self._remotes[name] = RemoteCluster(
+                name,
+                self._cluster.kinds,
+                self._settings.origin,
+                self._connect,
+                self._clock,
+                self._worker_changed,
+                self.controller.queue.add,
+            )
+        try:
+            remote.use(self._target(obj))
+        except KubeConfigError as error:
+            remote.refuse((error.reason, str(error)))
+        await self._write_activity(obj, remote)
+        by_path = get(obj, "spec", "clusterSource", "kubeConfig", "locationType") == "Path"
+        return FILE_POLL if by_path else None
+
+    def _target(self, obj: Mapping[str, Any]) -> Target:
+        """Where the cluster is, as its kubeconfig says. Raises KubeConfigError."""
+        source = get(obj, "spec", "clusterSource", "kubeConfig")
+        if not source:
+            raise KubeConfigError(
+                "MultiKueueClusterProfileFeatureDisabled",
+                "spec.clusterSource.clusterProfileRef is not supported by this version of pykueue",
+            )
+        location = str(source.get("location") or "")
+        return parse(
+            self._read_file(location) if source.get("locationType") == "Path" else self._read(location)
+        )
+
+    def _read(self, name: str) -> str:
+        namespace = self._cluster.configuration.namespace
+        self._needs_secrets.set()
+        secret = self._secrets.get(namespace, name)
+        if secret is None and not self._secrets.has_synced:
+            raise KubeConfigError(BAD, f"Secrets of the namespace {namespace} are not read yet")
+        if secret is None:
+            raise KubeConfigError(BAD, f"Secret {name} is not found in the namespace {namespace}")
+        value = (secret.get("data") or {}).get(SECRET_KEY)
+        if value is None:
+            raise KubeConfigError(BAD, f"Secret {name} has no key {SECRET_KEY}")
+        try:
+            return base64.b64decode(value, validate=True).decode()
+        except (binascii.Error, ValueError) as error:
+            raise KubeConfigError(BAD, f"key {SECRET_KEY} of Secret {name} is not text") from error
+
+    def _read_file(self, location: str) -> str:
+        path = Path(location)
+        if self._validates_paths and not _is_below(path, KUBECONFIG_FOLDER):
+            raise KubeConfigError(BAD, f"path {location} is not allowed: it must be in {KUBECONFIG_FOLDER}")
+        try:
+            return path.read_text()
+        except (OSError, ValueError) as error:
+            raise KubeConfigError(BAD, f"file {location} cannot be read") from error
+
+    async def _write_activity(self, obj: Object, remote: RemoteCluster) -> None:
+        if remote.session is not None:
+            activity: tuple[ConditionStatus, str, str] = ("True", "Active", "Connected")
+        else:
+            activity = ("False", remote.problem[0], cut(remote.problem[1]))
+        key = ("", obj["metadata"]["name"])
+        await self._writer.update(self._clusters, key, partial(self._with_activity, activity))
+
+    def _with_activity(self, activity: tuple[ConditionStatus, str, str], obj: Object) -> Object:
+        status, reason, message = activity
+        generation = int(get(obj, "metadata", "generation") or 0)
+        present = get(obj, "status", "conditions") or []
+        changed = set_condition(present, "Active", status, reason, message, self._clock.time(), generation)
+        return replaced(obj, ("status", "conditions"), changed)
+
+    # Checks
+
+    def _clusters_of(self, check: str) -> Sequence[str]:
+        obj = self._cluster.checks.get("", check)
+        config = None if obj is None else self._configs.get("", (_config_names(obj) or [""])[0])
+        return () if config is None else list(get(config, "spec", "clusters") or ())
+
+    async def _reconcile_check(self, name: str) -> float | None:
+        check = self._cluster.checks.get("", name)
+        if check is not None and _is_ours(check):
+            step = partial(self._with_activity, self._check_activity(check))
+            await self._writer.update(self._cluster.checks, ("", name), step)
+        return None
+
+    def _check_activity(self, check: Mapping[str, Any]) -> tuple[ConditionStatus, str, str]:
+        reference = get(check, "spec", "parameters") or {}
+        named = (reference.get("apiGroup"), reference.get("kind"))
+        if named != (KUEUE_GROUP, MULTIKUEUE_CONFIGS.kind):
+            return (
+                "False",
+                "BadConfig",
+                f"spec.parameters must name a {MULTIKUEUE_CONFIGS.kind} of {KUEUE_GROUP}",
+            )
+        config = self._configs.get("", str(reference.get("name")))
+        if config is None:
+            return "False", "BadConfig", f"{MULTIKUEUE_CONFIGS.kind} {reference.get('name')} is not found"
+        missing, inactive = [], []
+        clusters = list(get(config, "spec", "clusters") or ())
+        for name in clusters:
+            remote = self._remotes.get(name)
+            if self._clusters.get("", name) is None:
+                missing.append(name)
+            elif remote is None or remote.session is None:
+                inactive.append(name)
+        parts = []
+        if missing:
+            parts.append(f"Missing clusters: {', '.join(missing)}")
+        if inactive:
+            parts.append(f"Inactive clusters: {', '.join(inactive)}")
+        if len(missing) + len(inactive) == len(clusters):
+            return "False", "NoUsableClusters", cut("; ".join(parts))
+        if parts:
+            return "True", "SomeActiveClusters", cut("; ".join(parts))
+        return "True", "Active", "The admission check is active"
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    return path.is_absolute() and path.resolve().is_relative_to(folder)
+
+
+def _is_ours(check: Mapping[str, Any]) -> bool:
+    return str(get(check, "spec", "controllerName")) == names.MULTIKUEUE_CONTROLLER
+
+
+def _config_names(check: Mapping[str, Any]) -> list[str]:
+    """The configuration that a check of this controller names."""
+    return [str(get(check, "spec", "parameters", "name") or "")] if _is_ours(check) else []
+
+
+def _secret_names(cluster: Mapping[str, Any]) -> list[str]:
+    source = get(cluster, "spec", "clusterSource", "kubeConfig") or {}
+    return [] if source.get("locationType") == "Path" else [str(source.get("location") or "")]

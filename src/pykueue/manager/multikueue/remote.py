@@ -1,0 +1,244 @@
+"""The connection to one worker cluster: established, watched, lost and established again.
+
+Connected means that every watch of the worker is established. One that breaks ends the connection, and
+everything known of the worker is unknown until the next one. Source: docs/reference/admission-checks.md 14.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from pykueue.api.kueue import names
+from pykueue.api.objects import Key, Object, key_of
+from pykueue.api.resources import WORKLOADS
+from pykueue.clock import Clock
+from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.workload import prebuilt_name
+from pykueue.kube.errors import ApiError
+from pykueue.kube.informer import Informer
+from pykueue.kube.transport import Request, Transport, WatchEvent
+from pykueue.manager.connection import Connection
+
+from .kubeconfig import KubeConfigError, Target
+
+#: Seconds within which all watches must be established, the first time and at most.
+ESTABLISH, ESTABLISH_CAP = 60.0, 600.0
+#: Seconds before the second attempt to connect after a failure, and at most; the first is made at once.
+RETRY, RETRY_CAP = 5.0, 320.0
+
+#: Opens a transport to a worker. Raises KubeConfigError.
+Connect = Callable[[Target], Transport]
+
+log = logging.getLogger(__name__)
+
+
+def retry_delay(failures: int) -> float:
+    """Seconds before the next attempt after so many failures in a row."""
+    return 0.0 if failures <= 1 else min(RETRY * 2.0 ** min(failures - 2, 16), RETRY_CAP)
+
+
+class _Guard:
+    """A transport that reports when a list or a watch fails: the connection is broken then."""
+
+    def __init__(self, inner: Transport, broken: Callable[[str], None]) -> None:
+        self._inner = inner
+        self._broken = broken
+
+    async def call(self, request: Request) -> Any:
+        try:
+            return await self._inner.call(request)
+        except (ConnectionError, TimeoutError) as error:
+            self._broken(str(error) or type(error).__name__)
+            raise
+        except ApiError as error:
+            if error.code in (401, 403) and request.method == "GET":
+                self._broken(str(error))
+            raise
+
+    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        try:
+            async with aclosing(self._inner.watch(request)) as events:
+                async for event in events:
+                    yield event
+        except (ConnectionError, TimeoutError) as error:
+            self._broken(f"a watch broke: {error or type(error).__name__}")
+            raise
+        except ApiError as error:
+            if error.code in (401, 403):
+                self._broken(str(error))
+            raise
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Session:
+    """What is known of a worker while the connection lasts: its copies of Workloads and jobs."""
+
+    def __init__(self, connection: Connection, kinds: JobKinds, origin: str) -> None:
+        self.client = connection.client
+        self.writer = connection.writer
+        selector = f"{names.MULTIKUEUE_ORIGIN_LABEL}={origin}"
+        self.workloads = connection.informer(WORKLOADS, label_selector=selector)
+        self.jobs: dict[str, Informer] = {}
+        for framework, each in kinds.jobs.items():
+            if is_dispatched(each):
+                jobs = connection.informer(
+                    each.kind.resource, label_selector=selector, optional=each.kind.custom
+                )
+                jobs.add_index("workload", _workload_keys)
+                self.jobs[framework] = jobs
+
+    def jobs_of(self, key: Key) -> list[tuple[Informer, Object]]:
+        """The copies of jobs that are bound to a Workload."""
+        return [(jobs, job) for jobs in self.jobs.values() for job in jobs.by_index("workload", key)]
+
+
+def is_dispatched(integration: JobIntegration) -> bool:
+    """Whether jobs of the kind can run on a worker: they can be handed over, and be bound to a Workload."""
+    return integration.kind.managed_by is not None and integration.kind.prebuilt
+
+
+def _workload_keys(job: Mapping[str, Any]) -> list[Key]:
+    name = prebuilt_name(job)
+    return [(job["metadata"].get("namespace") or "", name)] if name else []
+
+
+class RemoteCluster:
+    """One worker cluster. `changed` is called when its connection is established or lost, `touched` with the
+    key of the Workload of every copy that changes there."""
+
+    def __init__(
+        self,
+        name: str,
+        kinds: JobKinds,
+        origin: str,
+        connect: Connect,
+        clock: Clock,
+        changed: Callable[[str], None],
+        touched: Callable[[Key], None],
+    ) -> None:
+        self.name = name
+        self._kinds = kinds
+        self._origin = origin
+        self._connect = connect
+        self._clock = clock
+        self._changed = changed
+        self._touched = touched
+        self._task: asyncio.Task[None] | None = None
+        self.target: Target | None = None
+        #: What is known of it; None while it is not connected.
+        self.session: Session | None = None
+        #: Since when it has not been connected, on the monotonic clock; None while it is.
+        self.lost_since: float | None = clock.monotonic()
+        #: Why it is not connected: reason and message of the condition Active.
+        self.problem: tuple[str, str] = ("ClientConnectionFailed", "connecting")
+
+    def use(self, target: Target) -> None:
+        """Connect with this kubeconfig; nothing happens where it is the one in use."""
+        if self.target is not None and self.target.fingerprint == target.fingerprint and self._task:
+            return
+        self._stop()
+        self.target = target
+        self.problem = ("ClientConnectionFailed", "connecting")
+        self._task = asyncio.get_running_loop().create_task(self._run(target))
+
+    def refuse(self, problem: tuple[str, str]) -> None:
+        """Do not connect, for this reason."""
+        self._stop()
+        self.target = None
+        self.problem = problem
+
+    def close(self) -> None:
+        """End the connection."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._lose()
+
+    def _lose(self) -> None:
+        if self.session is None:
+            return
+        self.session = None
+        self.lost_since = self._clock.monotonic()
+        self._changed(self.name)
+
+    async def _run(self, target: Target) -> None:
+        failures = 0
+        while True:
+            established = False
+            limit = min(ESTABLISH * 2.0 ** min(failures, 16), ESTABLISH_CAP)
+            try:
+                async for _ in self._connected(target, limit):
+                    established = True
+            except KubeConfigError as error:
+                self.problem = (error.reason, str(error))
+                self._changed(self.name)
+                return
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                text = str(error) or type(error).__name__
+            except Exception:
+                log.exception("worker %s: unexpected error", self.name)
+                text = "unexpected error, see the log of the manager"
+            failures = 1 if established else failures + 1
+            delay = retry_delay(failures)
+            self.problem = (
+                "ClientConnectionFailed",
+                f"{text}; attempts: {failures}, next in {delay:g} s",
+            )
+            log.warning("worker %s: %s", self.name, self.problem[1])
+            self._lose()
+            self._changed(self.name)
+            await self._clock.sleep(delay)
+
+    async def _connected(self, target: Target, limit: float) -> AsyncGenerator[None, None]:
+        """Yields once when connected, then runs until the connection breaks. Raises ConnectionError."""
+        loop = asyncio.get_running_loop()
+        broken: asyncio.Future[str] = loop.create_future()
+
+        def on_broken(text: str) -> None:
+            if not broken.done():
+                broken.set_result(text)
+
+        transport = self._connect(target)
+        connection = Connection(_Guard(transport, on_broken), self._clock)
+        session = Session(connection, self._kinds, self._origin)
+        caches = loop.create_task(connection.run())
+        synced = loop.create_task(connection.synced())
+        try:
+            either: list[asyncio.Future[Any]] = [broken, synced]
+            await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if broken.done():
+                raise ConnectionError(broken.result())
+            if not synced.done():
+                raise ConnectionError(f"watches are not established after {limit:g} s")
+            session.workloads.on_event(self._workload_event)
+            for jobs in session.jobs.values():
+                jobs.on_event(self._job_event)
+            self.session, self.lost_since = session, None
+            self._changed(self.name)
+            for workload in session.workloads.list():
+                self._touched(key_of(workload))
+            yield
+            raise ConnectionError(await broken)
+        finally:
+            self._lose()
+            for task in (caches, synced):
+                task.cancel()
+            await asyncio.gather(caches, synced, return_exceptions=True)
+            await transport.close()
+
+    def _workload_event(self, type_: str, old: Any, new: Any) -> None:
+        self._touched(key_of(old if new is None else new))
+
+    def _job_event(self, type_: str, old: Any, new: Any) -> None:
+        for key in _workload_keys(old if new is None else new):
+            self._touched(key)

@@ -1,0 +1,412 @@
+"""Workloads that go to workers: offered to several, run by the first that admits, followed to their end.
+
+Source: docs/reference/admission-checks.md 16 and 17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pykueue.api import conditions
+from pykueue.api.kueue import names
+from pykueue.api.objects import Key, Object, controller_of, get, is_deleting, key_of, labels_of, replaced
+from pykueue.clock import Clock
+from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.remote import remote_workload
+from pykueue.kube.errors import ApiError
+from pykueue.kube.events import NORMAL, EventRecorder
+from pykueue.manager.checks.answers import PENDING, READY, REJECTED, RETRY, Answer, applied
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.workloads import transitions
+
+from .dispatch import Dispatcher
+from .jobs import DEFERRED, RemoteJobs, expected_field, is_handed_over, runs_remotely
+from .remote import RemoteCluster, Session, is_dispatched
+
+EVICTED_HERE = "EvictedOnManagerCluster"
+OUT_OF_SYNC = "OutOfSync"
+#: Reason of a Workload that is finished although its job has not run.
+NEVER_STARTED = "FailedToStart"
+#: Fields of a spec in which a copy may differ from the Workload for a while.
+_PUSHED = ("priority", "priorityClassRef")
+
+
+def own_check(cluster: Cluster, workload: Mapping[str, Any]) -> Object | None:
+    """The state of the Workload's MultiKueue check."""
+    for state in get(workload, "status", "admissionChecks") or ():
+        check = cluster.checks.get("", str(state.get("name")))
+        if check is not None and get(check, "spec", "controllerName") == names.MULTIKUEUE_CONTROLLER:
+            return dict(state)
+    return None
+
+
+class Dispatch:
+    """What one reconciliation of a Workload is about."""
+
+    def __init__(
+        self, workload: Object, check: Object, clusters: Sequence[str], sessions: Mapping[str, Session]
+    ) -> None:
+        self.workload = workload
+        self.key: Key = key_of(workload)
+        self.check = check
+        #: Workers of the configuration, in its order.
+        self.clusters = clusters
+        #: Connected workers, also those that the configuration does not name (any more).
+        self.sessions = sessions
+        self.copies: dict[str, Object] = {
+            name: copy
+            for name, session in sessions.items()
+            if (copy := session.workloads.get(*self.key)) is not None and not is_deleting(copy)
+        }
+
+    @property
+    def recorded(self) -> str:
+        """The worker that the Workload runs on; empty: none is chosen."""
+        return str(get(self.workload, "status", "clusterName") or "")
+
+    @property
+    def is_ready(self) -> bool:
+        return self.check.get("state") == READY
+
+    def earliest(self, kind: str, among: Sequence[str]) -> str:
+        """Of some copies, the one whose condition changed first; the recorded worker's before all others."""
+        if self.recorded in among:
+            return self.recorded
+        return min(among, key=lambda name: (conditions.since(self.copies[name], kind), name))
+
+
+class WorkloadDispatcher:
+    """Reconciles Workloads with a MultiKueue check."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        remotes: Mapping[str, RemoteCluster],
+        clusters_of: Callable[[str], Sequence[str]],
+        dispatcher: Dispatcher,
+        recorder: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._writer = cluster.connection.writer
+        self._remotes = remotes
+        #: The workers of a check, in the order of its configuration; empty while that is missing.
+        self._clusters_of = clusters_of
+        self._dispatcher = dispatcher
+        self._recorder = recorder
+        self._clock = clock
+        settings = cluster.configuration.multi_kueue
+        self._origin = settings.origin
+        self._lost_timeout = settings.worker_lost_timeout
+        self._jobs = RemoteJobs(cluster, settings.origin, clock)
+        #: Since when workers that no MultiKueueCluster describes were missed.
+        self._missed: dict[str, float] = {}
+
+    def sessions(self) -> dict[str, Session]:
+        """What is known of the connected workers."""
+        return {name: one.session for name, one in self._remotes.items() if one.session is not None}
+
+    # Removal
+
+    async def remove_everywhere(self, key: Key, kept: str = "") -> None:
+        """Remove the copies from all connected workers but one."""
+        errors: list[Exception] = []
+        for name, session in self.sessions().items():
+            if name != kept:
+                try:
+                    await self._jobs.remove(session, key)
+                except (ApiError, ConnectionError) as error:
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+
+    async def collect_garbage(self) -> None:
+        """Remove copies whose Workload is gone or about to go (docs/reference/admission-checks.md 17.2)."""
+        for session in self.sessions().values():
+            found = {key_of(copy) for copy in session.workloads.list()}
+            for jobs in session.jobs.values():
+                for job in jobs.list():
+                    if name := labels_of(job).get(names.PREBUILT_WORKLOAD_LABEL):
+                        found.add((key_of(job)[0], name))
+            for key in sorted(found):
+                workload = self._cluster.workload(key)
+                if workload is None or is_deleting(workload):
+                    await self._jobs.remove(session, key)
+
+    # One Workload
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Bring the copies of one Workload, and its check, up to date."""
+        workload = self._cluster.workload(key)
+        if workload is None:
+            await self.remove_everywhere(key)
+            return None
+        check = own_check(self._cluster, workload)
+        if check is None or check.get("state") == REJECTED:
+            if not conditions.has_quota(workload):
+                await self.remove_everywhere(key)
+            return None
+        uid = str(workload["metadata"].get("uid"))
+        if conditions.is_finished(workload) or is_deleting(workload) or not conditions.has_quota(workload):
+            self._dispatcher.forget(uid)
+            await self.remove_everywhere(key)
+            return None
+        evicted = conditions.is_evicted(workload)
+        found = self._cluster.job_of(workload)
+        if not evicted and (why := self._refusal(workload, found)):
+            await self._answer(workload, check, Answer(REJECTED, why))
+            return None
+        if found is None:
+            return None
+        integration, job = found
+        if job is None:
+            await self.remove_everywhere(key)
+            return None
+        clusters = self._clusters_of(str(check["name"]))
+        dispatch = Dispatch(workload, check, clusters, self.sessions())
+        return await self._advance(dispatch, integration, job)
+
+    def _refusal(self, workload: Object, found: tuple[JobIntegration, Object | None] | None) -> str:
+        """Why the Workload cannot go to a worker; empty: it can."""
+        if found is None or not is_dispatched(found[0]):
+            owner = controller_of(workload)
+            kind = "without an owner" if owner is None else f"of the kind {owner.get('kind')}"
+            return f"No multikueue adapter found for workloads {kind}"
+        integration, job = found
+        if job is not None and not is_handed_over(integration, job):
+            field = expected_field(integration)
+            return (
+                "The owner is not managed by Kueue, "
+                f'Expecting {field} to be "{names.MULTIKUEUE_CONTROLLER}" not "{get(job, *field.split("."))}"'
+            )
+        return ""
+
+    async def _advance(self, d: Dispatch, integration: JobIntegration, job: Object) -> float | None:
+        finished = [name for name, copy in d.copies.items() if conditions.is_finished(copy)]
+        if finished:
+            done, again = await self._finished(d, d.earliest(conditions.FINISHED, finished), integration, job)
+            if done:
+                return again
+        evicted = [name for name, copy in d.copies.items() if conditions.is_evicted(copy)]
+        if conditions.is_evicted(d.workload):
+            return await self._evicted_here(d, integration, job)
+        if d.is_ready and d.recorded in evicted:
+            why = conditions.condition(d.copies[d.recorded], conditions.EVICTED) or {}
+            text = f'Workload evicted on worker cluster: "{d.recorded}": {why.get("message") or ""}'
+            await self._answer(d.workload, d.check, Answer(RETRY, transitions.cut(text)))
+            return None
+        await self._push(d)
+        admitted = [name for name, copy in d.copies.items() if runs_remotely(copy)]
+        if d.recorded:
+            admitted = [name for name in admitted if name == d.recorded]
+        if admitted:
+            return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), integration, job)
+        if d.is_ready:
+            return await self._lost(d)
+        if d.check.get("state") != PENDING or d.recorded:
+            return None
+        return await self._offer(d)
+
+    # Outcomes on workers
+
+    async def _finished(
+        self, d: Dispatch, name: str, integration: JobIntegration, job: Object
+    ) -> tuple[bool, float | None]:
+        copy, session = d.copies[name], d.sessions[name]
+        end = conditions.condition(copy, conditions.FINISHED) or {}
+        reason, message = str(end.get("reason")), str(end.get("message") or "")
+        if reason == OUT_OF_SYNC:
+            if d.is_ready and name == d.recorded and not conditions.is_evicted(d.workload):
+                text = f'The job on the worker cluster "{name}" does not match its workload'
+                await self._answer(d.workload, d.check, Answer(RETRY, text))
+                return True, None
+            await self._jobs.remove(session, d.key)
+            d.copies.pop(name)
+            return False, None
+        if reason == NEVER_STARTED and not conditions.is_evicted(d.workload):
+            text = f'The job cannot be started on the worker cluster "{name}": {message}'
+            await self._answer(d.workload, d.check, Answer(REJECTED, transitions.cut(text)))
+            return True, None
+        remote = self._jobs.copy_of(session, integration, job)
+        if remote is not None:
+            if integration.outcome(remote) is None:
+                return True, DEFERRED
+            await self._jobs.synchronise(integration, job, remote)
+        now = self._clock.time()
+
+        def step(current: Object) -> Object | None:
+            if conditions.is_finished(current):
+                return None
+            return transitions.finished(current, reason, message, now)
+
+        await self._writer.update(self._cluster.workloads, d.key, step)
+        return True, None
+
+    async def _evicted_here(self, d: Dispatch, integration: JobIntegration, job: Object) -> float | None:
+        """The worker stops the job first; what is known of its pods decides when the quota is released."""
+        again = None
+        seen = False
+        for name, copy in d.copies.items():
+            session = d.sessions[name]
+            remote = self._jobs.copy_of(session, integration, job)
+            if not conditions.is_evicted(copy) and not conditions.is_true(
+                copy, conditions.DEACTIVATION_TARGET
+            ):
+                if remote is None:
+                    await self._jobs.remove(session, d.key)
+                    continue
+                await self._deactivate(session, d.key)
+            if remote is not None:
+                seen = True
+                if not await self._jobs.synchronise(integration, job, remote):
+                    again = DEFERRED
+        if seen:
+            return again
+        left = [self._lost_for(name) for name in d.clusters if name not in d.sessions]
+        waits = max((self._lost_timeout - seconds for seconds in left), default=0.0)
+        if waits > 0 and integration.is_active(job):
+            return waits  # it may run on a worker that is not reached
+        await self._jobs.without_pods(integration, job)
+        return None
+
+    async def _deactivate(self, session: Session, key: Key) -> None:
+        now = self._clock.time()
+        text = "The workload was evicted on the manager cluster"
+
+        def step(current: Object) -> Object:
+            return transitions.deactivation_target(current, EVICTED_HERE, text, now)
+
+        await session.writer.update(session.workloads, key, step)
+
+    async def _admitted(
+        self, d: Dispatch, name: str, integration: JobIntegration, job: Object
+    ) -> float | None:
+        session = d.sessions[name]
+        await self.remove_everywhere(d.key, kept=name)
+        if not d.recorded and name not in (get(d.workload, "status", "nominatedClusterNames") or ()):
+            d.workload = await self._nominated(d.workload, [name]) or d.workload
+        remote = await self._jobs.ensure(session, integration, job, d.workload)
+        complete = await self._jobs.synchronise(integration, job, remote)
+        if d.check.get("state") == PENDING:
+            text = f'The workload was admitted on "{name}"'
+            await self._answer(d.workload, d.check, Answer(READY, text), cluster=name)
+        return self._lost_timeout if complete else DEFERRED
+
+    async def _lost(self, d: Dispatch) -> float | None:
+        """The check is Ready, and the copy that it stands for is not seen."""
+        if d.recorded and d.recorded not in d.sessions:
+            left = self._lost_timeout - self._lost_for(d.recorded)
+            if left > 0:
+                return left
+            text = f'Admitting remote lost: the worker cluster "{d.recorded}" is not reached'
+        else:
+            text = f'The workload no longer exists on the worker cluster "{d.recorded}"'
+            if d.recorded in d.copies:
+                text = f'The workload is not admitted any more on the worker cluster "{d.recorded}"'
+        await self._answer(d.workload, d.check, Answer(RETRY, text))
+        return None
+
+    def _lost_for(self, name: str) -> float:
+        """Seconds since the connection to a worker was lost."""
+        now = self._clock.monotonic()
+        remote = self._remotes.get(name)
+        since = None if remote is None else remote.lost_since
+        if remote is not None:
+            self._missed.pop(name, None)
+        return now - (self._missed.setdefault(name, now) if since is None else since)
+
+    # Copies
+
+    async def _push(self, d: Dispatch) -> None:
+        """Copies get the Workload's new priority; those that differ otherwise are removed."""
+        spec = dict(d.workload.get("spec") or {})
+        for name, copy in list(d.copies.items()):
+            session = d.sessions[name]
+            if _compared(copy["spec"]) != _compared(spec):
+                await self._jobs.remove(session, d.key)
+                d.copies.pop(name)
+            elif any(copy["spec"].get(field) != spec.get(field) for field in _PUSHED):
+                desired = copy
+                for field in _PUSHED:
+                    desired = replaced(desired, ("spec", field), spec.get(field))
+                d.copies[name] = await session.writer.change(session.workloads, copy, desired)
+
+    async def _offer(self, d: Dispatch) -> float | None:
+        """Nominate workers and offer the Workload to them."""
+        others = get(d.workload, "status", "admissionChecks") or ()
+        if any(one.get("state") != READY for one in others if one.get("name") != d.check.get("name")):
+            return None
+        uid = str(d.workload["metadata"].get("uid"))
+        present = list(get(d.workload, "status", "nominatedClusterNames") or ())
+        nomination = self._dispatcher.nominate(
+            uid, d.clusters, d.sessions.keys(), present, self._clock.time()
+        )
+        if list(nomination.names) != present:
+            written = await self._nominated(d.workload, nomination.names)
+            if written is None:
+                return None
+            d.workload = written
+        errors: list[Exception] = []
+        for name, session in d.sessions.items():
+            try:
+                if name not in nomination.names:
+                    await self._jobs.remove(session, d.key)
+                elif name not in d.copies:
+                    await self._create(session, d.workload)
+            except (ApiError, ConnectionError) as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return nomination.again
+
+    async def _create(self, session: Session, workload: Object) -> None:
+        try:
+            await session.writer.create(session.workloads, remote_workload(workload, self._origin))
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+            # The cache has only copies of this manager: what else is there is not taken in.
+            namespace, name = key_of(workload)
+            found = await session.client.find(session.workloads.resource, name, namespace)
+            if found is not None:
+                self._jobs.check_origin(found)
+
+    # Writing
+
+    async def _nominated(self, workload: Object, chosen: Sequence[str]) -> Object | None:
+        def step(current: Object) -> Object | None:
+            if get(current, "status", "clusterName") or not conditions.has_quota(current):
+                return None
+            return replaced(current, ("status", "nominatedClusterNames"), list(chosen) or None)
+
+        return await self._writer.update(self._cluster.workloads, key_of(workload), step)
+
+    async def _answer(self, workload: Object, check: Object, answer: Answer, cluster: str = "") -> None:
+        """Write the state of the check, and the worker that the Workload runs on."""
+
+        def step(current: Object) -> Object | None:
+            if not conditions.has_quota(current) or conditions.is_evicted(current):
+                return None
+            states = [
+                applied(one, answer, self._clock.time()) if one.get("name") == check.get("name") else one
+                for one in get(current, "status", "admissionChecks") or ()
+            ]
+            result = replaced(current, ("status", "admissionChecks"), states or None)
+            if cluster:
+                result = replaced(result, ("status", "nominatedClusterNames"), None)
+                result = replaced(result, ("status", "clusterName"), cluster)
+            return result
+
+        written = await self._writer.update(self._cluster.workloads, key_of(workload), step)
+        if written is not None and check.get("state") != answer.state:
+            self._recorder.event(written, NORMAL, "MultiKueue", answer.message)
+
+
+def _compared(spec: Mapping[str, Any]) -> Object:
+    """What a Workload and its copies must have in common."""
+    left_out = (*_PUSHED, "preemptionGates")
+    found = {key: value for key, value in spec.items() if key not in left_out}
+    if found.get("active") is True:
+        del found["active"]
+    return found

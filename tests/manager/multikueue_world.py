@@ -1,0 +1,304 @@
+"""A manager cluster and worker clusters, each with an API server of its own, in one virtual loop."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import yaml
+from manager_stack import QUEUES, Object, Stack
+
+from pykueue.api.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    CRDS,
+    JOB_SETS,
+    JOBS,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    NAMESPACES,
+    SECRETS,
+    WORKLOADS,
+)
+from pykueue.clock import Clock, run_virtual
+from pykueue.embedded.jobset.definition import definition as jobset_definition
+from pykueue.embedded.operators.definitions import definitions
+from pykueue.jobs.kinds import BUILT_IN
+from pykueue.kube.transport import Request, Transport, WatchEvent
+from pykueue.manager.multikueue.kubeconfig import Target
+
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+GROUP = "kueue.x-k8s.io/v1beta2"
+NAMESPACE = "kueue-system"
+FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "kubeflow.org/pytorchjob")
+INTEGRATIONS = f"integrations: {{frameworks: [{', '.join(FRAMEWORKS)}]}}\n"
+
+
+class Line:
+    """The network between the manager and one worker, which can be cut."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self._cut = asyncio.Event()
+
+    def cut(self) -> None:
+        self.is_cut = True
+        self._cut.set()
+
+    def restore(self) -> None:
+        self.is_cut = False
+        self._cut = asyncio.Event()
+
+    def transport(self, inner: Transport) -> Transport:
+        return _LineTransport(self, inner)
+
+
+class _LineTransport:
+    def __init__(self, line: Line, inner: Transport) -> None:
+        self._line = line
+        self._inner = inner
+
+    async def call(self, request: Request) -> Any:
+        if self._line.is_cut:
+            raise ConnectionError("no route to the worker")
+        return await self._inner.call(request)
+
+    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        if self._line.is_cut:
+            raise ConnectionError("no route to the worker")
+        over = asyncio.ensure_future(self._line._cut.wait())
+        try:
+            async with aclosing(self._inner.watch(request)) as events:
+                while True:
+                    following = asyncio.ensure_future(anext(events, None))
+                    await asyncio.wait([following, over], return_when=asyncio.FIRST_COMPLETED)
+                    if over.done():
+                        following.cancel()
+                        await asyncio.gather(following, return_exceptions=True)
+                        raise ConnectionError("the line was cut")
+                    event = following.result()
+                    if event is None:
+                        return
+                    yield event
+        finally:
+            over.cancel()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Clusters:
+    """The manager's cluster and its workers by name."""
+
+    def __init__(self, clock: Clock, configuration: str) -> None:
+        self.clock = clock
+        self.lines: dict[str, Line] = {}
+        self.workers: dict[str, Stack] = {}
+        self.manager = _ManagerStack(clock, INTEGRATIONS + configuration, self.connect)
+
+    def connect(self, target: Target) -> Transport:
+        name = target.server.removeprefix("https://").partition(".")[0]
+        return self.lines[name].transport(self.workers[name].server.transport(f"manager-on-{name}"))
+
+    async def start(self, *workers: str, quota: int = 10) -> None:
+        await _start(self.manager)
+        await self.manager.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}, **_kind(NAMESPACES)})
+        await self.manager.apply(QUEUES.replace("nominalQuota: 10", "nominalQuota: 100"))
+        for number, name in enumerate(workers):
+            await self.add_worker(name, seed=number + 2, quota=quota)
+        if workers:
+            await self.set_up(*workers)
+
+    async def add_worker(self, name: str, seed: int = 9, quota: int = 10) -> None:
+        self.lines[name] = Line()
+        worker = self.workers[name] = Stack(self.clock, _configuration(INTEGRATIONS), seed, BUILT_IN)
+        await _start(worker)
+        await worker.apply(QUEUES.replace("nominalQuota: 10", f"nominalQuota: {quota}"))
+
+    async def set_up(self, *clusters: str) -> None:
+        """The check `mk` over these clusters on the manager's queue, and their kubeconfigs."""
+        m = self.manager
+        for name in clusters:
+            await self.describe(name)
+        await m.client.create(MULTIKUEUE_CONFIGS, config(*clusters))
+        await m.client.create(ADMISSION_CHECKS, check_object())
+        strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}}
+        await m.patch(CLUSTER_QUEUES, "cq", {"spec": strategy})
+        await m.settle(5)
+
+    async def describe(self, name: str, **changes: Any) -> None:
+        """Create the Secret and the MultiKueueCluster of a worker."""
+        await self.manager.client.create(SECRETS, secret(name, kubeconfig(name, **changes)))
+        await self.manager.client.create(MULTIKUEUE_CLUSTERS, cluster(name))
+
+    async def stop(self) -> None:
+        await self.manager.stop()
+        for worker in self.workers.values():
+            await worker.stop()
+
+    async def wait(self, seconds: float = 5.0) -> None:
+        await self.clock.sleep(seconds)
+
+    # What is seen
+
+    async def active(self, name: str) -> tuple[str, str, str]:
+        """Status, reason and message of the condition Active of a MultiKueueCluster."""
+        return _active(await self.manager.get(MULTIKUEUE_CLUSTERS, name))
+
+    async def check_active(self, name: str = "mk") -> tuple[str, str, str]:
+        return _active(await self.manager.get(ADMISSION_CHECKS, name))
+
+    async def status(self, name: str = "a") -> Object:
+        """The status of the manager's Workload of a job."""
+        return (await self.manager.workload(name)).get("status") or {}
+
+    async def state(self, name: str = "a") -> str:
+        (check,) = (one for one in (await self.status(name))["admissionChecks"] if one["name"] == "mk")
+        return str(check["state"])
+
+    async def copies(self) -> list[str]:
+        """The workers with a copy of a Workload."""
+        return [name for name, w in self.workers.items() if await w.workloads()]
+
+    async def jobs(self) -> list[str]:
+        """The workers with a Job."""
+        return [name for name, w in self.workers.items() if (await w.client.list(JOBS)).items]
+
+    async def make_busy(self, *names: str, cpu: int = 10) -> None:
+        """Take the quota of workers."""
+        for name in names:
+            await self.workers[name].apply(_busy(cpu))
+        await self.wait(2)
+
+    async def edit_copy(self, worker: str, job: str, patch: Object, subresource: str | None = None) -> None:
+        name = (await self.manager.workload(job))["metadata"]["name"]
+        await self.workers[worker].patch(WORKLOADS, name, patch, subresource)
+
+
+class _ManagerStack(Stack):
+    def __init__(self, clock: Clock, configuration: str, connect: Callable[[Target], Transport]) -> None:
+        super().__init__(clock, _configuration(configuration), 1, BUILT_IN)
+        self._connect = connect
+
+    def connect(self, target: Target) -> Transport:
+        return self._connect(target)
+
+
+async def _start(stack: Stack) -> None:
+    await stack.start()
+    await stack.client.create(CRDS, jobset_definition())
+    for one in definitions([BUILT_IN.jobs["kubeflow.org/pytorchjob"].kind]):
+        await stack.client.create(CRDS, one)
+
+
+def _configuration(text: str) -> str:
+    return f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{text}"
+
+
+def _kind(resource: Any) -> Object:
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def _active(obj: Object) -> tuple[str, str, str]:
+    (found,) = obj["status"]["conditions"]
+    return found["status"], found["reason"], found["message"]
+
+
+def _busy(cpu: int) -> Object:
+    from manager_stack import job
+
+    return job("busy", 1, cpu=str(cpu))
+
+
+def cluster(name: str, location: str | None = None, kind: str = "Secret") -> Object:
+    source = {"kubeConfig": {"location": location or f"{name}-kubeconfig", "locationType": kind}}
+    return {
+        "apiVersion": GROUP,
+        "kind": "MultiKueueCluster",
+        "metadata": {"name": name},
+        "spec": {"clusterSource": source},
+    }
+
+
+def config(*clusters: str, name: str = "config") -> Object:
+    return {
+        "apiVersion": GROUP,
+        "kind": "MultiKueueConfig",
+        "metadata": {"name": name},
+        "spec": {"clusters": list(clusters)},
+    }
+
+
+def check_object(name: str = "mk", config: str = "config") -> Object:
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": config}
+    return {
+        "apiVersion": GROUP,
+        "kind": "AdmissionCheck",
+        "metadata": {"name": name},
+        "spec": {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters},
+    }
+
+
+def kubeconfig(name: str, *, server: str | None = None, user: Object | None = None, **fields: Any) -> Object:
+    server = f"https://{name}.test" if server is None else server
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **fields}}],
+        "users": [{"name": "u", "user": {"token": "t0ken"} if user is None else user}],
+    }
+
+
+def secret(name: str, content: Object | str, key: str = "kubeconfig") -> Object:
+    text = content if isinstance(content, str) else yaml.safe_dump(content)
+    return {
+        **_kind(SECRETS),
+        "metadata": {"name": f"{name}-kubeconfig", "namespace": NAMESPACE},
+        "data": {key: base64.b64encode(text.encode()).decode()},
+    }
+
+
+def jobset(name: str, pods: int = 1) -> Object:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i", "resources": _CPU}]}
+    template = {"spec": {"parallelism": pods, "completions": pods, "template": {"spec": pod}}}
+    return {
+        **_kind(JOB_SETS),
+        "metadata": {"name": name, "namespace": "default", "labels": _QUEUE},
+        "spec": {"replicatedJobs": [{"name": "w", "replicas": 1, "template": template}]},
+    }
+
+
+def pytorch_job(name: str) -> Object:
+    pod = {"containers": [{"name": "pytorch", "image": "i", "resources": _CPU}]}
+    role = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": pod}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": "default", "labels": _QUEUE},
+        "spec": {"pytorchReplicaSpecs": {"Master": role, "Worker": role}},
+    }
+
+
+_CPU = {"requests": {"cpu": "1"}}
+_QUEUE = {"kueue.x-k8s.io/queue-name": "lq"}
+
+
+def dispatched(
+    test: Callable[[Clusters], Awaitable[None]], *workers: str, configuration: str = "", quota: int = 10
+) -> None:
+    """Run a test with these workers in virtual time."""
+
+    async def main(clock: Clock) -> None:
+        world = Clusters(clock, configuration)
+        try:
+            await world.start(*workers, quota=quota)
+            await test(world)
+        finally:
+            await world.stop()
+
+    run_virtual(main)

@@ -1,0 +1,147 @@
+"""MultiKueue from manifests to the end of jobs on workers (docs/reference/admission-checks.md, part C)."""
+
+from __future__ import annotations
+
+import pytest
+from manager_stack import Object, job
+from multikueue_world import ORIGIN, Clusters, dispatched, jobset, pytorch_job
+
+from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, WORKLOADS, Resource
+
+PYTORCH_JOBS = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", True)
+
+
+class TestLife:
+    def test_a_job_runs_on_the_first_worker_that_admits_and_its_end_comes_back(self) -> None:
+        async def test(c: Clusters) -> None:
+            assert await c.active("w1") == ("True", "Active", "Connected")
+            assert (await c.check_active())[:2] == ("True", "Active")
+            await c.make_busy("w1")
+            await c.manager.apply(job("a", 2))
+            await c.wait()
+
+            assert (await c.manager.job("a"))["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
+            status = await c.status()
+            assert (status["clusterName"], await c.state()) == ("w2", "Ready")
+            assert "nominatedClusterNames" not in status
+            assert await c.manager.events("a") == ["CreatedWorkload", "Started"]
+            name = (await c.manager.workload("a"))["metadata"]["name"]
+            assert "MultiKueue" in await c.manager.events(name)
+            # Its copies: one Workload and one Job, on that worker alone.
+            copy = await c.workers["w2"].workload("a")
+            assert (copy["metadata"]["name"], copy["metadata"]["labels"][ORIGIN]) == (name, "multikueue")
+            assert "kueue.x-k8s.io/job-uid" not in copy["metadata"]["labels"]
+            assert not [w for w in await c.workers["w1"].workloads() if w["metadata"]["name"] == name]
+            remote = await c.workers["w2"].job("a")
+            assert remote["spec"].get("managedBy") is None
+            assert remote["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] == name
+            assert not remote["spec"]["suspend"]
+            assert not await c.manager.suspended("a")
+
+            await c.workers["w2"].run_job("a")
+            await c.wait()
+            assert (await c.manager.job("a"))["status"]["active"] == 2
+            await c.workers["w2"].finish_job("a")
+            await c.wait()
+            conditions = await c.manager.conditions("a")
+            assert conditions["Finished"] == ("True", "Succeeded")
+            assert {"Complete"} <= {one["type"] for one in (await c.manager.job("a"))["status"]["conditions"]}
+            assert (await c.copies(), await c.jobs()) == (["w1"], ["w1"])  # those that make it busy
+
+        dispatched(test, "w1", "w2")
+
+    @pytest.mark.parametrize(
+        ("manifest", "resource", "status", "managed_by"),
+        [
+            (jobset("a"), JOB_SETS, {"conditions": [("Completed", "AllJobsCompleted")]}, "spec"),
+            (pytorch_job("a"), PYTORCH_JOBS, {"conditions": [("Succeeded", "Done")]}, "runPolicy"),
+        ],
+        ids=["JobSet", "PyTorchJob"],
+    )
+    def test_other_kinds_are_dispatched_in_the_same_way(
+        self, manifest: Object, resource: Resource, status: Object, managed_by: str
+    ) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.client.create(resource, manifest)
+            await c.wait()
+            local = await c.manager.get(resource, "a")
+            holder = local["spec"] if managed_by == "spec" else local["spec"][managed_by]
+            assert holder["managedBy"] == "kueue.x-k8s.io/multikueue"
+            assert (await c.status())["clusterName"] == "w1"
+            remote = await c.workers["w1"].get(resource, "a")
+            holder = remote["spec"] if managed_by == "spec" else remote["spec"][managed_by]
+            assert "managedBy" not in holder
+            assert holder["suspend"] is False
+            conditions = [
+                {
+                    "type": kind,
+                    "status": "True",
+                    "reason": reason,
+                    "message": "m",
+                    "lastTransitionTime": c.manager.now(),
+                }
+                for kind, reason in status["conditions"]
+            ]
+            await c.workers["w1"].patch(resource, "a", {"status": {"conditions": conditions}}, "status")
+            await c.wait()
+            assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+            assert (await c.manager.get(resource, "a"))["status"]["conditions"][0]["type"] == conditions[0][
+                "type"
+            ]
+            assert await c.copies() == []
+
+        dispatched(test, "w1")
+
+    def test_eviction_on_the_manager_stops_the_job_on_the_worker_first(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a", 2))
+            await c.wait()
+            await c.workers["w1"].run_job("a")
+            await c.wait()
+            workload = await c.manager.workload("a")
+            await c.manager.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+            await c.wait()
+            # The pods on the worker still run: the quota is kept here.
+            assert (await c.manager.conditions("a"))["QuotaReserved"][0] == "True"
+            assert await c.workers["w1"].suspended("a")
+            await c.workers["w1"].stop_pods("a")
+            await c.wait()
+            assert (await c.manager.conditions("a"))["QuotaReserved"][0] == "False"
+            assert (await c.copies(), await c.jobs()) == ([], [])
+            # Activated again it is dispatched again.
+            await c.manager.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})
+            await c.wait()
+            assert (await c.status())["clusterName"] == "w1"
+            await c.workers["w1"].finish_job("a")
+            await c.wait()
+            assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+
+        dispatched(test, "w1")
+
+    def test_eviction_on_the_worker_dispatches_the_job_again(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a", 2))
+            await c.wait()
+            first = str((await c.status())["clusterName"])
+            other = "w2" if first == "w1" else "w1"
+            await c.workers[first].run_job("a")
+            await c.wait()
+            await c.workers[first].patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+            await c.wait()
+            await c.workers[first].stop_pods("a")
+            await c.wait(15)
+            assert (await c.status())["clusterName"] == other
+            assert await c.jobs() == [other]
+
+        dispatched(test, "w1", "w2")
+
+    def test_deleting_the_job_deletes_its_copies(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert await c.jobs() == ["w1"]
+            await c.manager.delete(JOBS, "a")
+            await c.wait()
+            assert (await c.copies(), await c.jobs()) == ([], [])
+
+        dispatched(test, "w1", "w2")
