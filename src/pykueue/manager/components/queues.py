@@ -20,7 +20,7 @@ from .component import Component
 def queues() -> Component:
     """The component that writes the status and finalizers of queues, cohorts, flavors and checks."""
     with_finalizer = (CLUSTER_QUEUES, RESOURCE_FLAVORS, ADMISSION_CHECKS, TOPOLOGIES)
-    with_status = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, ADMISSION_CHECKS)
+    with_status = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
     return Component(
         "queues",
         "Writes the status of queues and cohorts, and the finalizers of what is in use.",

@@ -109,7 +109,11 @@ class MultiKueue:
 
     async def _run_secrets(self) -> None:
         await self._needs_secrets.wait()
-        await self._secrets.run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._secrets.run())
+            await self._secrets.synced()
+            for one in self._clusters.list():
+                self._cluster_controller.queue.add(one["metadata"]["name"])
 
     async def _collect_garbage(self) -> None:
         await self._cluster.synced()

@@ -14,7 +14,7 @@ from pykueue.api.jobkinds import value_at, with_value
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Key, Object, get, key_of, labels_of, replaced, without_finalizer
-from pykueue.api.resources import JOBS
+from pykueue.api.resources import JOBS, WORKLOAD_PRIORITY_CLASSES
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.remote import remote_copy, with_remote_status
@@ -130,6 +130,14 @@ class RemoteJobs:
         informer = self._cluster.jobs[integration.kind.framework]
         if desired.get("status") != job.get("status"):
             await self._cluster.connection.writer.change(informer, job, desired, "status")
+
+    async def push_priority(self, session: Session, key: Key, reference: Mapping[str, Any] | None) -> None:
+        """Let the job's copy name the WorkloadPriorityClass of its Workload."""
+        if reference is None or reference.get("kind") != WORKLOAD_PRIORITY_CLASSES.kind:
+            return
+        path = ("metadata", "labels", names.PRIORITY_CLASS_LABEL)
+        for informer, job in session.jobs_of(key):
+            await session.writer.change(informer, job, replaced(job, path, reference.get("name")))
 
     async def remove(self, session: Session, key: Key) -> None:
         """Remove the copies of a Workload and of its job from a worker: the job first."""

@@ -327,6 +327,8 @@ class WorkloadDispatcher:
                 await self._jobs.remove(session, d.key)
                 d.copies.pop(name)
             elif any(copy["spec"].get(field) != spec.get(field) for field in _PUSHED):
+                # The worker's job first: its label decides what the worker gives its Workload.
+                await self._jobs.push_priority(session, d.key, spec.get("priorityClassRef"))
                 desired = copy
                 for field in _PUSHED:
                     desired = replaced(desired, ("spec", field), spec.get(field))

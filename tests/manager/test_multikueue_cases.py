@@ -1,0 +1,342 @@
+"""The worked cases of MultiKueue by number (docs/reference/admission-checks.md 21.3), and lost workers."""
+
+from __future__ import annotations
+
+import pytest
+from manager_stack import Object, job
+from multikueue_world import (
+    NAMESPACE,
+    ORIGIN,
+    Clusters,
+    cluster,
+    config,
+    dispatched,
+    kubeconfig,
+    secret,
+)
+
+from pykueue.api.resources import (
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    JOBS,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    SECRETS,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+)
+
+INCREMENTAL = """
+multiKueue:
+  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
+  incrementalDispatcherConfig: {stepSize: 3}
+"""
+THREE = ("w1", "w2", "w3")
+
+
+async def nominated(c: Clusters, name: str = "a") -> list[str]:
+    return list((await c.status(name)).get("nominatedClusterNames") or ())
+
+
+async def placed(c: Clusters, name: str = "a") -> str:
+    return str((await c.status(name)).get("clusterName") or "")
+
+
+class TestDispatch:
+    def test_31_all_connected_clusters_are_nominated_and_one_that_connects_later_too(self) -> None:
+        async def test(c: Clusters) -> None:
+            c.lines["w2"].cut()
+            await c.make_busy(*THREE)
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert await nominated(c) == ["w1", "w3"]
+            assert (await c.check_active())[:2] == ("True", "SomeActiveClusters")
+            c.lines["w2"].restore()
+            await c.wait(20)
+            assert await nominated(c) == ["w1", "w2", "w3"]
+
+        dispatched(test, *THREE)
+
+    def test_34_incremental_rounds_add_three_clusters_each_five_minutes(self) -> None:
+        names = [f"w{number}" for number in range(1, 8)]
+
+        async def test(c: Clusters) -> None:
+            await c.make_busy(*names)
+            await c.manager.apply(job("a"))
+            await c.wait(10)
+            assert await nominated(c) == names[:3]
+            await c.wait(280)
+            assert len(await nominated(c)) == 3
+            await c.wait(20)
+            assert await nominated(c) == names[:6]
+            await c.wait(300)
+            assert await nominated(c) == names
+
+        dispatched(test, *names, configuration=INCREMENTAL)
+
+    def test_external_dispatcher_chooses_the_workers(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert (await nominated(c), await c.copies()) == ([], [])
+            name = (await c.manager.workload("a"))["metadata"]["name"]
+            await c.manager.patch(WORKLOADS, name, {"status": {"nominatedClusterNames": ["w2"]}}, "status")
+            await c.wait()
+            assert (await placed(c), await c.copies()) == ("w2", ["w2"])
+
+        dispatched(test, "w1", "w2", configuration="multiKueue: {dispatcherName: example.com/mine}\n")
+
+    def test_36_other_checks_come_first(self) -> None:
+        async def test(c: Clusters) -> None:
+            other = {"controllerName": "example.com/other"}
+            meta = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck"}
+            await c.manager.client.create(
+                ADMISSION_CHECKS, {**meta, "metadata": {"name": "other"}, "spec": other}
+            )
+            active = {
+                "type": "Active",
+                "status": "True",
+                "reason": "Active",
+                "message": "",
+                "lastTransitionTime": c.manager.now(),
+            }
+            await c.manager.patch(ADMISSION_CHECKS, "other", {"status": {"conditions": [active]}}, "status")
+            strategy = {"admissionChecks": [{"name": "mk"}, {"name": "other"}]}
+            await c.manager.patch(CLUSTER_QUEUES, "cq", {"spec": {"admissionChecksStrategy": strategy}})
+            await c.wait()
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert await c.copies() == []
+            workload = await c.manager.workload("a")
+            states = [
+                {**one, "state": "Ready"} if one["name"] == "other" else one
+                for one in workload["status"]["admissionChecks"]
+            ]
+            change = {"status": {"admissionChecks": states}}
+            await c.manager.patch(WORKLOADS, workload["metadata"]["name"], change, "status")
+            await c.wait()
+            assert await c.copies() == ["w1"]
+
+        dispatched(test, "w1")
+
+    def test_45_worker_without_the_queue_leaves_the_job_to_others(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.workers["w1"].delete(LOCAL_QUEUES, "lq")
+            await c.wait()
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert await placed(c) == "w2"
+
+        dispatched(test, "w1", "w2")
+
+    def test_46_job_that_another_controller_manages_is_rejected(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a", managedBy="example.com/mine"))
+            await c.wait()
+            workload = await c.manager.workload("a")
+            assert workload["spec"]["active"] is False
+            assert "AdmissionCheckRejected" in await c.manager.events(workload["metadata"]["name"])
+            assert await c.copies() == []
+
+        dispatched(test, "w1")
+
+
+class TestCopies:
+    def test_39_deleted_copy_is_dispatched_again(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a"))
+            await c.wait()
+            copy = await c.workers["w1"].workload("a")
+            name = copy["metadata"]["name"]
+            await c.workers["w1"].patch(WORKLOADS, name, {"metadata": {"finalizers": None}})
+            await c.workers["w1"].delete(WORKLOADS, name)
+            await c.wait(20)
+            again = await c.workers["w1"].workload("a")
+            assert again["metadata"]["uid"] != copy["metadata"]["uid"]
+            assert await placed(c) == "w1"
+            assert ("Evicted", ("False", "QuotaReserved")) in (await c.manager.conditions("a")).items()
+
+        dispatched(test, "w1")
+
+    def test_40_priority_is_pushed_to_the_copy(self) -> None:
+        async def test(c: Clusters) -> None:
+            meta = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
+            for name, value in (("low", 1), ("high", 5)):
+                await c.manager.client.create(
+                    WORKLOAD_PRIORITY_CLASSES, {**meta, "metadata": {"name": name}, "value": value}
+                )
+                await c.workers["w1"].client.create(
+                    WORKLOAD_PRIORITY_CLASSES, {**meta, "metadata": {"name": name}, "value": value}
+                )
+            label = "kueue.x-k8s.io/priority-class"
+            await c.manager.apply(job("a", labels={label: "low"}))
+            await c.wait()
+            before = await c.workers["w1"].workload("a")
+            assert before["spec"]["priority"] == 1
+            await c.manager.patch(JOBS, "a", {"metadata": {"labels": {label: "high"}}})
+            await c.wait()
+            after = await c.workers["w1"].workload("a")
+            assert after["spec"]["priority"] == 5
+            assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+        dispatched(test, "w1")
+
+    def test_42_foreign_job_of_the_same_name_is_left_alone(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.workers["w1"].apply(job("a", queue=None))
+            await c.manager.apply(job("a"))
+            await c.wait(20)
+            found = await c.workers["w1"].job("a")
+            assert ORIGIN not in found["metadata"]["labels"]
+            assert await c.state() == "Pending"
+            await c.workers["w1"].delete(JOBS, "a")
+            await c.wait(120)
+            assert await c.state() == "Ready"
+
+        dispatched(test, "w1")
+
+    def test_44_failure_of_the_job_is_that_of_the_workload(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a"))
+            await c.wait()
+            await c.workers["w1"].finish_job("a", failed=True)
+            await c.wait()
+            assert (await c.manager.conditions("a"))["Finished"] == ("True", "Failed")
+
+        dispatched(test, "w1")
+
+
+class TestLostWorkers:
+    def test_37_worker_that_returns_in_time_changes_nothing(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a"))
+            await c.wait()
+            await c.workers["w1"].run_job("a")
+            await c.wait()
+            c.lines["w1"].cut()
+            await c.wait(600)
+            assert (await c.active("w1"))[:2] == ("False", "ClientConnectionFailed")
+            assert (await c.check_active())[:2] == ("False", "NoUsableClusters")
+            c.lines["w1"].restore()
+            await c.wait(330)
+            assert (await c.active("w1"))[:2] == ("True", "Active")
+            assert (await placed(c), await c.state()) == ("w1", "Ready")
+            await c.workers["w1"].finish_job("a")
+            await c.wait()
+            assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+
+        dispatched(test, "w1")
+
+    def test_38_worker_that_stays_away_loses_the_job_and_its_copy_is_removed_when_it_returns(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.make_busy("w2")
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert await placed(c) == "w1"
+            await c.workers["w1"].run_job("a")
+            await c.wait()
+            await c.workers["w2"].delete(JOBS, "busy")
+            (busy,) = await c.workers["w2"].workloads()
+            await c.workers["w2"].delete(WORKLOADS, busy["metadata"]["name"])
+            await c.wait()
+            c.lines["w1"].cut()
+            await c.wait(890)
+            assert await placed(c) == "w1"
+            await c.wait(20)
+            assert await placed(c) == "w2"
+            await c.workers["w2"].run_job("a")
+            # The worker that returns late gives its copy up: the recorded one is kept.
+            c.lines["w1"].restore()
+            await c.wait(330)
+            assert (await placed(c), await c.copies(), await c.jobs()) == ("w2", ["w2"], ["w2"])
+            await c.workers["w2"].finish_job("a")
+            await c.wait()
+            assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+
+        dispatched(test, "w1", "w2")
+
+    def test_50_copies_of_a_worker_that_was_away_at_the_end_are_removed_when_it_returns(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.make_busy("w2")
+            await c.manager.apply(job("a"))
+            await c.wait()
+            c.lines["w1"].cut()
+            await c.manager.delete(JOBS, "a")
+            await c.wait(30)
+            assert "w1" in await c.jobs()
+            c.lines["w1"].restore()
+            await c.wait(120)
+            assert await c.jobs() == ["w2"]  # the one that makes it busy
+
+        dispatched(test, "w1", "w2")
+
+
+class TestCredentials:
+    @pytest.mark.parametrize(
+        ("content", "reason", "words"),
+        [
+            (kubeconfig("w1", user={"tokenFile": "/t"}), "InsecureKubeConfig", "tokenFile"),
+            (kubeconfig("w1", user={"exec": {"command": "sh"}}), "InsecureKubeConfig", "exec"),
+            (kubeconfig("w1", user={"auth-provider": {"name": "x"}}), "InsecureKubeConfig", "auth-provider"),
+            (kubeconfig("w1", user={"username": "u", "password": "s3cret"}), "InsecureKubeConfig", "basic"),
+            (kubeconfig("w1", **{"insecure-skip-tls-verify": True}), "InsecureKubeConfig", "verified"),
+            (kubeconfig("w1", **{"certificate-authority": "/ca"}), "InsecureKubeConfig", "reads a file"),
+            (kubeconfig("w1", server=""), "InsecureKubeConfig", "server is missing"),
+            (kubeconfig("w1", server="https://"), "InsecureKubeConfig", "no host"),
+            ("token: [s3cret", "BadKubeConfig", "not YAML"),
+            ("s3cret", "BadKubeConfig", "not a map"),
+            ("{current-context: x}", "BadKubeConfig", "contexts"),
+        ],
+    )
+    def test_kubeconfig_is_refused_with_a_reason_on_the_cluster(
+        self, content: Object | str, reason: str, words: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.client.create(SECRETS, secret("w1", content))
+            await c.manager.client.create(MULTIKUEUE_CLUSTERS, cluster("w1"))
+            await c.wait()
+            found = await c.active("w1")
+            assert found[:2] == ("False", reason)
+            assert words in found[2]
+            assert "s3cret" not in found[2]
+            # Mended, it connects.
+            await c.add_worker("w1")
+            await c.manager.client.patch(
+                SECRETS, "w1-kubeconfig", NAMESPACE, {"data": secret("w1", kubeconfig("w1"))["data"]}
+            )
+            await c.wait()
+            assert (await c.active("w1"))[:2] == ("True", "Active")
+
+        dispatched(test)
+        assert "s3cret" not in caplog.text
+
+    def test_missing_secret_and_missing_key_are_named(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.client.create(MULTIKUEUE_CLUSTERS, cluster("w1"))
+            await c.wait()
+            assert "Secret w1-kubeconfig is not found" in (await c.active("w1"))[2]
+            await c.manager.client.create(SECRETS, secret("w1", kubeconfig("w1"), key="other"))
+            await c.wait()
+            assert "has no key kubeconfig" in (await c.active("w1"))[2]
+
+        dispatched(test)
+
+    def test_file_outside_the_folder_is_refused(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.client.create(MULTIKUEUE_CLUSTERS, cluster("w1", "/etc/passwd", "Path"))
+            await c.wait()
+            assert (await c.active("w1"))[:2] == ("False", "BadKubeConfig")
+
+        dispatched(test)
+
+    def test_check_names_missing_clusters_and_missing_configuration(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.client.delete(MULTIKUEUE_CONFIGS, "config", None)
+            await c.wait()
+            assert (await c.check_active())[:2] == ("False", "BadConfig")
+            await c.manager.client.create(MULTIKUEUE_CONFIGS, config("w1", "w9"))
+            await c.wait()
+            assert await c.check_active() == ("True", "SomeActiveClusters", "Missing clusters: w9")
+
+        dispatched(test, "w1")
