@@ -67,7 +67,9 @@ def without_effect(configuration: Configuration, kinds: JobKinds = BUILT_IN) -> 
     if configuration.resources.device_class_mappings:
         yield "resources.deviceClassMappings: claims of devices are not counted by this version"
     if configuration.multi_kueue.cluster_profile is not None:
-        yield "multiKueue.clusterProfile: no workload is sent to another cluster by this version"
+        yield "multiKueue.clusterProfile: ClusterProfiles are not used by this version"
+    if configuration.multi_kueue.external_frameworks:
+        yield "multiKueue.externalFrameworks: jobs of these kinds are not dispatched by this version"
 
 
 class Manager:

@@ -1,0 +1,52 @@
+"""MultiKueue through restarts, races and rotated credentials."""
+
+from __future__ import annotations
+
+from manager_stack import job
+from multikueue_world import NAMESPACE, Clusters, dispatched, kubeconfig, secret
+
+from pykueue.api.resources import JOBS, SECRETS
+
+
+def test_of_workers_that_admit_at_the_same_time_one_runs_the_job() -> None:
+    async def test(c: Clusters) -> None:
+        for number in range(5):
+            await c.manager.apply(job(f"j{number}"))
+        await c.wait()
+        owners = {name: await c.workers[name].client.list(JOBS) for name in c.workers}
+        found = [one["metadata"]["name"] for jobs in owners.values() for one in jobs.items]
+        assert sorted(found) == [f"j{number}" for number in range(5)]
+
+    dispatched(test, "w1", "w2", "w3")
+
+
+def test_restarted_manager_goes_on_with_the_job_and_removes_what_was_deleted_meanwhile() -> None:
+    async def test(c: Clusters) -> None:
+        await c.manager.apply([job("a"), job("b")])
+        await c.wait()
+        await c.manager.stop_manager()
+        await c.workers["w1"].finish_job("a")
+        await c.manager.delete(JOBS, "b")
+        await c.wait()
+        await c.manager.start_manager()
+        await c.wait(90)
+        assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+        assert (await c.copies(), await c.jobs()) == ([], [])
+
+    dispatched(test, "w1")
+
+
+def test_rotated_secret_is_used_and_running_jobs_stay() -> None:
+    async def test(c: Clusters) -> None:
+        await c.manager.apply(job("a"))
+        await c.wait()
+        rotated = secret("w1", kubeconfig("w1", user={"token": "other"}))
+        await c.manager.client.patch(SECRETS, "w1-kubeconfig", NAMESPACE, {"data": rotated["data"]})
+        await c.wait()
+        assert (await c.active("w1"))[:2] == ("True", "Active")
+        assert (await c.status())["clusterName"] == "w1"
+        await c.workers["w1"].finish_job("a")
+        await c.wait()
+        assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+
+    dispatched(test, "w1")
