@@ -20,7 +20,7 @@ _COPIED_METADATA = ("name", "namespace")
 
 
 #: Labels have values of at most so many characters.
-_LABEL_LIMIT = 63
+_LABEL_LENGTH = 63
 
 
 def remote_workload(workload: Mapping[str, Any], origin: str) -> Object:
@@ -50,7 +50,7 @@ def remote_copy(
     labels = {**labels_of(job), names.MULTIKUEUE_ORIGIN_LABEL: origin}
     annotations = {key: text for key, text in annotations_of(job).items() if key != names.STOPPING_ANNOTATION}
     name = str(workload["metadata"]["name"])
-    (annotations if len(name) > _LABEL_LIMIT else labels)[names.PREBUILT_WORKLOAD_LABEL] = name
+    (annotations if len(name) > _LABEL_LENGTH else labels)[names.PREBUILT_WORKLOAD_LABEL] = name
     spec = integration.queued(job, get(workload, "spec", "podSets") or ())["spec"]
     copy: Object = {
         "apiVersion": kind.resource.api_version,
