@@ -242,12 +242,13 @@ class TestChoices:
             # Definitions always: taken over from Kueue's chart, all of them have their kind converted.
             called = _services(obj) or obj["kind"] == "CustomResourceDefinition"
             assert injected == (source if called else None)
-        # Who makes no certificates may touch neither webhooks nor definitions nor secrets.
+        # Who makes no certificates may write neither webhooks nor definitions nor secrets.
         rules = [
             rule for obj in objects if obj["kind"] in ("Role", "ClusterRole") for rule in obj.get("rules", ())
         ]
-        touched = {resource for rule in rules for resource in rule.get("resources", ())}
-        assert not touched & {"secrets", "customresourcedefinitions", "mutatingwebhookconfigurations"}
+        reading = {"get", "list", "watch"}
+        written = {one for rule in rules if set(rule["verbs"]) - reading for one in rule.get("resources", ())}
+        assert not written & {"secrets", "customresourcedefinitions", "mutatingwebhookconfigurations"}
 
     def test_the_secret_that_cert_manager_filled_is_taken_over(self, shipped: list[Object]) -> None:
         """Its type is another than the usual one and cannot be changed, so none may be asked for."""

@@ -69,7 +69,7 @@ class Component(Protocol):
 class Controllers:
     """Runs the Job controller, the garbage collector, the namespace controller and their like.
 
-    `job_qps` None lifts the Job controller's request limit: right for throughput, wrong for scenarios that
+    `pace` None lifts the Job controller's request limit: right for throughput, wrong for scenarios that
     depend on how pods of several Jobs interleave. `job_sets` is False where a real JobSet controller runs.
     """
 

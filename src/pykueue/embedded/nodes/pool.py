@@ -290,7 +290,7 @@ def parse_pools(text: str, source: str = "node pools") -> list[NodePool]:
     except YamlSyntaxError as error:
         raise PoolError(f"{source}: {error}") from None
     if len(documents) > 1:
-        raise PoolError(f"{source}: {len(documents)} documents; accepted: one")
+        raise PoolError(f"{source}: has {len(documents)} YAML documents; accepted: one")
     document = copy.deepcopy(documents[0].value) if documents else None
     faults: list[str] = []
     file: _File | None = None

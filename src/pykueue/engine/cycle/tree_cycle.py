@@ -52,7 +52,7 @@ _COARSE: dict[str, PendingReason] = {
 #: Requeue reasons after which the next workload of a StrictFIFO queue is looked at.
 _SET_ASIDE = frozenset({"NamespaceMismatch", "Held"})
 #: Requeue reasons after which a BestEffortFIFO queue looks at the workload again at once (4.5).
-_IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption", "PreemptionFailed"})
+_IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption"})
 #: Attempts at preemption after which a workload comes before all others of its tree: others, often its own
 #: victims, took the quota that it had freed.
 MANY_PREEMPTION_ATTEMPTS = 2

@@ -100,7 +100,7 @@ class SchedulingClass:
         self.shrinkable = any(
             pods.min_count is not None and pods.min_count < pods.full_count for pods in pod_sets
         )
-        #: By name of ClusterQueue: how its flavors serve this scheduling class (see flavors.Plan).
+        #: By name of ClusterQueue: how its flavors serve this scheduling class (see plan.Plan).
         self.plans: dict[str, Any] = {}
         #: What it requests of nodes, once that was asked for (see engine.topology).
         self.node_request: Any = None
