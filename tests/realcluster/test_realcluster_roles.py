@@ -209,6 +209,7 @@ class TestTheManager:
                     *each((*READ, "create", "patch", "delete"), KUEUE, "workloads"),
                     *each((*READ, "patch"), "batch", "jobs"),
                     *each(READ, "", "namespaces", "limitranges"),
+                    *each(READ, "", "secrets", namespace=NAMESPACE),
                     *each(READ, "apiextensions.k8s.io", "customresourcedefinitions"),
                     Question("update", "", "secrets", NAMESPACE, "kueue-webhook-server-cert"),
                     Question(
@@ -234,8 +235,8 @@ class TestTheManager:
                 False: [
                     # Secrets of others, and its own beyond filling it.
                     *each((*READ, *WRITE), "", "secrets", namespace="default"),
-                    *each(("list", "watch", "create", "delete"), "", "secrets", namespace=NAMESPACE),
-                    Question("get", "", "secrets", NAMESPACE, "another"),
+                    *each(("create", "delete"), "", "secrets", namespace=NAMESPACE),
+                    Question("update", "", "secrets", NAMESPACE, "another"),
                     # Other definitions and webhooks, and its own beyond their certificate authority.
                     Question(
                         "update",

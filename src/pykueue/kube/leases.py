@@ -2,7 +2,7 @@
 
 The leader holds a Lease and renews it; a candidate that sees a Lease not renewed for its duration, by the
 candidate's clock, takes it. A leader that shuts down releases its Lease, so that another takes over within
-`retry`; after one that dies another takes over within `duration`. A leader that cannot renew stops leading after
+`retry`; after one that dies, another does within `duration`. A leader that cannot renew stops leading after
 `deadline`, which is shorter than `duration`, so that no two lead at once.
 """
 
