@@ -27,6 +27,7 @@ KNOWN = {
     "api/cel/program.py:_environment": "tuples of names in the program",
     "embedded/objects/protobuf.py:_messages": "no argument",
     "simulate/faults/jobkinds.py:integration": "kinds of the program",
+    "engine/quota/usage.py:quota_units": "quantities, each read from at most 256 characters",
 }
 
 

@@ -95,7 +95,7 @@ def _printf(form: str, *values: Any) -> str:
                 return str(f"%{flags}s" % json.dumps(printed(value), ensure_ascii=False))
         return str(f"%{flags}s" % printed(value))
 
-    return re.sub(r"%([-+ 0#]*\d*(?:\.\d+)?)([vsdqtfx%])", one, form)
+    return re.sub(r"%([-+ 0#]*(?:[1-9]\d*)?(?:\.\d+)?)([vsdqtfx%])", one, form)
 
 
 def _equal(left: Any, *others: Any) -> bool:

@@ -16,7 +16,8 @@ from .errors import PluginError
 from .gofunctions import FUNCTIONS, MISSING, printed, truth
 
 _ACTION = re.compile(
-    r"\{\{(-(?=\s))?((?:\"(?:\\.|[^\"\\])*\"|`[^`]*`|/\*.*?\*/|.)*?)((?<=\s)-)?\}\}", re.DOTALL
+    r"""\{\{(-(?=\s))?(\s*/\*(?:[^*]|\*(?!/))*\*/\s*-?|(?:"(?:\\.|[^"\\])*"|`[^`]*`|[^"`}]|\}(?!\}))*)\}\}""",
+    re.DOTALL,
 )
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -205,17 +206,19 @@ class GoTemplate:
 def _nodes(template: str) -> Iterator[_Node]:
     """Texts and actions in their order; blocks are not joined yet."""
     position, trim = 0, False
-    for match in _ACTION.finditer(template):
-        text = template[position : match.start()]
+    while (start := template.find("{{", position)) >= 0:
+        match = _ACTION.match(template, start)
+        if match is None:
+            raise _error("unclosed action")
+        text = template[position:start]
         text = text.lstrip() if trim else text
         yield _Node("text", text.rstrip() if match[1] else text)
-        inner = match[2].strip()
-        position, trim = match.end(), bool(match[3])
+        inner = match[2]
+        position, trim = match.end(), inner[-1:] == "-" and inner[-2:-1].isspace()
+        inner = (inner[:-1] if trim else inner).strip()
         if not (inner.startswith("/*") and inner.endswith("*/")):
             yield _action(inner)
     rest = template[position:]
-    if "{{" in rest:
-        raise _error("unclosed action")
     yield _Node("text", rest.lstrip() if trim else rest)
 
 

@@ -14,8 +14,9 @@ from pykueue.api.quantity import QuantityError, parse
 from .errors import PluginError
 
 #: `FLAVOR:RESOURCE=QUANTITY;RESOURCE=QUANTITY`, as Kueue's plugin accepts it.
+_QUOTA = r"(?:\w+(?:[.-]\w+)*(?:[.-]?/\w+)?|/\w+)=\w+"
 _FORMAT = re.compile(
-    r"(?P<flavor>[a-z0-9][a-z0-9\-.]{0,252}):(?P<quotas>((\w+[.-]?)*/?\w+=\w+;)*(\w+[.-]?)*/?\w+=\w+;?)",
+    rf"(?P<flavor>[a-z0-9][a-z0-9\-.]{{0,252}}):(?P<quotas>{_QUOTA}(?:;{_QUOTA})*;?)",
     re.ASCII,
 )
 

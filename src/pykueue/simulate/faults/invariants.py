@@ -312,7 +312,18 @@ class Invariants(Stored):
         """Whether it got the admission back that was taken by hand, perhaps just after its job stopped."""
         taken = self._settled.get(workload["metadata"]["uid"])
         same = taken is not None and get(taken, "status", "admission") == get(workload, "status", "admission")
-        return same and self._may_be_stale(workload)
+        return same and (self._may_be_stale(workload) or self._group_runs(workload))
+
+    def _group_runs(self, workload: Object) -> bool:
+        """Whether a pod of the group that the Workload is named after runs, as far as the manager knows."""
+        namespace, group = workload["metadata"]["namespace"], workload["metadata"]["name"]
+        return any(
+            not is_terminal(pod) or not self.staleness.knows(PODS, pod, False)
+            for pod in self.objects(PODS)
+            if pod["metadata"]["namespace"] == namespace
+            and labels_of(pod).get(names.POD_GROUP_NAME_LABEL) == group
+            and get(pod, "spec", "nodeName")
+        )
 
     def _quota_returned(self, workload: Object) -> None:
         """Quota goes back only when nothing runs on it any more."""
