@@ -17,10 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from bench.queues import queues
+
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
 from pykueue.api.jobkinds import JobKind, pod_set_slots, value_at
-from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS, Resource
+from pykueue.api.resources import WORKLOADS
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import webhook_of
 from pykueue.embedded.apiserver.server import Server
@@ -37,7 +39,6 @@ Object = dict[str, Any]
 BAR = 1.5
 #: Runs of each kind; the one with the least CPU time counts.
 RUNS = 2
-_VERSION = "kueue.x-k8s.io/v1beta2"
 _TEMPLATE: Object = {
     "spec": {
         "restartPolicy": "Never",
@@ -92,31 +93,6 @@ def loads(scale: float) -> list[Load]:
     ]
 
 
-def queues() -> list[tuple[Resource, Object]]:
-    """A flavor, a ClusterQueue with quota for everything, a LocalQueue."""
-    quota = {"name": "default-flavor", "resources": [{"name": "cpu", "nominalQuota": "1000000"}]}
-    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]}
-    return [
-        (
-            RESOURCE_FLAVORS,
-            {"apiVersion": _VERSION, "kind": "ResourceFlavor", "metadata": {"name": "default-flavor"}},
-        ),
-        (
-            CLUSTER_QUEUES,
-            {"apiVersion": _VERSION, "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec},
-        ),
-        (
-            LOCAL_QUEUES,
-            {
-                "apiVersion": _VERSION,
-                "kind": "LocalQueue",
-                "metadata": {"name": "lq", "namespace": "default"},
-                "spec": {"clusterQueue": "cq"},
-            },
-        ),
-    ]
-
-
 async def measure(clock: Clock, load: Load) -> float:
     """CPU seconds until all jobs are started."""
     server = Server(MemoryStore(), clock, random.Random(1))
@@ -125,7 +101,7 @@ async def measure(clock: Clock, load: Load) -> float:
     await server.install_crds([*crds(), *(definitions([kind]) if kind.custom else ())])
     server.register_conversion("kueue.x-k8s.io", convert)
     client = Client(server.transport(), clock=clock)
-    for resource, obj in queues():
+    for resource, obj in queues(1_000_000):
         await client.create(resource, obj)
     text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
     text += f"integrations: {{frameworks: [{kind.framework}]}}\n"

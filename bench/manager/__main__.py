@@ -17,10 +17,12 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
+from bench.queues import queues
+
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
 from pykueue.api.pending_reasons import PendingReason
-from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from pykueue.api.resources import JOBS, WORKLOADS
 from pykueue.clock import Clock, run_virtual
 from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.store.memory import MemoryStore
@@ -58,32 +60,6 @@ class Counting:
         await self._inner.close()
 
 
-def queues() -> list[tuple[Any, Object]]:
-    """A flavor, a ClusterQueue without room, a LocalQueue."""
-    quota = {"name": "default-flavor", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
-    spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]}
-    version = "kueue.x-k8s.io/v1beta2"
-    return [
-        (
-            RESOURCE_FLAVORS,
-            {"apiVersion": version, "kind": "ResourceFlavor", "metadata": {"name": "default-flavor"}},
-        ),
-        (
-            CLUSTER_QUEUES,
-            {"apiVersion": version, "kind": "ClusterQueue", "metadata": {"name": "cq"}, "spec": spec},
-        ),
-        (
-            LOCAL_QUEUES,
-            {
-                "apiVersion": version,
-                "kind": "LocalQueue",
-                "metadata": {"name": "lq", "namespace": "default"},
-                "spec": {"clusterQueue": "cq"},
-            },
-        ),
-    ]
-
-
 def job(number: int) -> Object:
     """A suspended Job that does not fit."""
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
@@ -105,7 +81,7 @@ def job(number: int) -> Object:
 async def fill(client: Client, count: int, now: float) -> None:
     """Jobs with their Workloads, every other one finished."""
     integration = BatchJob()
-    for resource_, obj in queues():
+    for resource_, obj in queues(1):
         await client.create(resource_, obj)
     for number in range(count):
         created = await client.create(JOBS, job(number))
