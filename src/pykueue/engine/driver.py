@@ -133,20 +133,18 @@ class Driver:
                 self._put(lifecycle.assigned(workload, decision.admission, decision.admitted, self.now))
             elif isinstance(decision, Evict):
                 old = self.workloads[decision.key]
-                new = lifecycle.evicted(old, decision.reason, self.now)
-                if self._at_once:
-                    new = self._released(new)
-                    found += _changes(old, new)
-                self._put(new)
+                self._evict(old, lifecycle.evicted(old, decision.reason, self.now), found)
         for decision in decisions:
             if isinstance(decision, Preempt):
                 old = self.workloads[decision.key]
-                new = lifecycle.preempted(old, decision.reason, self.now)
-                if self._at_once:
-                    new = self._released(new)
-                    found += _changes(old, new)
-                self._put(new)
+                self._evict(old, lifecycle.preempted(old, decision.reason, self.now), found)
         return found
+
+    def _evict(self, old: kueue.Workload, new: kueue.Workload, found: list[Change]) -> None:
+        if self._at_once:
+            new = self._released(new)
+            found += _changes(old, new)
+        self._put(new)
 
     def _admit(self, decision: Admit, found: list[Change]) -> None:
         workload = self.workloads[decision.key]
