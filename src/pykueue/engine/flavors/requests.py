@@ -279,7 +279,7 @@ class SchedulingClasses:
             except DecodeError as error:
                 problem = problem or f"podSet {pods.name}: {error.why}"
                 spec = PodSpec()
-            requests, trouble = self._pod_requests(spec, limits)
+            requests, trouble = _template_requests(spec, limits, self.runtime_classes)
             per_pod, out_of_range = self._quota_requests(requests)
             trouble = trouble or out_of_range
             scheduling_class = PodSetClass(pods, count, spec, per_pod, _in_units(requests))
@@ -307,29 +307,6 @@ class SchedulingClasses:
             return f"spec.resourceClaims: {DEVICES.message}"
         return ""
 
-    def _pod_requests(self, spec: PodSpec, limits: Limits) -> tuple[Nanos, str]:
-        """What a pod requests of its node, in nanos, and what is wrong with that (2.4, 2.9)."""
-        containers = [_needs(container, limits) for container in spec.containers]
-        inits = [
-            (_needs(container, limits), container.restart_policy == "Always")
-            for container in spec.init_containers
-        ]
-        whole = None
-        if spec.resources is not None:
-            whole = _Needs("pod", spec.resources.requests, spec.resources.limits, limits, "Pod")
-        requests = _pod_requests(containers, inits, whole)
-        overhead: Mapping[str, Quantity] = spec.overhead
-        if not overhead and spec.runtime_class_name:
-            runtime = self.runtime_classes.get(spec.runtime_class_name)
-            if runtime is not None and runtime.overhead is not None:
-                overhead = runtime.overhead.pod_fixed
-        _sum(requests, {resource: quantity.nanos for resource, quantity in overhead.items()})
-        problem = next((found for needs in containers if (found := needs.problem(limits))), "")
-        problem = problem or next((found for needs, _ in inits if (found := needs.problem(limits))), "")
-        if whole is not None and not problem:
-            problem = whole.problem(NO_LIMITS)
-        return requests, problem or _pod_problem(requests, limits)
-
     def _quota_requests(self, requests: Nanos) -> tuple[dict[str, int], str]:
         """What a pod requests of quota, in quota units, and what is wrong with that (2.5)."""
         excluded = self._options.exclude_resource_prefixes
@@ -345,9 +322,35 @@ class SchedulingClasses:
         return {name: max(0, amount) for name, amount in sorted(amounts.items())}, problem
 
 
+def _template_requests(
+    spec: PodSpec, limits: Limits, runtime_classes: Mapping[str, RuntimeClass]
+) -> tuple[Nanos, str]:
+    """What a pod requests of its node, in nanos, and what is wrong with that (2.4, 2.9)."""
+    containers = [_needs(container, limits) for container in spec.containers]
+    inits = [
+        (_needs(container, limits), container.restart_policy == "Always")
+        for container in spec.init_containers
+    ]
+    whole = None
+    if spec.resources is not None:
+        whole = _Needs("pod", spec.resources.requests, spec.resources.limits, limits, "Pod")
+    requests = _pod_requests(containers, inits, whole)
+    overhead: Mapping[str, Quantity] = spec.overhead
+    if not overhead and spec.runtime_class_name:
+        runtime = runtime_classes.get(spec.runtime_class_name)
+        if runtime is not None and runtime.overhead is not None:
+            overhead = runtime.overhead.pod_fixed
+    _sum(requests, {resource: quantity.nanos for resource, quantity in overhead.items()})
+    problem = next((found for needs in containers if (found := needs.problem(limits))), "")
+    problem = problem or next((found for needs, _ in inits if (found := needs.problem(limits))), "")
+    if whole is not None and not problem:
+        problem = whole.problem(NO_LIMITS)
+    return requests, problem or _pod_problem(requests, limits)
+
+
 def pod_requests(spec: PodSpec) -> dict[str, int]:
     """What a pod that exists requests of its node, in quota units."""
-    return _in_units(SchedulingClasses(Options())._pod_requests(spec, NO_LIMITS)[0])
+    return _in_units(_template_requests(spec, NO_LIMITS, {})[0])
 
 
 def _in_units(requests: Nanos) -> dict[str, int]:
