@@ -35,6 +35,7 @@ from pykueue.api.meta import (
 )
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
+from pykueue.engine.workload import has_delayed_domains
 
 #: Evictions after which a workload may compete again at once.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
@@ -333,9 +334,7 @@ def _admitted(
     """Admitted follows from the checks (11.1)."""
     if any(check.state != "Ready" for check in workload.status.admission_checks):
         return with_condition(workload, ADMITTED, False, "UnsatisfiedAdmissionChecks", now)
-    admission = workload.status.admission
-    given = admission.pod_set_assignments if admission is not None else ()
-    if any(each.delayed_topology_request == "Pending" for each in given):
+    if has_delayed_domains(workload.status.admission):
         return with_condition(workload, ADMITTED, False, "PendingDelayedTopologyRequests", now)
     return with_condition(workload, ADMITTED, True, ADMITTED, now)
 

@@ -6,12 +6,12 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 13 and 15.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
 
 from pykueue.api import kueue
+from pykueue.api.kueue.names import IS_GROUP_WORKLOAD_ANNOTATION
 from pykueue.engine.decisions import Assign, Decision, Delay, Evict
 from pykueue.engine.options import Options
 from pykueue.engine.state import State
@@ -122,19 +122,16 @@ def _keeps_nodes(obj: kueue.Workload, options: Options) -> bool:
         and len(owners) == 1
         and owners[0].kind == "Pod"
         and owners[0].api_version == "v1"
-        and "kueue.x-k8s.io/is-group-workload" not in obj.metadata.annotations
+        and IS_GROUP_WORKLOAD_ANNOTATION not in obj.metadata.annotations
     )
 
 
 def _ready(admission: kueue.Admission) -> kueue.Admission:
-    """The admission without domains that are still to be chosen."""
-
-    def ready(given: Iterable[kueue.PodSetAssignment]) -> list[kueue.PodSetAssignment]:
-        return [
-            replace(each, delayed_topology_request="Ready")
-            if each.delayed_topology_request == "Pending"
-            else each
-            for each in given
-        ]
-
-    return replace(admission, pod_set_assignments=ready(admission.pod_set_assignments))
+    """The admission with every delayed topology request Ready."""
+    given = [
+        replace(each, delayed_topology_request="Ready")
+        if each.delayed_topology_request == "Pending"
+        else each
+        for each in admission.pod_set_assignments
+    ]
+    return replace(admission, pod_set_assignments=given)
