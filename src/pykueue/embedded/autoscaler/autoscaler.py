@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any
 
 from pykueue.api.kueue.names import CONSUME_PROVISIONING_REQUEST_ANNOTATION
 from pykueue.api.meta import ConditionStatus
 from pykueue.api.objects import Object, condition_of, get, is_deleting, key_of, section
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import CONFIG_MAPS, NODES, POD_TEMPLATES, PODS, PROVISIONING_REQUESTS
 from pykueue.api.times import format_time, parse_time
 from pykueue.clock import Clock
@@ -27,7 +29,7 @@ from pykueue.embedded.nodes.durations import parse_duration
 from pykueue.embedded.nodes.pool import PoolError, parse_pools
 from pykueue.embedded.nodes.registration import is_ready
 from pykueue.embedded.nodes.scaling import FIELD, NAME, NAMESPACE
-from pykueue.embedded.podscheduler.podinfo import PodReader, is_terminal
+from pykueue.embedded.podscheduler.podinfo import PodReader
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, EventRecorder
@@ -103,12 +105,10 @@ class Autoscaler:
                 if now >= ready:
                     return
                 await self._clock.sleep(min(ready, wake) - now)
-            elif wake == inf:
-                await self._changed.wait()
-            else:
-                waiting = asyncio.ensure_future(self._changed.wait())
-                await asyncio.wait([waiting], timeout=wake - now)
-                waiting.cancel()
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if wake == inf else wake - now):
+                    await self._changed.wait()
 
     def _on_change(self, type_: str, old: Any, new: Any) -> None:
         obj = old if new is None else new
@@ -141,7 +141,7 @@ class Autoscaler:
                 wakes.append(await self._keep(request, now))
         blocked = False
         for request in found:
-            if requests.is_open(request) and requests.class_of(request):
+            if requests.is_open(request):
                 queued = requests.class_of(request) == requests.QUEUED
                 answered = await self._answer(request, capacity, blocked and queued, now)
                 blocked = blocked or (queued and not answered)
@@ -162,9 +162,9 @@ class Autoscaler:
                     self._failed[uid] = f"Node {one.node.name} could not be started"
                 continue
             node = one.node.pool.node(one.node.number)
-            for request in self._requests.list() if uid else ():
-                if request["metadata"]["uid"] == uid:
-                    node["metadata"]["labels"][REQUEST_LABEL] = request["metadata"]["name"][:63]
+            request = next((one for one in self._requests.list() if one["metadata"]["uid"] == uid), None)
+            if request is not None:
+                node["metadata"]["labels"][REQUEST_LABEL] = request["metadata"]["name"][:63]
             try:
                 self._nodes.note(await self._client.create(NODES, node))
             except ApiError as error:
@@ -189,7 +189,7 @@ class Autoscaler:
             growing = request["metadata"]["uid"] in self._growing
             if not growing and not requests.is_booked(request):
                 continue
-            used = 0 if growing else consumers.get(key_of(request), 0)
+            used = 0 if growing else consumers[key_of(request)]
             for pod in self._pods_of(request, used) or ():
                 capacity.place([pod])
             if not growing:
@@ -197,9 +197,8 @@ class Autoscaler:
         return ends
 
     def _pods_of(self, request: Object, used: int = 0) -> list[Object] | None:
-        templates = {key_of(one): one for one in self._templates.list()}
         try:
-            return requests.pods(request, templates, used)
+            return requests.pods(request, self._templates.get, used)
         except LookupError:
             return None
 
@@ -395,7 +394,7 @@ def _is_unschedulable(pod: Mapping[str, Any]) -> bool:
         found is not None
         and found.get("reason") == "Unschedulable"
         and not get(pod, "spec", "nodeName")
-        and not is_terminal(dict(pod))
+        and not is_terminal(pod)
         and not is_deleting(pod)
         and CONSUME_PROVISIONING_REQUEST_ANNOTATION not in section(pod, "metadata", "annotations")
     )

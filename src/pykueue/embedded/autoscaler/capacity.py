@@ -31,7 +31,7 @@ class NewNode(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.pool.name}-{self.number}"
+        return self.pool.name_of(self.number)
 
 
 class Capacity:

@@ -54,7 +54,7 @@ class Pools:
                 numbers = [
                     number
                     for number in range(pool.limit)
-                    if (name := f"{pool.name}-{number}") not in existing and name not in self.starting
+                    if (name := pool.name_of(number)) not in existing and name not in self.starting
                 ]
                 found.append(Room(pool, numbers))
         return found
@@ -64,10 +64,8 @@ class Pools:
         return max(self._backing_off.get(pool.name, 0.0), self._stock_out_end(pool, now))
 
     def _stock_out_end(self, pool: NodePool, now: float) -> float:
-        ends = [
-            end for start, end in _stock_outs(pool.scaling, now - self.since) if start <= now - self.since
-        ]
-        return self.since + max(ends, default=-self.since)
+        ends = (self.since + end for end in _stock_out_ends(pool.scaling, now - self.since))
+        return max(ends, default=0.0)
 
     def next_change(self, now: float) -> float:
         """When a pool can grow again that cannot now, or a node has started; infinite if never."""
@@ -98,11 +96,13 @@ class Pools:
         return found
 
 
-def _stock_outs(scaling: Scaling | None, time: float) -> Iterator[tuple[float, float]]:
-    """Start and end of the last stock-out of each kind that began by `time`, from the declaration on."""
+def _stock_out_ends(scaling: Scaling | None, time: float) -> Iterator[float]:
+    """Ends of the last stock-outs that began by `time`; both in seconds since the declaration."""
     for one in scaling.stock_outs if scaling is not None else ():
         start, duration = parse_duration(str(one.start)), parse_duration(str(one.duration))
-        if one.every is not None and time > start:
-            every = parse_duration(str(one.every))
-            start += (time - start) // every * every if 0 < every < inf else 0.0
-        yield start, start + duration
+        if start > time:
+            continue
+        every = inf if one.every is None else parse_duration(str(one.every))
+        if 0 < every < inf:
+            start += (time - start) // every * every
+        yield start + duration

@@ -5,13 +5,23 @@ Conditions: docs/reference/admission-checks.md 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
 from pykueue.api.kueue.names import CONSUME_PROVISIONING_REQUEST_ANNOTATION
 from pykueue.api.meta import ConditionStatus, set_condition
-from pykueue.api.objects import Object, annotations_of, condition_of, get, key_of, section, true_condition
+from pykueue.api.objects import (
+    Key,
+    Object,
+    annotations_of,
+    condition_of,
+    get,
+    key_of,
+    section,
+    true_condition,
+)
 from pykueue.api.times import parse_time
 
 CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
@@ -85,18 +95,19 @@ def _seconds(request: Mapping[str, Any], parameter: str, default: float) -> floa
 
 
 def pods(
-    request: Mapping[str, Any], templates: Mapping[tuple[str, str], Object], used: int = 0
+    request: Mapping[str, Any], template_of: Callable[[str, str], Object | None], used: int = 0
 ) -> list[Object]:
     """Pods as the request describes them, without the first `used` ones.
 
-    Raises LookupError when a PodTemplate doesn't exist.
+    `template_of` returns the PodTemplate of a namespace and name. Raises LookupError when one doesn't exist.
     """
     namespace, _ = key_of(request)
     found: list[Object] = []
     for entry in get(request, "spec", "podSets") or ():
-        template = templates.get((namespace, str(get(entry, "podTemplateRef", "name"))))
+        name = str(get(entry, "podTemplateRef", "name"))
+        template = template_of(namespace, name)
         if template is None:
-            raise LookupError(f"PodTemplate {get(entry, 'podTemplateRef', 'name')} doesn't exist")
+            raise LookupError(f"PodTemplate {name} doesn't exist")
         for _ in range(int(entry.get("count") or 0)):
             uid = f"{request['metadata']['uid']}/{len(found)}"
             metadata = {
@@ -109,14 +120,13 @@ def pods(
     return found[used:]
 
 
-def consumers(all_pods: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+def consumers(all_pods: Iterable[Mapping[str, Any]]) -> Counter[Key]:
     """How many pods with a node use the capacity of each request."""
-    found: dict[tuple[str, str], int] = {}
+    found: Counter[Key] = Counter()
     for pod in all_pods:
         name = annotations_of(pod).get(CONSUME_PROVISIONING_REQUEST_ANNOTATION)
         if name and get(pod, "spec", "nodeName"):
-            key = (pod["metadata"].get("namespace") or "", name)
-            found[key] = found.get(key, 0) + 1
+            found[key_of(pod)[0], name] += 1
     return found
 
 

@@ -176,9 +176,13 @@ class NodePool(_Strict):
             return None
         return int(digits)
 
+    def name_of(self, number: int) -> str:
+        """The name of the node of a number."""
+        return f"{self.name}-{number}"
+
     def node(self, number: int) -> Object:
         """The Node object of a number."""
-        name = f"{self.name}-{number}"
+        name = self.name_of(number)
         specified = {
             **behaviour_annotations(read_fields(_texts(self.simulation))),
             **outage_annotations(read_outages(_texts(self.life))),
@@ -468,7 +472,7 @@ async def ensure_nodes(
     async def write() -> None:
         while waiting:
             pool, number = waiting.pop()
-            node, name = pool.node(number), f"{pool.name}-{number}"
+            node, name = pool.node(number), pool.name_of(number)
             old = known.get(pool.name)
             specified = old.node(number) if old is not None and number < old.size else {}
             await _ensure(client, node, existing.get(name), specified)
