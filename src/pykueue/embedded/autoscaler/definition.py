@@ -9,9 +9,9 @@ from typing import Any
 
 from pykueue.api.objects import Object
 from pykueue.api.resources import PROVISIONING_REQUESTS
+from pykueue.embedded.objects.definitions import AGE, custom_resource_definition
 
 _NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-_AGE: Object = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
 def _texts(entries: int, length: int) -> Object:
@@ -89,30 +89,14 @@ def _of_condition(name: str) -> dict[str, Any]:
 
 def definition() -> Object:
     """The CustomResourceDefinition."""
-    resource = PROVISIONING_REQUESTS
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{resource.plural}.{resource.group}",
-            # An API server asks for this in groups of the project itself.
-            "annotations": {
-                "api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"
-            },
-        },
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                "shortNames": ["provreq", "provreqs"],
-            },
-            "scope": "Namespaced",
-            "versions": [_version(resource.version), {**_version("v1beta1"), "storage": False}],
-        },
-    }
+    version = PROVISIONING_REQUESTS.version
+    return custom_resource_definition(
+        PROVISIONING_REQUESTS,
+        [_version(version), {**_version("v1beta1"), "storage": False}],
+        # API servers require this in the groups of Kubernetes.
+        {"annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"}},
+        shortNames=["provreq", "provreqs"],
+    )
 
 
 def _version(name: str) -> Object:
@@ -137,6 +121,6 @@ def _version(name: str) -> Object:
         "subresources": {"status": {}},
         "additionalPrinterColumns": [
             *(_of_condition(name) for name in ("Accepted", "Provisioned", "Failed")),
-            _AGE,
+            AGE,
         ],
     }

@@ -14,20 +14,20 @@ from pykueue.api.jobkinds import ALL, JobKind, Path
 from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES, RUNTIMES, TRAIN_JOB
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import Resource
+from pykueue.embedded.objects.definitions import AGE, custom_resource_definition
 
 #: The label of definitions that stand-in operators may serve. A real operator's definition does not have it.
 LABEL = "sim.pykueue.io/stand-in-operator"
 
-#: An API server asks for this in groups of the project itself.
+#: API servers require this in the groups of Kubernetes.
 _UNAPPROVED = {"api-approved.kubernetes.io": "unapproved, definition of a stand-in operator"}
-_AGE: Object = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
 def _column(name: str, path: str, type_: str = "string", priority: int = 0) -> Object:
     return {"name": name, "type": type_, "jsonPath": path, "priority": priority}
 
 
-_LAST_CONDITION = (_column("State", ".status.conditions[-1:].type"), _AGE)
+_LAST_CONDITION = (_column("State", ".status.conditions[-1:].type"), AGE)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ _FACTS: dict[str, _Facts] = {
             _column("memory", ".status.desiredMemory"),
             _column("gpus", ".status.desiredGPU"),
             _column("status", ".status.state"),
-            {**_AGE, "name": "age"},
+            {**AGE, "name": "age"},
             _column("head pod IP", ".status.head.podIP", priority=1),
             _column("head service IP", ".status.head.serviceIP", priority=1),
         ),
@@ -112,7 +112,7 @@ _FACTS: dict[str, _Facts] = {
             _column("ray cluster name", ".status.rayClusterName"),
             _column("start time", ".status.startTime"),
             _column("end time", ".status.endTime"),
-            {**_AGE, "name": "age"},
+            {**AGE, "name": "age"},
         ),
         categories=("all",),
         versions=_RAY_VERSIONS,
@@ -137,7 +137,7 @@ _FACTS: dict[str, _Facts] = {
             _column("Ready", ".status.readyReplicas", "integer"),
             _column("Desired", ".spec.replicas", "integer"),
             _column("Up-to-date", ".status.updatedReplicas", "integer"),
-            _AGE,
+            AGE,
         ),
         short_names=("lws",),
         defaults={
@@ -154,7 +154,7 @@ _FACTS: dict[str, _Facts] = {
             _of_condition("Quota Reserved", "QuotaReserved"),
             _of_condition("Resources Deployed", "ResourcesDeployed"),
             _of_condition("Unhealthy", "Unhealthy"),
-            _AGE,
+            AGE,
         ),
         short_names=("aw",),
     ),
@@ -165,7 +165,7 @@ _FACTS: dict[str, _Facts] = {
             _column("Attempts", ".status.executionAttempts"),
             _column("Start", ".status.lastSubmissionAttemptTime"),
             _column("Finish", ".status.terminationTime"),
-            _AGE,
+            AGE,
         ),
         short_names=("sparkapp",),
         # These are what the operator's webhook sets.
@@ -212,31 +212,16 @@ def _definition(resource: Resource, schema: Object, facts: _Facts, status: bool 
         "subresources": subresources,
         "additionalPrinterColumns": list(facts.columns),
     }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{resource.plural}.{resource.group}",
-            "labels": {LABEL: "true"},
-            **({"annotations": _UNAPPROVED} if resource.group.endswith(".k8s.io") else {}),
-        },
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                **({"shortNames": list(facts.short_names)} if facts.short_names else {}),
-                **({"categories": list(facts.categories)} if facts.categories else {}),
-            },
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [
-                {"name": version, "storage": version == resource.version, **served}
-                for version in (resource.version, *facts.versions)
-            ],
-        },
-    }
+    metadata: Object = {"labels": {LABEL: "true"}}
+    if resource.group.endswith(".k8s.io"):
+        metadata["annotations"] = _UNAPPROVED
+    versions = [
+        {"name": version, "storage": version == resource.version, **served}
+        for version in (resource.version, *facts.versions)
+    ]
+    return custom_resource_definition(
+        resource, versions, metadata, shortNames=facts.short_names, categories=facts.categories
+    )
 
 
 # Schemas

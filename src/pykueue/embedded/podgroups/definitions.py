@@ -9,6 +9,7 @@ from functools import cache
 
 from pykueue.api.objects import Object
 from pykueue.api.resources import Resource
+from pykueue.embedded.objects.definitions import AGE, custom_resource_definition
 
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", True)
 VOLCANO_QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queue", False)
@@ -29,7 +30,6 @@ _AMOUNTS: Object = {
 }
 _ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _TIME: Object = {"type": "string", "format": "date-time"}
-_AGE: Object = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
 def _object(**properties: Object) -> Object:
@@ -39,40 +39,19 @@ def _object(**properties: Object) -> Object:
 def _definition(
     resource: Resource, short_names: list[str], spec: Object, status: Object, columns: list[Object]
 ) -> Object:
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{resource.plural}.{resource.group}"},
-        "spec": {
-            "group": resource.group,
-            "names": {
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                "shortNames": short_names,
-            },
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": _object(
-                            apiVersion=_STRING,
-                            kind=_STRING,
-                            metadata={"type": "object"},
-                            spec=spec,
-                            status=status,
-                        )
-                    },
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": columns,
-                }
-            ],
+    version: Object = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": _object(
+                apiVersion=_STRING, kind=_STRING, metadata={"type": "object"}, spec=spec, status=status
+            )
         },
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": columns,
     }
+    return custom_resource_definition(resource, [version], {}, shortNames=short_names)
 
 
 def _column(name: str, type_: str, path: str, priority: int = 0) -> Object:
@@ -112,7 +91,7 @@ _VOLCANO_POD_GROUP = _definition(
         _column("STATUS", "string", ".status.phase"),
         _column("minMember", "integer", ".spec.minMember"),
         _column("RUNNINGS", "integer", ".status.running"),
-        _AGE,
+        AGE,
         _column("QUEUE", "string", ".spec.queue", priority=1),
     ],
 )
@@ -137,7 +116,7 @@ _VOLCANO_QUEUE = _definition(
         _column("WEIGHT", "integer", ".spec.weight"),
         _column("STATE", "string", ".status.state"),
         _column("PARENT", "string", ".spec.parent"),
-        _AGE,
+        AGE,
     ],
 )
 
@@ -164,7 +143,7 @@ _COSCHEDULING_POD_GROUP = _definition(
         _column("RUNNING", "integer", ".status.running"),
         _column("SUCCEEDED", "integer", ".status.succeeded"),
         _column("FAILED", "integer", ".status.failed"),
-        _AGE,
+        AGE,
     ],
 )
 
