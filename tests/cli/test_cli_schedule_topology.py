@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from click.testing import CliRunner
 from schedule_inputs import run
 
 from pykueue.api import decode_as, kueue
 from pykueue.api.topologies import expand
+from pykueue.cli.why import why
 
 V1BETA2 = "kueue.x-k8s.io/v1beta2"
 RACK = "kueue.x-k8s.io/podset-required-topology"
@@ -101,3 +103,12 @@ def test_without_nodes_a_job_that_asks_for_a_topology_is_not_admitted(tmp_path: 
     waits = report(tmp_path, job("a", 1))["workloads"]["default/job-a"]
     assert waits["reason"] == "Misconfigured"
     assert "topology-aware scheduling is not supported" in waits["message"]
+
+
+def test_why_gives_the_reason_that_schedule_gives(tmp_path: Path) -> None:
+    waits = report(tmp_path, node("n1", "r1", 2), job("large", 3))["workloads"]["default/job-large"]
+    found = CliRunner().invoke(why, ["job/large", "-f", str(tmp_path), "-o", "json"])
+    assert found.exit_code == 0, found.output
+    answer = json.loads(found.stdout)
+    assert (answer["reason"], answer["message"]) == (waits["reason"], waits["message"])
+    assert waits["reason"] == "TopologyPlacementFailed"

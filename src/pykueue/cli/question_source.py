@@ -19,15 +19,13 @@ from pykueue.api.objects import Object
 from pykueue.api.resources import Resource
 from pykueue.cli.connection import ask, kubeconfig_option
 from pykueue.cli.schedule_input import InputError, Source, read
-from pykueue.cli.schedule_run import Run
+from pykueue.cli.schedule_run import Run, options_with
 from pykueue.clock import Clock
 from pykueue.engine import Engine
-from pykueue.engine.dump import options_of
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.manager.scheduler.engine_options import engine_options
 from pykueue.questions.answers import Answer, schema_of, to_data
 from pykueue.questions.cluster_state import MANAGER_NAMESPACE, read_cluster
 
@@ -59,7 +57,7 @@ def of_manifests(paths: tuple[Path, ...], config: Path | None) -> QuestionSource
     configuration = load_configuration(config)
     found = read(Source(paths), configuration, strict=False)
     state = found.state
-    options = options_of(state) if state is not None and config is None else engine_options(configuration)
+    options = options_with(state if config is None else None, configuration, found.manifests)
     now = state.now if state is not None else float(int(Clock().time()))
     run = Run(found.manifests, options, now, state=state)
     run.until_stable()
