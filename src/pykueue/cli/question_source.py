@@ -33,6 +33,7 @@ from pykueue.questions.cluster_state import MANAGER_NAMESPACE, read_cluster
 WRONG, INCOMPLETE = 2, 3
 
 F = TypeVar("F", bound=Callable[..., Any])
+AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 
 @dataclass
@@ -104,7 +105,8 @@ def source_options(command: F) -> F:
             "paths",
             type=click.Path(path_type=Path, allow_dash=True),
             multiple=True,
-            help="Answer on manifests: a YAML or JSON file, a directory, or - for standard input.",
+            help="Answer on manifests, without a cluster: "
+            "a YAML or JSON file, a directory, or - for standard input.",
         ),
     ):
         command = option(command)
@@ -163,16 +165,20 @@ def read_source(
         sys.exit(WRONG)
 
 
-def print_answer(answer: Any, output: str, text: Callable[[Any], Iterable[str]]) -> None:
-    """Print an answer; what could not be read goes to standard error too."""
+def formatted(answer: AnyAnswer, output: str, text: Callable[[AnyAnswer], Iterable[str]]) -> str:
+    """An answer in the format of `-o`, without a line break at its end."""
     match output:
         case "json":
-            click.echo(json.dumps(to_data(answer), indent=2))
+            return json.dumps(to_data(answer), indent=2)
         case "yaml":
-            click.echo(yaml.safe_dump(to_data(answer), sort_keys=False), nl=False)
+            return str(yaml.safe_dump(to_data(answer), sort_keys=False)).rstrip("\n")
         case _:
-            for line in text(answer):
-                click.echo(line)
+            return "\n".join(text(answer))
+
+
+def print_answer(answer: Any, output: str, text: Callable[[Any], Iterable[str]]) -> None:
+    """Print an answer; what could not be read goes to standard error too."""
+    click.echo(formatted(answer, output, text))
     for note in answer.notes:
         click.echo(f"note: {note}", err=True)
     for each in answer.unread:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
-import yaml
 
 from pykueue.api import DecodeError
 from pykueue.cli import why_text
-from pykueue.cli.connection import ask, from_leader, kubeconfig_option
+from pykueue.cli.connection import ask, from_leader
+from pykueue.cli.question_source import INCOMPLETE, WRONG, formatted, output_options, source_options
 from pykueue.cli.question_source import of_manifests as manifest_state
 from pykueue.cli.schedule_input import InputError
 from pykueue.clock import Clock
@@ -22,19 +20,13 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status, schema_of, to_data
+from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status
 from pykueue.questions import why as answer_why
-from pykueue.questions.cluster_state import (
-    MANAGER_NAMESPACE,
-    ClusterState,
-    read_cluster,
-    without_unsupported,
-)
+from pykueue.questions.cluster_state import ClusterState, read_cluster, without_unsupported
 from pykueue.web.visibility.api import why_path
 
-#: Exit status where there is no such Workload or the cluster cannot be read, where an option or a manifest is
-#: wrong, and where there is no verdict.
-_FAILED, _WRONG, _NO_VERDICT = 1, 2, 3
+#: Exit status where there is no such Workload or the cluster cannot be read.
+_FAILED = 1
 
 
 @dataclass(frozen=True)
@@ -93,57 +85,17 @@ async def _answer(
     return served
 
 
-def _print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        click.echo(json.dumps(schema_of(Why), indent=2))
-        ctx.exit()
-
-
 @click.command()
 @click.argument("target", metavar="WORKLOAD|KIND/JOB")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
-@click.option(
-    "-f",
-    "--filename",
-    "paths",
-    type=click.Path(path_type=Path, allow_dash=True),
-    multiple=True,
-    help="Answer on manifests, without a cluster: a YAML or JSON file, a directory, or - for standard input.",
-)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Configuration file (config.kueue.x-k8s.io) in place of that of the manager.",
-)
-@click.option(
-    "--manager-namespace",
-    default=MANAGER_NAMESPACE,
-    show_default=True,
-    help="Namespace whose ConfigMap has the configuration of the manager.",
-)
+@source_options
 @click.option(
     "--place/--no-place",
     default=True,
     show_default=True,
     help="Answer also for the Workload at its place, with the queue as it is.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "yaml"]),
-    default="text",
-    show_default=True,
-    help="Format.",
-)
-@click.option(
-    "--print-schema",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_schema,
-    help="Print the JSON Schema of the json and yaml output and exit.",
-)
-@kubeconfig_option
+@output_options(Why)
 def why(
     target: str,
     namespace: str,
@@ -179,21 +131,10 @@ def why(
             )
     except (ConfigurationError, DecodeError, InputError) as error:
         click.echo(str(error), err=True)
-        sys.exit(_WRONG)
+        sys.exit(WRONG)
     except TargetError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(_FAILED)
-    click.echo(_rendered(answer, output))
+    click.echo(formatted(answer, output, why_text.lines))
     if answer.unread:
-        sys.exit(_NO_VERDICT)
-
-
-def _rendered(answer: Why, output: str) -> str:
-    data: Any = to_data(answer)
-    match output:
-        case "json":
-            return json.dumps(data, indent=2)
-        case "yaml":
-            return str(yaml.safe_dump(data, sort_keys=False)).rstrip("\n")
-        case _:
-            return "\n".join(why_text.lines(answer))
+        sys.exit(INCOMPLETE)
