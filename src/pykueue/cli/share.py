@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from pykueue.cli.question_source import INCOMPLETE, output_options, print_answer, read_source, source_options
-from pykueue.cli.text_table import table
+from pykueue.plugin.tables import table
 from pykueue.questions.share import Shares, shares
 
 
@@ -47,4 +47,4 @@ def lines(answer: Shares) -> Iterator[str]:
             amounts = [each.demand, each.entitled, each.received, each.borrowed, each.lent, each.debt]
             rows.append([*head, each.resource, *amounts])
     titles = "NAME KIND WEIGHT WEIGHTED-SHARE RESOURCE DEMAND ENTITLED RECEIVED BORROWED LENT DEBT"
-    yield from table(titles.split(), rows)
+    yield from table(titles.split(), rows).splitlines()

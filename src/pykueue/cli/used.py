@@ -17,7 +17,7 @@ from pykueue.cli.question_source import (
     read_source,
     source_options,
 )
-from pykueue.cli.text_table import table
+from pykueue.plugin.tables import table
 from pykueue.questions.used import GROUPS, LABEL, Used
 from pykueue.questions.used import used as answer_used
 
@@ -84,11 +84,11 @@ def lines(answer: Used) -> Iterator[str]:
     yield f"from {answer.start} to {answer.end}; first admission known: {answer.covered_from or 'none'}"
     resources = sorted({resource for group in answer.groups for resource in group.hours})
     in_bytes = {resource for resource in resources if resource in ("memory", "ephemeral-storage")}
-    titles = [f"{each.upper()}-{'GIB-HOURS' if each in in_bytes else 'HOURS'}" for each in resources]
+    titles = [f"{each}-{'GIB-HOURS' if each in in_bytes else 'HOURS'}" for each in resources]
     rows = []
     for group in answer.groups:
         hours = [
             f"{group.hours.get(each, 0.0) / (_GIBI if each in in_bytes else 1):.2f}" for each in resources
         ]
         rows.append([group.group or "-", str(group.workloads), *hours])
-    yield from table([answer.by.upper(), "WORKLOADS", *titles], rows)
+    yield from table([answer.by, "WORKLOADS", *titles], rows).splitlines()
