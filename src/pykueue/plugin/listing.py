@@ -199,7 +199,7 @@ async def workload_table(
         )
 
 
-async def pods_of(client: Client, job: Object, resource: Resource, query: Query) -> Request:
+def pods_of(job: Object, resource: Resource, query: Query) -> Request:
     """The request for the pods of a job. Raises PluginError for a kind without a pod selector."""
     selector = selector_of(job, resource)
     if not selector:

@@ -8,7 +8,6 @@ differ from those of the manager.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -91,7 +90,6 @@ async def read_cluster(
     configuration: Configuration | None = None,
     manager_namespace: str = MANAGER_NAMESPACE,
     namespace: str | None = None,
-    kinds: Collection[Resource] = KINDS,
 ) -> ClusterState:
     """The state of a cluster; `configuration` replaces that of the manager.
 
@@ -102,7 +100,7 @@ async def read_cluster(
     """
     state = ClusterState(configuration=configuration)
     version = await _served_version(client)
-    lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in kinds))
+    lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in KINDS))
     state.manifests = [manifest for manifests in lists for manifest in manifests]
     if configuration is not None:
         return state

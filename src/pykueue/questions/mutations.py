@@ -96,8 +96,6 @@ class Knob(NamedTuple):
     field: QuotaField
     base: int
     """What it is now, in quota units."""
-    stated: bool = True
-    """The object states it; otherwise it follows from a percentage."""
 
     def raised(self, by: int) -> Mutation:
         """The amount raised by so many quota units."""

@@ -236,7 +236,7 @@ def pods(ctx: click.Context, /, all_namespaces: bool, job: str, **settings: Any)
         if owner is None:
             return "", namespace
         query = Query(namespace, settings["selector"], settings["field_selector"])
-        request = await listing.pods_of(session.client, owner, resource, query)
+        request = listing.pods_of(owner, resource, query)
         pages = await listing.pod_pages(session.client, request, as_table=form is None)
         if form is None:
             headers, rows = listing.pod_rows(pages, wide=wide, namespaces=all_namespaces)

@@ -198,12 +198,7 @@ def required(ctx: click.Context, **values: str | None) -> None:
 
 
 def output_options(command: F) -> F:
-    """`-o` and the flags that go with it, as one parameter `output`."""
-
-    def pack(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        ctx.meta.setdefault(param.name, value)
-        return value
-
+    """`-o` and the flags that go with it: the fields of `Output` as parameters."""
     for option in (
         click.option("-o", "--output", "form", default="", help="Form: json, yaml, name, jsonpath=..., ..."),
         click.option("--template", default="", help="Template, or its file, of the form."),
