@@ -10,8 +10,8 @@ import click
 
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from pykueue.manager.install_names import ENGINE_STATE_PATH
 from pykueue.questions.cluster_state import KINDS
-from pykueue.web.visibility.api import ENGINE_STATE_PATH
 
 from .connection import ask, from_leader, kubeconfig_option
 

@@ -34,6 +34,8 @@ CONFIG_PATH = f"/{CONFIG_KEY}"
 #: Groups and versions of the visibility API, each an APIService `<version>.<group>`.
 VISIBILITY_GROUP = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS = ("v1beta1", "v1beta2")
+#: Where the leading manager serves the state of its engine. Kueue has no such resource.
+ENGINE_STATE_PATH = f"/apis/{VISIBILITY_GROUP}/v1beta2/enginestates/engine"
 
 #: Names of the container's ports.
 WEBHOOK_PORT_NAME, METRICS_PORT_NAME, VISIBILITY_PORT_NAME = "webhook-server", "metrics", "visibility"

@@ -23,7 +23,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration.loading import parse
-from pykueue.manager.install_names import CONFIG_KEY, VISIBILITY_GROUP
+from pykueue.manager.install_names import CONFIG_KEY, ENGINE_STATE_PATH
 from pykueue.manager.scheduler.engine_options import engine_options
 from pykueue.questions.answers import Why
 
@@ -44,9 +44,6 @@ KINDS: Final = (
 #: The namespace and the ConfigMap that Kueue and pykueue are installed with.
 MANAGER_NAMESPACE: Final = "kueue-system"
 CONFIG_MAP: Final = "kueue-manager-config"
-
-#: Where the leading manager of pykueue serves the state of its engine. Kueue has no such resource.
-ENGINE_STATE_PATH: Final = f"/apis/{VISIBILITY_GROUP}/v1beta2/enginestates/engine"
 
 
 @dataclass

@@ -31,9 +31,6 @@ VERSIONS = ("v1beta2", "v1beta1")
 SUBRESOURCE = "pendingworkloads"
 KIND = "PendingWorkloadsSummary"
 
-#: Where `pykueue dump` reads the state of the engine. Kueue has no such resource.
-ENGINE_STATE_PATH = f"/apis/{GROUP}/{VERSIONS[0]}/enginestates/engine"
-
 
 def story_path(namespace: str, name: str) -> str:
     """Where `pykueue story` reads the history of a Workload. Kueue has no such resource."""
