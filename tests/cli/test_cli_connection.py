@@ -39,7 +39,7 @@ def test_story_without_a_manager_names_what_is_missing(server: RunningServer) ->
 
 
 def test_story_takes_the_name_as_kubectl_prints_it(server: RunningServer) -> None:
-    for name in ("workload.kueue.x-k8s.io/w", "workloads/w", "kwl/w"):
+    for name in ("workload.kueue.x-k8s.io/w", "workloads/w", "kwl/w", "wl/w"):
         message = line("story", name, "--kubeconfig", str(server.kubeconfig))
         assert "does not serve" in message
     message = line("story", "job/w", "--kubeconfig", str(server.kubeconfig), code=2)

@@ -9,22 +9,20 @@ from typing import Any
 
 import click
 
+from pykueue.api.resources import KUEUE_GROUP
 from pykueue.engine.story import lines
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from pykueue.questions.targets import WORKLOAD_TYPES
 from pykueue.web.visibility.api import story_path
 
 from .connection import ask, from_leader, kubeconfig_option
-
-#: How the type of a Workload is written before its name, as kubectl prints and takes it.
-TYPES = ("workload", "workloads", "kwl", "kueueworkload", "kueueworkloads")
-GROUP = ".kueue.x-k8s.io"
 
 
 def name_of(argument: str) -> str:
     """The name in `NAME` or `TYPE/NAME`. Raises BadParameter for another type."""
     kind, slash, name = argument.rpartition("/")
-    if slash and (kind.lower().removesuffix(GROUP) not in TYPES or not name):
+    if slash and (kind.lower().removesuffix(f".{KUEUE_GROUP}") not in WORKLOAD_TYPES or not name):
         raise click.BadParameter(f"{argument!r} is not the name of a Workload; accepted: NAME, workload/NAME")
     return name
 

@@ -11,7 +11,7 @@ from pykueue.api.resources import KUEUE_GROUP
 from pykueue.api.similar import did_you_mean
 
 #: How the type of a Workload is written before its name, as kubectl prints and accepts it.
-_WORKLOAD_TYPES: Final = frozenset({"workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"})
+WORKLOAD_TYPES: Final = frozenset({"workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"})
 
 
 class TargetError(ValueError):
@@ -28,11 +28,11 @@ def find_workload(workloads: Iterable[kueue.Workload], target: str, namespace: s
     kind = kind.lower().removesuffix(f".{KUEUE_GROUP}")
     if not name or (slash and not kind):
         raise TargetError(f"{target!r} names no workload; accepted: NAME, workload/NAME, KIND/NAME of a job")
-    if not kind or kind in _WORKLOAD_TYPES:
+    if not kind or kind in WORKLOAD_TYPES:
         for workload in here:
             if workload.metadata.name == name:
                 return workload
-    found = [each for each in here if kind not in _WORKLOAD_TYPES and _is_of_job(each, kind, name)]
+    found = [each for each in here if kind not in WORKLOAD_TYPES and _is_of_job(each, kind, name)]
     jobs = sorted({f"{owner.kind}/{name}" for each in found for owner in _owners(each, kind, name)})
     if len(jobs) > 1:
         raise TargetError(f"{target!r} is the name of several jobs: {', '.join(jobs)}")
@@ -43,8 +43,8 @@ def find_workload(workloads: Iterable[kueue.Workload], target: str, namespace: s
     if running or found:
         return (running or found)[-1]
     near = did_you_mean(name, [each.metadata.name for each in here])
-    what = f"no Workload {name}" if kind in _WORKLOAD_TYPES else f"no Workload or job {target}"
-    if kind and kind not in _WORKLOAD_TYPES:
+    what = f"no Workload {name}" if kind in WORKLOAD_TYPES else f"no Workload or job {target}"
+    if kind and kind not in WORKLOAD_TYPES:
         what = f"no Workload of {kind} {name}"
     raise TargetError(f"{what} in namespace {namespace}{near}")
 
