@@ -13,6 +13,10 @@ import msgspec
 #: Where a workload stands; Unknown where its Workload says nothing and no verdict is possible.
 State = Literal["Pending", "QuotaReserved", "Admitted", "Evicted", "Finished", "Unknown"]
 
+ChangeKind = Literal[
+    "Quota", "BorrowingLimit", "LendingLimit", "Priority", "PodCount", "Queue", "PreemptionPolicy", "Resume"
+]
+
 
 class Answer(msgspec.Struct, rename="camel"):
     """Base of everything that is part of an answer."""
@@ -104,16 +108,7 @@ class Edit(Answer, kw_only=True):
 class Change(Answer, kw_only=True):
     """A change that admits the workload, verified by deciding on a fork of the present state."""
 
-    kind: Literal[
-        "Quota",
-        "BorrowingLimit",
-        "LendingLimit",
-        "Priority",
-        "PodCount",
-        "Queue",
-        "PreemptionPolicy",
-        "Resume",
-    ]
+    kind: ChangeKind
     text: str
     edits: list[Edit]
     cycles: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.quantity import Quantity
@@ -15,14 +15,11 @@ from pykueue.engine import Engine, Explanation
 from pykueue.engine.explain.quota_queries import NodeQuota, NodeView
 from pykueue.engine.quota.usage import is_unlimited, to_quantity, units
 from pykueue.questions import mutations
+from pykueue.questions.answers import ChangeKind
 from pykueue.questions.mutations import Knob, Mutations, QuotaField, Ref
 from pykueue.questions.smallest import Amounts
 
-Kind = Literal[
-    "Quota", "BorrowingLimit", "LendingLimit", "Priority", "PodCount", "Queue", "PreemptionPolicy", "Resume"
-]
-
-_QUOTA_KINDS: Final[dict[QuotaField, Kind]] = {
+_QUOTA_KINDS: Final[dict[QuotaField, ChangeKind]] = {
     "nominalQuota": "Quota",
     "borrowingLimit": "BorrowingLimit",
     "lendingLimit": "LendingLimit",
@@ -40,7 +37,7 @@ Grain = Callable[[str], int]
 class Candidate(NamedTuple):
     """A kind of change with amounts, all zero for no change."""
 
-    kind: Kind
+    kind: ChangeKind
     make: Callable[[Amounts], Mutations]
     text: Callable[[Amounts], str]
     guesses: Sequence[Amounts]

@@ -75,15 +75,15 @@ def _lowered(good: Callable[[Amounts], bool], amounts: Amounts, index: int, step
     low, high = 0, high - 1
     most = (high - 1) // step
     if step > 1 and most > 0 and is_good(most * step):
-        low, high = (each * step for each in _bisected(lambda number: is_good(number * step), 0, most))
+        low, high = (each * step for each in bisected(lambda number: is_good(number * step), 0, most))
     elif step > 1:
         low = most * step
     if high - 1 > low and is_good(high - 1):
-        _, high = _bisected(is_good, low, high - 1)
+        _, high = bisected(is_good, low, high - 1)
     return _with(amounts, index, high)
 
 
-def _bisected(is_good: Callable[[int], bool], low: int, high: int) -> tuple[int, int]:
+def bisected(is_good: Callable[[int], bool], low: int, high: int) -> tuple[int, int]:
     """Two numbers next to each other, of which the lower one is not good; `low` is not, and `high` is."""
     while high - low > 1:
         middle = (low + high) // 2

@@ -16,17 +16,19 @@ from pykueue.engine import Engine, Explanation, Upsert
 from pykueue.engine.explain.render import reason_text
 from pykueue.engine.quota.usage import units
 from pykueue.questions import facts, mutations
-from pykueue.questions.answers import Change, Position, Prospect, State, Why
+from pykueue.questions.answers import Change, ChangeKind, Position, Prospect, State, Why
 from pykueue.questions.candidates import Candidate, candidates, higher_priority
 from pykueue.questions.mutations import Mutations
 from pykueue.questions.rights import EVERYTHING, Rights
-from pykueue.questions.smallest import Amounts, Smallest, smallest
+from pykueue.questions.smallest import Amounts, Smallest, bisected, smallest
 from pykueue.questions.trials import Outcome, Trials, TrialsExhausted
 
 #: Decisions in trials in place for one question: each trial decides about all pending workloads concerned.
 PLACE_DECISIONS_MAX: Final = 10_000
 
 Try = Callable[[Sequence[Upsert]], Outcome]
+#: A change to try, and the amounts that are probably its smallest, if any are known.
+Guess = tuple[Candidate, Amounts | None]
 
 
 def why(
@@ -125,27 +127,21 @@ class _Inquiry:
 
     def ask(self, place: bool) -> None:
         """Completes the answer."""
-        found = self._candidates()
+        found: list[Guess] = [(candidate, None) for candidate in self._candidates()]
         self.answer.head = Prospect(outcome="Pending")
-        solved = self._prospect(self.answer.head, self.trials.alone, found, {})
+        solved = self._prospect(self.answer.head, self.trials.alone, found)
         if place:
             self.answer.place = Prospect(outcome="Pending")
-            guesses = {id(candidate): amounts for candidate, amounts in solved}
             demand = self._demand()
-            wider = [
-                (_widened(candidate, demand), guesses.get(id(candidate)))
-                for candidate in found
-                if id(candidate) in guesses and candidate.kind != "Priority"
+            wider: list[Guess] = [
+                (_widened(candidate, demand), amounts)
+                for candidate, amounts in solved
+                if candidate.kind != "Priority"
             ]
             higher = higher_priority(self.engine, self.workload, self._priorities())
             if higher is not None:
                 wider.append((higher, None))
-            self._prospect(
-                self.answer.place,
-                self.trials.in_place,
-                [candidate for candidate, _ in wider],
-                {id(candidate): amounts for candidate, amounts in wider},
-            )
+            self._prospect(self.answer.place, self.trials.in_place, wider)
 
     def _priorities(self) -> set[int]:
         """Priorities of all workloads that this one competes with."""
@@ -185,11 +181,7 @@ class _Inquiry:
     # --- trying -----------------------------------------------------------------------------------------
 
     def _prospect(
-        self,
-        prospect: Prospect,
-        attempt: Try,
-        found: Sequence[Candidate],
-        guesses: dict[int, Amounts | None],
+        self, prospect: Prospect, attempt: Try, found: Sequence[Guess]
     ) -> list[tuple[Candidate, Amounts]]:
         """Fills in what becomes of the workload, and the changes that admit it; those found, with amounts."""
         try:
@@ -212,8 +204,7 @@ class _Inquiry:
                 text = " and ".join(_resume_text(each) for each in self.base)
                 prospect.changes.append(self._change("Resume", text, self.base, resumed))
                 return []
-        for candidate in found:
-            guess = guesses.get(id(candidate))
+        for candidate, guess in found:
             try:
                 amounts = self._solve(prospect, attempt, candidate, guess)
             except TrialsExhausted:
@@ -276,7 +267,7 @@ class _Inquiry:
             return outcome
         return self.trials.in_place(mutations.events(self.engine, change), to_end=True)
 
-    def _change(self, kind: str, text: str, change: Mutations, outcome: Outcome) -> Change:
+    def _change(self, kind: ChangeKind, text: str, change: Mutations, outcome: Outcome) -> Change:
         """A change with its side effects."""
         unchanged = self.unchanged
         others, anyway = set(outcome.others), set(unchanged.others)
@@ -285,7 +276,7 @@ class _Inquiry:
         delayed, more = self.rights.names(sorted(anyway - others))
         admits, most = self.rights.names(sorted(others - anyway))
         return Change(
-            kind=kind,  # type: ignore[arg-type]
+            kind=kind,
             text=text,
             edits=[mutation.edit() for mutation in change],
             cycles=outcome.cycles,
@@ -298,16 +289,10 @@ class _Inquiry:
 
 def _lowest(admits: Callable[[Amounts], bool], thresholds: Sequence[int]) -> Smallest | None:
     """The lowest threshold that admits, by bisection; one less must not."""
-    low, high = -1, len(thresholds) - 1
-    if not admits((thresholds[high],)):
+    if not admits((thresholds[-1],)):
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if admits((thresholds[middle],)):
-            high = middle
-        else:
-            low = middle
-    return smallest(admits, [(thresholds[high],)], (thresholds[high],))
+    _, index = bisected(lambda each: admits((thresholds[each],)), -1, len(thresholds) - 1)
+    return smallest(admits, [(thresholds[index],)], (thresholds[index],))
 
 
 def _widened(candidate: Candidate, demand: dict[str, int]) -> Candidate:
