@@ -98,6 +98,14 @@ class Session:
         """The copies of jobs that are bound to a Workload."""
         return [(jobs, job) for jobs in self.jobs.values() for job in jobs.by_index("workload", key)]
 
+    def workload_keys(self) -> set[Key]:
+        """The Workloads of which there are copies, or copies of jobs that are bound to them."""
+        found = {key_of(copy) for copy in self.workloads.list()}
+        for jobs in self.jobs.values():
+            for job in jobs.list():
+                found.update(_workload_keys(job))
+        return found
+
 
 def is_dispatched(integration: JobIntegration) -> bool:
     """Whether jobs of the kind can run on a worker: they can be handed over, and be bound to a Workload."""
@@ -143,22 +151,19 @@ class RemoteCluster:
         """Connect with this kubeconfig; nothing happens where it is the one in use."""
         if self.target is not None and self.target.fingerprint == target.fingerprint and self._task:
             return
-        self._stop()
+        self.close()
         self.target = target
         self.problem = ("ClientConnectionFailed", "connecting")
         self._task = asyncio.get_running_loop().create_task(self._run(target))
 
     def refuse(self, problem: tuple[str, str]) -> None:
         """Do not connect, for this reason."""
-        self._stop()
+        self.close()
         self.target = None
         self.problem = problem
 
     def close(self) -> None:
         """End the connection."""
-        self._stop()
-
-    def _stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -225,8 +230,6 @@ class RemoteCluster:
                 jobs.on_event(self._job_event)
             self.session, self.lost_since = session, None
             self._changed(self.name)
-            for workload in session.workloads.list():
-                self._touched(key_of(workload))
             yield
             raise ConnectionError(await broken)
         finally:

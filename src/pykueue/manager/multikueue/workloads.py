@@ -10,7 +10,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, controller_of, get, is_deleting, key_of, labels_of, replaced
+from pykueue.api.objects import Key, Object, controller_of, get, is_deleting, key_of, replaced
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.remote import remote_workload
@@ -124,12 +124,7 @@ class WorkloadDispatcher:
     async def collect_garbage(self) -> None:
         """Remove copies whose Workload is gone or about to go (docs/reference/admission-checks.md 17.2)."""
         for session in self.sessions().values():
-            found = {key_of(copy) for copy in session.workloads.list()}
-            for jobs in session.jobs.values():
-                for job in jobs.list():
-                    if name := labels_of(job).get(names.PREBUILT_WORKLOAD_LABEL):
-                        found.add((key_of(job)[0], name))
-            for key in sorted(found):
+            for key in sorted(session.workload_keys()):
                 workload = self._cluster.workload(key)
                 if workload is None or is_deleting(workload):
                     await self._jobs.remove(session, key)
