@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,17 @@ ROUND = 300.0
 
 
 @dataclass(frozen=True)
+class Workers:
+    """The workers that a Workload can be offered to."""
+
+    #: Of the configuration, in its order.
+    configured: Sequence[str]
+    connected: Collection[str]
+    #: Those that the Workload's status names as nominated.
+    nominated: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Nomination:
     """The workers, and seconds until more of them are nominated; None: never by itself."""
 
@@ -19,24 +31,25 @@ class Nomination:
     again: float | None = None
 
 
-class AllAtOnce:
+class Dispatcher(ABC):
+    """Nominates workers for Workloads."""
+
+    @abstractmethod
+    def nominate(self, uid: str, workers: Workers, now: float) -> Nomination:
+        """The workers to offer the Workload of this uid to."""
+
+    def forget(self, uid: str) -> None:  # noqa: B027 - for those that remember something
+        """The Workload is not dispatched any more."""
+
+
+class AllAtOnce(Dispatcher):
     """All workers that are connected."""
 
-    def nominate(
-        self,
-        uid: str,
-        clusters: Sequence[str],
-        connected: Collection[str],
-        present: Sequence[str],
-        now: float,
-    ) -> Nomination:
-        return Nomination(sorted(name for name in clusters if name in connected))
-
-    def forget(self, uid: str) -> None:
-        """Nothing is remembered."""
+    def nominate(self, uid: str, workers: Workers, now: float) -> Nomination:
+        return Nomination(sorted(name for name in workers.configured if name in workers.connected))
 
 
-class Incremental:
+class Incremental(Dispatcher):
     """`step` more workers each round; those of earlier rounds stay. When a round began is remembered in
     memory only."""
 
@@ -45,16 +58,9 @@ class Incremental:
         self._config_order = config_order
         self._began: dict[str, float] = {}
 
-    def nominate(
-        self,
-        uid: str,
-        clusters: Sequence[str],
-        connected: Collection[str],
-        present: Sequence[str],
-        now: float,
-    ) -> Nomination:
-        order = clusters if self._config_order else sorted(clusters)
-        kept = [name for name in present if name in clusters]
+    def nominate(self, uid: str, workers: Workers, now: float) -> Nomination:
+        order = workers.configured if self._config_order else sorted(workers.configured)
+        kept = [name for name in workers.nominated if name in workers.configured]
         left = [name for name in order if name not in kept]
         began = self._began.get(uid)
         if kept and began is not None and now < began + ROUND:
@@ -65,28 +71,14 @@ class Incremental:
         return Nomination([*kept, *left[: self._step]], ROUND if len(left) > self._step else None)
 
     def forget(self, uid: str) -> None:
-        """The Workload is not dispatched any more."""
         self._began.pop(uid, None)
 
 
-class External:
+class External(Dispatcher):
     """Another controller writes the workers into the status."""
 
-    def nominate(
-        self,
-        uid: str,
-        clusters: Sequence[str],
-        connected: Collection[str],
-        present: Sequence[str],
-        now: float,
-    ) -> Nomination:
-        return Nomination(list(present))
-
-    def forget(self, uid: str) -> None:
-        """Nothing is remembered."""
-
-
-Dispatcher = AllAtOnce | Incremental | External
+    def nominate(self, uid: str, workers: Workers, now: float) -> Nomination:
+        return Nomination(list(workers.nominated))
 
 
 def dispatcher(name: str, step: int, config_order: bool) -> Dispatcher:

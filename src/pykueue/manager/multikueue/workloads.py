@@ -20,7 +20,7 @@ from pykueue.manager.checks.answers import PENDING, READY, REJECTED, RETRY, Answ
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads import transitions
 
-from .dispatch import Dispatcher
+from .dispatch import Dispatcher, Workers
 from .jobs import DEFERRED, RemoteJobs, expected_field, is_handed_over, runs_remotely
 from .remote import RemoteCluster, Session, is_dispatched
 
@@ -336,9 +336,8 @@ class WorkloadDispatcher:
             return None
         uid = str(d.workload["metadata"].get("uid"))
         present = list(get(d.workload, "status", "nominatedClusterNames") or ())
-        nomination = self._dispatcher.nominate(
-            uid, d.clusters, d.sessions.keys(), present, self._clock.time()
-        )
+        workers = Workers(d.clusters, d.sessions.keys(), present)
+        nomination = self._dispatcher.nominate(uid, workers, self._clock.time())
         if list(nomination.names) != present:
             written = await self._nominated(d.workload, nomination.names)
             if written is None:
