@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
 from pykueue.api.kueue import names
 from pykueue.api.kueue.checks import ProvisioningRequestConfig, ProvisioningRequestConfigSpec
-from pykueue.api.meta import ConditionStatus, set_condition
 from pykueue.api.objects import (
     Key,
     Object,
@@ -40,6 +38,7 @@ from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.manager.activity import CHECK_ACTIVE, Activity, with_activity
 from pykueue.manager.cluster import Cluster
 
 from . import answers, requests
@@ -48,7 +47,6 @@ from .requests import Entry
 
 #: Seconds between looks whether a cluster that did not serve ProvisioningRequests does.
 UNSERVED_POLL = 5.0
-ACTIVE_MESSAGE = "The admission check is active"
 
 
 class ProvisioningController:
@@ -131,41 +129,35 @@ class ProvisioningController:
         check = self._cluster.checks.get("", name)
         if check is None or not _is_ours(check):
             return None
-        problem = self._problem(check)
-        before = self._requests.is_served
-        await self._writer.update(self._cluster.checks, ("", name), partial(self._with_activity, problem))
-        return None if before else UNSERVED_POLL
+        is_served = self._requests.is_served
+        activity = self._problem(check) or CHECK_ACTIVE
+        await self._writer.update(
+            self._cluster.checks, ("", name), lambda one: with_activity(one, activity, self._clock.time())
+        )
+        return None if is_served else UNSERVED_POLL
 
-    def _problem(self, check: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Reason and message why the check is inactive; None while it is active."""
+    def _problem(self, check: Mapping[str, Any]) -> Activity | None:
+        """Why the check is inactive; None while it is active."""
         if not self._requests.is_served:
             version = PROVISIONING_REQUESTS.api_version
-            return (
+            return Activity(
+                False,
                 "ProvisioningRequestsNotServed",
                 f"The cluster does not serve ProvisioningRequests ({version})",
             )
         reference = get(check, "spec", "parameters")
         accepted = f"{PROVISIONING_REQUEST_CONFIGS.kind} of the API group {KUEUE_GROUP}"
         if not reference:
-            return "BadParametersRef", f"spec.parameters: required; must name a {accepted}"
+            return _bad_parameters(f"spec.parameters: required; must name a {accepted}")
         named = (reference.get("apiGroup"), reference.get("kind"))
         if named != (KUEUE_GROUP, PROVISIONING_REQUEST_CONFIGS.kind):
-            return (
-                "BadParametersRef",
-                f"spec.parameters: {named[1]} of the API group {named[0]}; accepted: {accepted}",
+            return _bad_parameters(
+                f"spec.parameters: {named[1]} of the API group {named[0]}; accepted: {accepted}"
             )
         if self._configs.get("", str(reference.get("name"))) is None:
             name = reference.get("name")
-            return "BadParametersRef", f"{PROVISIONING_REQUEST_CONFIGS.kind} {name} doesn't exist"
+            return _bad_parameters(f"{PROVISIONING_REQUEST_CONFIGS.kind} {name} doesn't exist")
         return None
-
-    def _with_activity(self, problem: tuple[str, str] | None, check: Object) -> Object:
-        status: ConditionStatus = "True" if problem is None else "False"
-        reason, message = problem or ("Active", ACTIVE_MESSAGE)
-        generation = int(get(check, "metadata", "generation") or 0)
-        present = get(check, "status", "conditions") or []
-        changed = set_condition(present, "Active", status, reason, message, self._clock.time(), generation)
-        return replaced(check, ("status", "conditions"), changed)
 
     def _config(self, name: str) -> ProvisioningRequestConfigSpec | None:
         """The configuration of a check of this controller; None while the check is inactive."""
@@ -383,6 +375,10 @@ class ProvisioningController:
                 }
                 changed = {**found, "metadata": metadata, "template": desired["template"]}
                 await self._writer.change(self._templates, found, changed)
+
+
+def _bad_parameters(message: str) -> Activity:
+    return Activity(False, "BadParametersRef", message)
 
 
 def _is_ours(check: Mapping[str, Any]) -> bool:

@@ -9,19 +9,18 @@ import base64
 import binascii
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pykueue.api.kueue import names
-from pykueue.api.meta import ConditionStatus, set_condition
-from pykueue.api.objects import Key, Object, get, key_of, replaced
+from pykueue.api.objects import Key, get, key_of
 from pykueue.api.resources import KUEUE_GROUP, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import Informer
+from pykueue.manager.activity import CHECK_ACTIVE, Activity, with_activity
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads.transitions import cut
 
@@ -192,7 +191,7 @@ class MultiKueue:
             remote.use(self._target(obj))
         except KubeConfigError as error:
             remote.refuse((error.reason, str(error)))
-        await self._write_activity(obj, remote)
+        await self._write_cluster_activity(name, remote)
         by_path = get(obj, "spec", "clusterSource", "kubeConfig", "locationType") == "Path"
         return FILE_POLL if by_path else None
 
@@ -234,20 +233,18 @@ class MultiKueue:
         except (OSError, ValueError) as error:
             raise KubeConfigError(BAD, f"file {location} cannot be read") from error
 
-    async def _write_activity(self, obj: Object, remote: RemoteCluster) -> None:
+    async def _write_cluster_activity(self, name: str, remote: RemoteCluster) -> None:
         if remote.session is not None:
-            activity: tuple[ConditionStatus, str, str] = ("True", "Active", "Connected")
+            activity = Activity(True, "Active", "Connected")
         else:
-            activity = ("False", remote.problem[0], cut(remote.problem[1]))
-        key = ("", obj["metadata"]["name"])
-        await self._writer.update(self._clusters, key, partial(self._with_activity, activity))
+            reason, message = remote.problem
+            activity = Activity(False, reason, cut(message))
+        await self._write_activity(self._clusters, name, activity)
 
-    def _with_activity(self, activity: tuple[ConditionStatus, str, str], obj: Object) -> Object:
-        status, reason, message = activity
-        generation = int(get(obj, "metadata", "generation") or 0)
-        present = get(obj, "status", "conditions") or []
-        changed = set_condition(present, "Active", status, reason, message, self._clock.time(), generation)
-        return replaced(obj, ("status", "conditions"), changed)
+    async def _write_activity(self, informer: Informer, name: str, activity: Activity) -> None:
+        await self._writer.update(
+            informer, ("", name), lambda obj: with_activity(obj, activity, self._clock.time())
+        )
 
     # Checks
 
@@ -259,22 +256,19 @@ class MultiKueue:
     async def _reconcile_check(self, name: str) -> float | None:
         check = self._cluster.checks.get("", name)
         if check is not None and _is_ours(check):
-            step = partial(self._with_activity, self._check_activity(check))
-            await self._writer.update(self._cluster.checks, ("", name), step)
+            await self._write_activity(self._cluster.checks, name, self._check_activity(check))
         return None
 
-    def _check_activity(self, check: Mapping[str, Any]) -> tuple[ConditionStatus, str, str]:
+    def _check_activity(self, check: Mapping[str, Any]) -> Activity:
         reference = get(check, "spec", "parameters") or {}
         named = (reference.get("apiGroup"), reference.get("kind"))
         if named != (KUEUE_GROUP, MULTIKUEUE_CONFIGS.kind):
-            return (
-                "False",
-                "BadConfig",
-                f"spec.parameters must name a {MULTIKUEUE_CONFIGS.kind} of {KUEUE_GROUP}",
-            )
+            text = f"spec.parameters must name a {MULTIKUEUE_CONFIGS.kind} of {KUEUE_GROUP}"
+            return Activity(False, "BadConfig", text)
         config = self._configs.get("", str(reference.get("name")))
         if config is None:
-            return "False", "BadConfig", f"{MULTIKUEUE_CONFIGS.kind} {reference.get('name')} is not found"
+            text = f"{MULTIKUEUE_CONFIGS.kind} {reference.get('name')} is not found"
+            return Activity(False, "BadConfig", text)
         missing, inactive = [], []
         clusters = list(get(config, "spec", "clusters") or ())
         for name in clusters:
@@ -289,10 +283,10 @@ class MultiKueue:
         if inactive:
             parts.append(f"Inactive clusters: {', '.join(inactive)}")
         if len(missing) + len(inactive) == len(clusters):
-            return "False", "NoUsableClusters", cut("; ".join(parts))
+            return Activity(False, "NoUsableClusters", cut("; ".join(parts)))
         if parts:
-            return "True", "SomeActiveClusters", cut("; ".join(parts))
-        return "True", "Active", "The admission check is active"
+            return Activity(True, "SomeActiveClusters", cut("; ".join(parts)))
+        return CHECK_ACTIVE
 
 
 def _is_below(path: Path, folder: Path) -> bool:

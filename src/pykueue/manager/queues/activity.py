@@ -7,21 +7,14 @@ docs/reference/kueue-semantics.md 3.9, docs/reference/kueue-api.md 1.3 and 1.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pykueue.api.cohorts import COHORT_CYCLE, cycle_message, find_cycle
 from pykueue.api.objects import Object, get
 from pykueue.engine import Engine
+from pykueue.manager.activity import Activity
 
 Lookup = Callable[[str], Object | None]
-
-
-class Activity(NamedTuple):
-    """The condition Active."""
-
-    active: bool
-    reason: str
-    message: str
 
 
 READY = Activity(True, "Ready", "Can admit new workloads")

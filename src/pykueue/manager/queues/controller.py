@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
-from pykueue.api.meta import ConditionStatus, format_time, set_condition
+from pykueue.api.meta import format_time
 from pykueue.api.objects import Object, get, is_deleting, key_of, replaced
 from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import MODIFIED, Informer
+from pykueue.manager.activity import Activity, with_activity
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads.reservations import Reservations
 
-from .activity import Activity, cluster_queue_activity, cohort_activity, local_queue_activity
+from .activity import cluster_queue_activity, cohort_activity, local_queue_activity
 
 #: Seconds between two status writes of one queue.
 INTERVAL = 1.0
@@ -220,7 +221,7 @@ class QueueController:
         )
 
     def _cluster_queue_status(self, queue: Object) -> Object:
-        result = self._with_activity(queue, self._activity(queue))
+        result = with_activity(queue, self._activity(queue), self._clock.time())
         view = self._engine.cluster_queue(queue["metadata"]["name"])
         if view is None:
             return result
@@ -247,7 +248,7 @@ class QueueController:
     def _local_queue_status(self, queue: Object) -> Object:
         target = self._cluster.cluster_queues.get("", str(get(queue, "spec", "clusterQueue") or ""))
         active = local_queue_activity(queue, None if target is None else self._activity(target))
-        result = self._with_activity(queue, active)
+        result = with_activity(queue, active, self._clock.time())
         view = self._engine.local_queue(queue["metadata"].get("namespace") or "", queue["metadata"]["name"])
         if view is None:
             return result
@@ -280,7 +281,7 @@ class QueueController:
     def _cohort_status(self, cohort: Object) -> Object:
         activity = cohort_activity(cohort, lambda name: self._cluster.cohorts.get("", name))
         if not activity.active or get(cohort, "status", "conditions"):
-            cohort = self._with_activity(cohort, activity)
+            cohort = with_activity(cohort, activity, self._clock.time())
         if not self._fair:
             return cohort
         share = self._engine.cohort_share(cohort["metadata"]["name"])
@@ -297,20 +298,6 @@ class QueueController:
 
     def _activity(self, cluster_queue: Object) -> Activity:
         return cluster_queue_activity(self._engine, cluster_queue["metadata"]["name"])
-
-    def _with_activity(self, queue: Object, activity: Activity) -> Object:
-        present = get(queue, "status", "conditions") or []
-        status: ConditionStatus = "True" if activity.active else "False"
-        generation = int(queue["metadata"].get("generation") or 0)
-        said = (status, activity.reason, activity.message, generation)
-        for known in present:
-            same = (known.get("status"), known.get("reason"), known.get("message"))
-            if known.get("type") == "Active" and (*same, known.get("observedGeneration", 0)) == said:
-                return queue
-        changed = set_condition(
-            present, "Active", status, activity.reason, activity.message, self._clock.time(), generation
-        )
-        return replaced(queue, ("status", "conditions"), changed)
 
     # What is in use stays
 
