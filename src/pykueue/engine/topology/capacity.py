@@ -45,6 +45,10 @@ _ANNOTATIONS = (
 )
 
 
+#: What pods use of a leaf: (the usage of the leaf, amounts of one pod, pods).
+_Use = tuple[LeafUsage, Amounts, int]
+
+
 class NodeRequest(NamedTuple):
     """What the workloads of a scheduling class request of nodes."""
 
@@ -256,7 +260,7 @@ class NodeCapacity(SharedCapacity):
         """Place unit after unit, each beside those before. All usage is in the end what it was."""
         if demand.problem:
             return demand.problem
-        assumed: list[tuple[LeafUsage, Amounts, int]] = []
+        assumed: list[_Use] = []
         found: list[PlacedPodSet] = []
         failure: Failure | str = ""
         for unit in demand.units:
@@ -271,13 +275,10 @@ class NodeCapacity(SharedCapacity):
             found += placed_pod_sets(tree, unit, placed)
             if unit is demand.units[-1]:
                 break
-            for usage, amounts, pods in _used_by(unit, placed):
-                assumed.append((usage, amounts, pods))
-                self._change(usage, usage.assumed, amounts, pods)
+            _assume(unit, placed, assumed)
         if isinstance(failure, Failure) and (empty or assumed):
             failure = failure_text(failure)
-        for usage, amounts, pods in assumed:
-            self._change(usage, usage.assumed, amounts, -pods)
+        _drop_assumed(assumed)
         return failure or (*found, *demand.delayed)
 
     def _place_unit(
@@ -306,12 +307,6 @@ class NodeCapacity(SharedCapacity):
         if isinstance(placed, Placed):
             return placed
         return Failure(unit.workers.name, counts, found, placed)
-
-    @staticmethod
-    def _change(usage: LeafUsage, which: dict[str, int], amounts: Amounts, pods: int) -> None:
-        add_usage(which, amounts, pods)
-        for leaf in usage.leaves:
-            leaf.tree.touch(leaf)
 
     # --- workloads that hold quota already --------------------------------------------------------------
 
@@ -366,7 +361,7 @@ class NodeCapacity(SharedCapacity):
         host = failed[0]
         by_name = {each.name: each for each in request.pod_sets}
         result = {each.name: each for each in old}
-        assumed: list[tuple[LeafUsage, Amounts, int]] = []
+        assumed: list[_Use] = []
         failure: Failure | str = ""
         for members in _lost_together(old, by_name, host):
             placed = members[0]
@@ -391,13 +386,10 @@ class NodeCapacity(SharedCapacity):
             for more in placed_pod_sets(tree, unit, new):
                 left = loss.pod_set if more.name == placed.name else more._replace(domains=())
                 result[more.name] = merged(left, more, tree)
-            for usage, amounts, pods in _used_by(unit, new):
-                assumed.append((usage, amounts, pods))
-                self._change(usage, usage.assumed, amounts, pods)
+            _assume(unit, new, assumed)
         if isinstance(failure, Failure):
             failure = failure_text(failure)
-        for usage, amounts, pods in assumed:
-            self._change(usage, usage.assumed, amounts, -pods)
+        _drop_assumed(assumed)
         return failure or tuple(result.values())
 
     def _place_lost(
@@ -433,7 +425,7 @@ class NodeCapacity(SharedCapacity):
                 usage = usages.get(key)
                 if usage is None:
                     usage = usages[key] = LeafUsage()
-                self._change(usage, usage.amounts, placed.amounts, sign * pods)
+                _change(usage, usage.amounts, placed.amounts, sign * pods)
                 if usage.idle:
                     del usages[key]
         self._version += 1
@@ -534,7 +526,26 @@ def _lost_together(
             yield from ([each] for each in lost)
 
 
-def _used_by(unit: Unit, placed: Placed) -> Iterator[tuple[LeafUsage, Amounts, int]]:
+def _change(usage: LeafUsage, which: dict[str, int], amounts: Amounts, pods: int) -> None:
+    add_usage(which, amounts, pods)
+    for leaf in usage.leaves:
+        leaf.tree.touch(leaf)
+
+
+def _assume(unit: Unit, placed: Placed, assumed: list[_Use]) -> None:
+    """Count what a placed unit uses, for the units that are placed after it, and list it in `assumed`."""
+    for usage, amounts, pods in _used_by(unit, placed):
+        assumed.append((usage, amounts, pods))
+        _change(usage, usage.assumed, amounts, pods)
+
+
+def _drop_assumed(assumed: Iterable[_Use]) -> None:
+    """The exact inverse of all calls of `_assume` with that list."""
+    for usage, amounts, pods in assumed:
+        _change(usage, usage.assumed, amounts, -pods)
+
+
+def _used_by(unit: Unit, placed: Placed) -> Iterator[_Use]:
     """What a placed unit uses of each leaf."""
     for leaf, pods in placed.workers:
         assert leaf.usage is not None
