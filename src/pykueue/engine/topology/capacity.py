@@ -33,7 +33,7 @@ from pykueue.engine.topology.nodes import Amounts, NodeFacts, PodFilter, node_fa
 from pykueue.engine.topology.placement import Placed, Placer
 from pykueue.engine.topology.replacement import Loss, loss_of, merged
 from pykueue.engine.topology.requests import TopologyRules, layout, level_request
-from pykueue.engine.topology.tree import Domain, FlavorTree, LeafUsage, add_usage
+from pykueue.engine.topology.tree import Domain, FlavorTree, LeafUsage, add_usage, usage_key
 from pykueue.engine.undo_log import UndoLog
 
 _ANNOTATIONS = (
@@ -345,10 +345,10 @@ class NodeCapacity(SharedCapacity):
         for check in workload.status.admission_checks:
             for update in check.pod_set_updates if check.state == "Ready" else ():
                 if update.name == needs.name:
-                    merged = found.updated(update.tolerations, update.node_selector)
-                    if merged is None:
+                    updated = found.updated(update.tolerations, update.node_selector)
+                    if updated is None:
                         return None
-                    found = merged
+                    found = updated
         return needs._replace(filter=found)
 
     def replace_host(
@@ -431,17 +431,13 @@ class NodeCapacity(SharedCapacity):
         self._version += 1
 
     def _usage_key(self, placed: PlacedPodSet, values: tuple[str, ...]) -> tuple[str, ...]:
-        if placed.levels[-1] == HOSTNAME and self.rules.shared_hosts:
-            return ("", *values)
-        return (placed.flavor, *values)
+        return usage_key(placed.flavor, values, self.rules.shared_hosts and placed.levels[-1] == HOSTNAME)
 
     def available(self, reservation: NodeReservation) -> bool:
         total: dict[tuple[str, ...], dict[str, int]] = {}
         leaves: dict[tuple[str, tuple[str, ...]], Domain] = {}
         for placed in reservation:
             tree = self.trees.get(placed.flavor)
-            if tree is None and not placed.levels:
-                continue
             for values, pods in placed.domains:
                 leaf = tree.leaf(values) if tree is not None else None
                 if leaf is None:

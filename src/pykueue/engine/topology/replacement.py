@@ -47,8 +47,8 @@ def loss_of(
     broken = [layer for layer in level.layers if pods % layer.size]
     whole = [layer for layer in level.layers if pods % layer.size == 0]
     if broken and broken[0] is level.layers[0]:
-        region = _broken_slice(leaves, pods, broken[-1], tree) if leaves else ()
-        return Loss(left, pods, region or (), _with_layers(level, whole[-1:]))
+        region = _broken_slice(leaves, pods, broken[-1], tree)
+        return Loss(left, pods, region, _with_layers(level, whole[-1:]))
     if level.mode == "required":
         # The group must be in one domain: what is left of any of its pod sets decides.
         known = [leaf for leaf, _ in leaves] or _leaves(group, host, tree)
@@ -63,16 +63,14 @@ def _leaves(placed: Iterable[PlacedPodSet], host: str, tree: FlavorTree) -> list
     return [leaf for leaf in found if leaf is not None]
 
 
-def _broken_slice(
-    leaves: Sequence[tuple[Domain, int]], pods: int, layer: Layer, tree: FlavorTree
-) -> Region | None:
-    """The first domain in which the lost pods complete a slice again."""
+def _broken_slice(leaves: Sequence[tuple[Domain, int]], pods: int, layer: Layer, tree: FlavorTree) -> Region:
+    """The first domain in which the lost pods complete a slice again; the whole tree if there is none."""
     width = tree.level_index(layer.level) + 1
     left: dict[Region, int] = {}
     for leaf, count in leaves:
         region = leaf.values[:width]
         left[region] = left.get(region, 0) + count
-    return next((region for region in sorted(left) if (left[region] + pods) % layer.size == 0), None)
+    return next((region for region in sorted(left) if (left[region] + pods) % layer.size == 0), ())
 
 
 def _with_layers(level: LevelRequest, layers: Sequence[Layer]) -> LevelRequest:

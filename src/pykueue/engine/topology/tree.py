@@ -115,9 +115,7 @@ class FlavorTree:
 
     def usage_key(self, values: Sequence[str]) -> tuple[str, ...]:
         """The name of the usage of a leaf."""
-        if self._shared:
-            return ("", values[-1])
-        return (self.flavor, values[-1]) if self.hostnames else (self.flavor, *values)
+        return usage_key(self.flavor, values[-1:] if self.hostnames else values, self._shared)
 
     def leaf(self, values: Sequence[str]) -> Domain | None:
         """The leaf with these values; of hosts only the last value counts."""
@@ -219,14 +217,12 @@ class FlavorTree:
         if counted != capacity:
             yield f"flavor {self.flavor} counts nodes {counted}, there are {capacity}"
 
-    def use(self, name: str, amounts: Iterable[tuple[str, int]], sign: int) -> bool:
-        """Pods that are not placed use more or less of a node; whether the node is in the tree."""
+    def use(self, name: str, amounts: Iterable[tuple[str, int]], sign: int) -> None:
+        """Pods that are not placed use more or less of a node; nothing changes if it is not in the tree."""
         leaf = self._leaf_of.get(name)
-        if leaf is None:
-            return False
-        _add(leaf.capacity, amounts, -sign)
-        self.touch(leaf)
-        return True
+        if leaf is not None:
+            _add(leaf.capacity, amounts, -sign)
+            self.touch(leaf)
 
     def clear(self, usages: dict[tuple[str, ...], LeafUsage]) -> None:
         """All nodes are gone."""
@@ -275,6 +271,14 @@ class FlavorTree:
             at = parent
         if at is not None:
             self.touch(at)
+
+
+def usage_key(flavor: str, values: Sequence[str], shared: bool) -> tuple[str, ...]:
+    """The name of the usage of a leaf with these values; of hosts only the host.
+
+    `shared`: all flavors have the usage in common.
+    """
+    return ("" if shared else flavor, *values)
 
 
 def _discard(domains: list[Domain], domain: Domain) -> None:
