@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from topology_notation import LEVELS, request_of
+from topology_notation import LEVELS, request_of, spec_of
 
-from pykueue.engine.topology.counts import Counts, CountSpec, amounts_of, counts_of
+from pykueue.engine.topology.counts import Counts, counts_of
 from pykueue.engine.topology.nodes import NodeFacts, PodFilter
 from pykueue.engine.topology.placement import Placed, Placer, Shortage
 from pykueue.engine.topology.requests import Layout, TopologyRules, layout, level_request
@@ -62,18 +62,6 @@ class Forest:
 
     def drop(self, number: int) -> None:
         self.tree.drop(f"n{number}", {}, self.usages)
-
-
-def spec_of(found: Layout, leader: int | None) -> CountSpec:
-    return CountSpec(
-        amounts_of([("cpu", 1000)]),
-        amounts_of([("cpu", leader * 1000)]) if leader is not None else (),
-        PodFilter().key,
-        found.slice_level,
-        found.slice_size,
-        found.units,
-        False,
-    )
 
 
 def layout_of(request: str) -> Layout:

@@ -11,11 +11,11 @@ from typing import Any
 
 from pykueue.api.kueue.workload import PodSetTopologyRequest, TopologyConstraint
 from pykueue.api.topologies import HOSTNAME
-from pykueue.engine.topology.balanced import place_balanced
+from pykueue.engine.topology.balanced import place_unit
 from pykueue.engine.topology.counts import CountSpec, amounts_of, counts_of
 from pykueue.engine.topology.nodes import NodeFacts, PodFilter
-from pykueue.engine.topology.placement import Placed, Placer, Shortage
-from pykueue.engine.topology.requests import TopologyRules, layout, level_request
+from pykueue.engine.topology.placement import Placed, Shortage
+from pykueue.engine.topology.requests import Layout, TopologyRules, layout, level_request
 from pykueue.engine.topology.tree import FlavorTree, LeafUsage
 
 LEVELS: Mapping[str, str] = {"H": HOSTNAME, "R": "rack", "B": "block"}
@@ -76,22 +76,21 @@ def place(
     found = layout(level_request(request_of(request), rules), tree.levels, rules)
     if isinstance(found, str):
         return found
-    filters = PodFilter()
-    spec = CountSpec(
+    counts = counts_of(tree, spec_of(found, leader, cpu), PodFilter())
+    return place_unit(counts, found, pods, rules.by_affinity)
+
+
+def spec_of(found: Layout, leader: int | None, cpu: int = 1) -> CountSpec:
+    """Pods of `cpu` cpu each, and a leader of `leader` cpu, on the nodes as they are used."""
+    return CountSpec(
         amounts_of([("cpu", cpu * 1000)]),
         amounts_of([("cpu", leader * 1000)]) if leader is not None else (),
-        filters.key,
+        PodFilter().key,
         found.slice_level,
         found.slice_size,
         found.units,
         False,
     )
-    counts = counts_of(tree, spec, filters)
-    if found.balanced:
-        even = place_balanced(counts, found, pods, rules.by_affinity)
-        if even is not None:
-            return even
-    return Placer(counts, found, rules.by_affinity).place(pods)
 
 
 def result(placed: Placed | Shortage | str) -> str:

@@ -8,12 +8,11 @@ docs/reference/topology-aware-scheduling.md 10.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from math import log2
 from typing import Final, NamedTuple
 
 from pykueue.engine.topology.counts import Counts
-from pykueue.engine.topology.placement import Placed, Placer, Share
+from pykueue.engine.topology.placement import Placed, Placer, Share, Shortage
 from pykueue.engine.topology.requests import Layout
 from pykueue.engine.topology.tree import Domain
 
@@ -42,9 +41,13 @@ class _Candidate(NamedTuple):
     """Without the domains that hold less than the threshold."""
 
 
-def place_balanced(counts: Counts, layout: Layout, pods: int, by_affinity: bool) -> Placed | None:
-    """An even placement; None if there is none."""
-    return _Balanced(counts, layout, pods // layout.slice_size, by_affinity).place()
+def place_unit(counts: Counts, layout: Layout, pods: int, by_affinity: bool) -> Placed | Shortage:
+    """Place so many workers, rounded down to whole slices, and the leader: evenly if the layout says so."""
+    if layout.balanced:
+        even = _Balanced(counts, layout, pods // layout.slice_size, by_affinity).place()
+        if even is not None:
+            return even
+    return Placer(counts, layout, by_affinity).place(pods)
 
 
 class _Balanced:
@@ -124,12 +127,12 @@ class _Balanced:
 
     def _pruned(self, siblings: Sequence[Domain], evaluated: Sequence[Domain], least: int) -> Counts:
         """The numbers without domains that hold fewer than `least` slices."""
-        counts = _copied(self._counts)
+        counts = self._counts.copy()
         for each in evaluated:
             _prune(counts, each.slot, least)
         if self._below:
             for each in siblings:
-                counts.count_again(each)
+                counts.count_inner(each)
                 _prune(counts, each.slot, least)
         return counts
 
@@ -221,13 +224,6 @@ class _Balanced:
         shares = [share._replace(units=share.units * layout.slice_size) for share in shares]
         placed = placer.spread(shares, level, self._needed)
         return placed if isinstance(placed, Placed) else None
-
-
-def _copied(counts: Counts) -> Counts:
-    """Numbers that can be changed without changing those of the tree."""
-    found = copy(counts)
-    found.detach()
-    return found
 
 
 def _prune(counts: Counts, slot: int, least: int) -> None:

@@ -15,7 +15,7 @@ from pykueue.api.kueue import names
 from pykueue.api.topologies import HOSTNAME
 from pykueue.engine.capacity import AssignedPodSet, ImpossibleReason, SharedCapacity
 from pykueue.engine.flavors.requests import PodSetClass, pod_requests
-from pykueue.engine.topology.balanced import place_balanced
+from pykueue.engine.topology.balanced import place_unit
 from pykueue.engine.topology.counts import CountSpec, amounts_of, counts_of
 from pykueue.engine.topology.demands import (
     NodeDemand,
@@ -30,7 +30,7 @@ from pykueue.engine.topology.demands import (
 )
 from pykueue.engine.topology.failure import Failure, failure_text
 from pykueue.engine.topology.nodes import Amounts, NodeFacts, PodFilter, node_facts
-from pykueue.engine.topology.placement import Placed, Placer
+from pykueue.engine.topology.placement import Placed
 from pykueue.engine.topology.replacement import Loss, loss_of, merged
 from pykueue.engine.topology.requests import TopologyRules, layout, level_request
 from pykueue.engine.topology.tree import Domain, FlavorTree, LeafUsage, add_usage, usage_key
@@ -299,11 +299,7 @@ class NodeCapacity(SharedCapacity):
             empty,
         )
         counts = counts_of(tree, spec, unit.workers.filter, within)
-        if found.balanced:
-            even = place_balanced(counts, found, unit.pods, self.rules.by_affinity)
-            if even is not None:
-                return even
-        placed = Placer(counts, found, self.rules.by_affinity).place(unit.pods)
+        placed = place_unit(counts, found, unit.pods, self.rules.by_affinity)
         if isinstance(placed, Placed):
             return placed
         return Failure(unit.workers.name, counts, found, placed)

@@ -8,6 +8,7 @@ above them are counted again. Source of the rules: docs/reference/topology-aware
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from typing import Final, NamedTuple
 
 from pykueue.engine.topology.nodes import PODS, Amounts, PodFilter
@@ -50,20 +51,7 @@ class Counts:
         self._filter = pod_filter
         #: Only leaves for which this holds.
         self._within = within
-        self.pods: list[int] = []
-        self.slices: list[int] = []
-        #: With the leader in the domain; the same lists where there is no leader.
-        self.pods_led: list[int] = self.pods
-        self.slices_led: list[int] = self.slices
-        #: 1 where the leader fits.
-        self.leads: list[int] = []
-        #: The sum of the weights of preferred node affinity.
-        self.scores: list[int] = []
-        if spec.leader:
-            self.pods_led, self.slices_led = [], []
-        self._lists = [self.pods, self.slices, self.leads, self.scores]
-        if spec.leader:
-            self._lists += [self.pods_led, self.slices_led]
+        self._set_lists([[] for _ in range(6 if spec.leader else 4)])
         #: How much of the tree's changes is counted in.
         self._seen = -1
         #: By slot of a leaf: its nodes when they were filtered last, why they are excluded, and their score.
@@ -82,7 +70,7 @@ class Counts:
         if self._seen < tree.forgotten:
             self._filtered.clear()
             for level in range(lowest, -1, -1):
-                count = self._count_leaf if level == lowest else self._count_inner
+                count = self._count_leaf if level == lowest else self.count_inner
                 for domain in tree.by_level[level]:
                     count(domain)
         else:
@@ -91,7 +79,7 @@ class Counts:
                 if domain.attached:
                     dirty[domain.level].add(domain)
             for level in range(lowest, -1, -1):
-                count = self._count_leaf if level == lowest else self._count_inner
+                count = self._count_leaf if level == lowest else self.count_inner
                 for domain in dirty[level]:
                     count(domain)
                     if domain.parent is not None:
@@ -122,24 +110,23 @@ class Counts:
                 least, name = count, resource
         return name
 
-    def detach(self) -> None:
-        """Go on with numbers of its own, which changes of the tree do not change."""
-        self.pods, self.slices = list(self.pods), list(self.slices)
-        self.leads, self.scores = list(self.leads), list(self.scores)
-        if self.spec.leader:
-            self.pods_led, self.slices_led = list(self.pods_led), list(self.slices_led)
-        else:
-            self.pods_led, self.slices_led = self.pods, self.slices
-        self._lists = [self.pods, self.slices, self.leads, self.scores, self.pods_led, self.slices_led]
+    def copy(self) -> Counts:
+        """A copy: changes of its numbers, by `clear` and `count_inner`, leave these as they are."""
+        found = copy(self)
+        found._set_lists([list(numbers) for numbers in self._lists])
+        return found
+
+    def _set_lists(self, lists: list[list[int]]) -> None:
+        self._lists = lists
+        #: `leads`: 1 where the leader fits; `scores`: the sum of the weights of preferred node affinity.
+        self.pods, self.slices, self.leads, self.scores = lists[:4]
+        #: With the leader in the domain; the same lists where there is no leader.
+        self.pods_led, self.slices_led = lists[4:] or (self.pods, self.slices)
 
     def clear(self, slot: int) -> None:
         """Count a domain as holding nothing."""
         for numbers in self._lists:
             numbers[slot] = 0
-
-    def count_again(self, domain: Domain) -> None:
-        """Count a domain by the numbers of its children."""
-        self._count_inner(domain)
 
     # --- counting ---------------------------------------------------------------------------------------
 
@@ -157,8 +144,7 @@ class Counts:
             score = sum(self._filter.score(node) for node in nodes) if self.tree.hostnames else 0
             known = self._filtered[slot] = nodes, self.exclusion(leaf), score
         if known[1]:
-            for numbers in self._lists:
-                numbers[slot] = 0
+            self.clear(slot)
             return
         usage = leaf.usage
         assert usage is not None
@@ -192,7 +178,8 @@ class Counts:
         self.pods_led[slot] = led
         self.slices_led[slot] = led // spec.slice_size if is_slice else 0
 
-    def _count_inner(self, domain: Domain) -> None:
+    def count_inner(self, domain: Domain) -> None:
+        """Count a domain by the numbers of its children."""
         slot, spec = domain.slot, self.spec
         slots = [child.slot for child in domain.children]
         unit = spec.units[domain.level + 1]
