@@ -188,19 +188,22 @@ class Causes:
         ):
             return ""  # what they were when it was decided is not known
         policy = _policy(queue, reason)
-        higher = _priority(preemptor) > _priority(before)
+        higher = priority_of(preemptor) > priority_of(before)
         if policy == "Never" or (policy == "LowerPriority" and not higher):
-            return f"policy {policy} of {theirs[-1]} does not let priority {_priority(preemptor)} preempt it"
-        if policy == "LowerOrNewerEqualPriority" and _priority(preemptor) < _priority(before):
+            return (
+                f"policy {policy} of {theirs[-1]} does not let priority {priority_of(preemptor)} preempt it"
+            )
+        if policy == "LowerOrNewerEqualPriority" and priority_of(preemptor) < priority_of(before):
             return f"its priority is higher than that of {preemptor['metadata']['name']}"
         return ""
 
 
 def _rank(workload: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (_priority(workload), get(workload, "spec", "queueName"))
+    return (priority_of(workload), get(workload, "spec", "queueName"))
 
 
-def _priority(workload: Mapping[str, Any]) -> int:
+def priority_of(workload: Mapping[str, Any]) -> int:
+    """`spec.priority`; 0 where it has none."""
     return int(get(workload, "spec", "priority") or 0)
 
 

@@ -13,6 +13,7 @@ from pykueue.api.objects import Object, get, is_deleting, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, LIMIT_RANGES, LOCAL_QUEUES, WORKLOADS
 from pykueue.manager.configuration import Configuration
 
+from .causes import priority_of
 from .jobkinds import ended
 from .queue_status import may_queue, queue_of
 from .quota import Books, nominal
@@ -38,7 +39,7 @@ class PriorityOrder:
 
         Of a StrictFIFO queue only those of the highest priority are compared. What the head of another
         StrictFIFO queue of the cohort lacks is reserved for it, and so is what a Workload lacks that has
-        preempted others: then nothing is said of that cohort.
+        preempted others: such a cohort is left out.
         """
         if self._blocks:
             return
@@ -55,20 +56,18 @@ class PriorityOrder:
         }
         for name, waiting in pending.items():
             queue = queues[name]
+            cohort, strict = root(queue), _is_strict(queue)
             strict_others = any(
-                other != name and _is_strict(queues[other]) and root(queues[other]) == root(queue)
+                other != name and _is_strict(queues[other]) and root(queues[other]) == cohort
                 for other in pending
             )
-            if strict_others or root(queue) in evicting:
+            if strict_others or cohort in evicting:
                 continue
-            found = [w for w in waiting if self.is_eligible(w, queue)]
-            if _is_strict(queue):
-                highest = max(map(_priority, waiting))
-                found = [w for w in found if _priority(w) == highest]
-                if len(found) != sum(_priority(w) == highest for w in waiting):
-                    continue
-            fitting = [w for w in found if _fits(w, queue, books)]
-            if _is_strict(queue) and len(fitting) != len(found):
+            if strict:
+                highest = max(map(priority_of, waiting))
+                waiting = [w for w in waiting if priority_of(w) == highest]
+            fitting = [w for w in waiting if self._is_eligible(w, queue) and _fits(w, queue, books)]
+            if strict and len(fitting) != len(waiting):
                 continue
             for workload in fitting:
                 yield f"{workload['metadata']['name']} fits {name} and is pending"
@@ -84,7 +83,11 @@ class PriorityOrder:
         if queue is None or not _is_strict(queue) or not unchanged(queue):
             return
         for other in self._pending(queues).get(name, ()):
-            if _priority(other) > _priority(workload) and unchanged(other) and self.is_eligible(other, queue):
+            if (
+                priority_of(other) > priority_of(workload)
+                and unchanged(other)
+                and self._is_eligible(other, queue)
+            ):
                 yield f"got quota before {other['metadata']['name']}, whose priority is higher, in {name}"
 
     def _pending(self, queues: Mapping[str, Object]) -> dict[str, list[Object]]:
@@ -100,7 +103,7 @@ class PriorityOrder:
                 found.setdefault(name, []).append(workload)
         return found
 
-    def is_eligible(self, workload: Object, queue: Object) -> bool:
+    def _is_eligible(self, workload: Object, queue: Object) -> bool:
         """Whether a pending Workload waits for nothing but quota."""
         job = self._stored.job_of(workload)
         return (
@@ -120,10 +123,6 @@ class PriorityOrder:
 
 def _is_strict(queue: Mapping[str, Any]) -> bool:
     return bool(get(queue, "spec", "queueingStrategy") == STRICT)
-
-
-def _priority(workload: Mapping[str, Any]) -> int:
-    return int(get(workload, "spec", "priority") or 0)
 
 
 def _fits(workload: Object, queue: Object, books: Books) -> bool:

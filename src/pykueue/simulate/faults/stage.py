@@ -42,7 +42,7 @@ async def _install(kinds: tuple[str, ...], clock: Clock) -> MemoryStore:
     server = Server(store, clock, random.Random(0))
     await server.start()
     server.register_conversion(KUEUE_GROUP, convert)
-    # Without the definition of ProvisioningRequests the manager looks for it again and again.
+    # `Cluster` installs both of them too.
     known = (jobset_definition(), provisioning_request_definition())
     await server.install_crds([*crds(), *known, *definitions(one.kind for one in named(kinds))])
     await server.stop()
