@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from stories_world import Object, Story, holds, play
+from stories_world import Object, Story, holds, job, play
 
 from pykueue.api.resources import NODES, POD_TEMPLATES, PROVISIONING_REQUESTS
 from pykueue.embedded.nodes.pool import NodePool, parse_pools
+from queue_manifests import cluster_queue, flavor, local_queue
 
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: cloud}
----
+CHECK = """
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ProvisioningRequestConfig
 metadata: {name: config}
@@ -29,38 +26,25 @@ metadata: {name: capacity}
 spec:
   controllerName: kueue.x-k8s.io/provisioning-request
   parameters: {apiGroup: kueue.x-k8s.io, kind: ProvisioningRequestConfig, name: config}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  admissionChecksStrategy: {admissionChecks: [{name: capacity}]}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors: [{name: cloud, resources: [{name: cpu, nominalQuota: 40}]}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
 """
 ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 
 
-def job(name: str, pods: int, seconds: int = 120) -> Object:
-    container = {"name": "main", "image": "busybox", "command": ["sleep", str(seconds)]}
-    container["resources"] = {"requests": {"cpu": "4"}}  # type: ignore[assignment]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
-        "spec": {
-            "parallelism": pods,
-            "completions": pods,
-            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
-        },
-    }
+def objects(provisioning_class: str) -> list[Object | str]:
+    """Queues with an admission check whose requests have that class."""
+    checks = {"admissionChecks": [{"name": "capacity"}]}
+    quota: dict[str, dict[str, str | int]] = {"cloud": {"cpu": 40}}
+    return [
+        flavor("cloud"),
+        CHECK.replace("CLASS", provisioning_class),
+        cluster_queue("cq", quota, admissionChecksStrategy=checks),
+        local_queue("lq", "cq"),
+    ]
+
+
+def training_job(name: str, pods: int) -> Object:
+    """A Job whose pods need a node each."""
+    return job(name, pods, {"cpu": 4}, queue="lq", run_time="120s")
 
 
 def scaled(scaling: str) -> list[NodePool]:
@@ -77,7 +61,7 @@ async def names(s: Story) -> list[str]:
 def test_t9b_nodes_come_for_all_pods_and_go_after_the_job(name: str) -> None:
     async def story(s: Story) -> None:
         await s.wait(10)
-        await s.create(job("train", 4))
+        await s.create(training_job("train", 4))
         await s.wait(30)
         assert await names(s) == []
         assert await s.suspended("train")
@@ -100,13 +84,13 @@ def test_t9b_nodes_come_for_all_pods_and_go_after_the_job(name: str) -> None:
         assert await s.all(POD_TEMPLATES) == []
 
     nodes = scaled("max: 6, startUp: 1m-3m")
-    play(story, nodes=nodes, objects=[QUEUES.replace("CLASS", name)])
+    play(story, nodes=nodes, objects=objects(name))
 
 
 def test_t9b_job_larger_than_the_pool_gets_no_nodes_and_blocks_no_smaller_one() -> None:
     async def story(s: Story) -> None:
         await s.wait(10)
-        await s.create(job("large", 7), job("small", 2))
+        await s.create(training_job("large", 7), training_job("small", 2))
         await s.wait(150)
         assert len(await names(s)) == 2
         assert await s.suspended("large")
@@ -115,13 +99,13 @@ def test_t9b_job_larger_than_the_pool_gets_no_nodes_and_blocks_no_smaller_one() 
         assert check["message"] == "Capacity is not found, the autoscaler will try to find it later."
 
     nodes = scaled("max: 6, startUp: 1m")
-    play(story, nodes=nodes, objects=[QUEUES.replace("CLASS", ATOMIC)])
+    play(story, nodes=nodes, objects=objects(ATOMIC))
 
 
 def test_job_whose_nodes_never_come_is_retried_and_deactivated() -> None:
     async def story(s: Story) -> None:
         await s.wait(10)
-        await s.create(job("train", 2))
+        await s.create(training_job("train", 2))
         await s.wait(3600)
         workload = await s.workload("train")
         assert workload["spec"]["active"] is False
@@ -132,13 +116,13 @@ def test_job_whose_nodes_never_come_is_retried_and_deactivated() -> None:
         assert (eviction["reason"], eviction["count"]) == ("AdmissionCheck", 2)
 
     nodes = scaled("max: 6, startUp: 1m, failureRate: 1")
-    play(story, nodes=nodes, objects=[QUEUES.replace("CLASS", ATOMIC)])
+    play(story, nodes=nodes, objects=objects(ATOMIC))
 
 
 def test_job_starts_when_a_stock_out_is_over() -> None:
     async def story(s: Story) -> None:
         await s.wait(10)
-        await s.create(job("train", 2))
+        await s.create(training_job("train", 2))
         await s.wait(1700)
         assert await s.suspended("train")
         (check,) = (await s.workload("train"))["status"]["admissionChecks"]
@@ -150,4 +134,4 @@ def test_job_starts_when_a_stock_out_is_over() -> None:
         assert holds(await s.workload("train"), "Finished")
 
     nodes = scaled("max: 6, startUp: 1m, stockOuts: [{start: 0s, duration: 30m}]")
-    play(story, nodes=nodes, objects=[QUEUES.replace("CLASS", "queued-provisioning.gke.io")])
+    play(story, nodes=nodes, objects=objects("queued-provisioning.gke.io"))
