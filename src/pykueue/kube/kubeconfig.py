@@ -16,7 +16,7 @@ import yaml
 #: Namespace where neither a flag nor the context names one.
 DEFAULT_NAMESPACE = "default"
 
-#: Named lists of a kubeconfig, the field that holds each entry, and how kubectl calls an entry.
+#: Named lists of a kubeconfig, the field that holds each entry, and the name of an entry in kubectl's errors.
 _LISTS = {
     "clusters": ("cluster", "cluster"),
     "contexts": ("context", "context"),
@@ -26,7 +26,7 @@ _LISTS = {
 #: Fields with paths that are relative to the directory of their file.
 _PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
-#: What the entries of an overridden context are called.
+#: Name of the context, cluster and user that `effective` returns.
 _EFFECTIVE = "effective"
 
 
@@ -65,9 +65,7 @@ class Overrides:
         fields: dict[str, Any] = {
             "server": self.server,
             "tls-server-name": self.tls_server_name,
-            "certificate-authority": os.path.abspath(self.certificate_authority)
-            if self.certificate_authority
-            else "",
+            "certificate-authority": _absolute(self.certificate_authority),
             "insecure-skip-tls-verify": self.insecure,
         }
         return {key: value for key, value in fields.items() if value}
@@ -75,12 +73,11 @@ class Overrides:
     @property
     def user_fields(self) -> dict[str, Any]:
         """Fields of the user entry that are replaced."""
-        fields = {"token": self.token}
-        for field, path in (
-            ("client-certificate", self.client_certificate),
-            ("client-key", self.client_key),
-        ):
-            fields[field] = os.path.abspath(path) if path else ""
+        fields = {
+            "token": self.token,
+            "client-certificate": _absolute(self.client_certificate),
+            "client-key": _absolute(self.client_key),
+        }
         return {key: value for key, value in fields.items() if value}
 
     @property
@@ -98,6 +95,11 @@ class Overrides:
             key, _, value = pair.partition("=")
             found.append((f"Impersonate-Extra-{key}", value))
         return found
+
+
+def _absolute(path: str) -> str:
+    """The path from the working directory; empty where there is none."""
+    return os.path.abspath(path) if path else ""
 
 
 def default_files() -> str:
@@ -124,7 +126,7 @@ def effective(files: str, overrides: Overrides) -> dict[str, Any]:
     user_name = overrides.user or context.get("user")
     cluster = dict(_entry(config, "clusters", cluster_name)) if cluster_name else {}
     user = dict(_entry(config, "users", user_name)) if user_name else {}
-    if "certificate-authority" in overrides.cluster_fields or overrides.insecure:
+    if overrides.certificate_authority or overrides.insecure:
         cluster.pop("certificate-authority-data", None)
     if overrides.insecure:
         cluster.pop("certificate-authority", None)
@@ -132,10 +134,9 @@ def effective(files: str, overrides: Overrides) -> dict[str, Any]:
     if overrides.token:
         for other in ("tokenFile", "exec", "auth-provider", "username", "password"):
             user.pop(other, None)
-    for field in ("client-certificate", "client-key"):
-        if field in overrides.user_fields:
-            user.pop(f"{field}-data", None)
-    user |= overrides.user_fields
+    for field, value in overrides.user_fields.items():
+        user.pop(f"{field}-data", None)
+        user[field] = value
     if not isinstance(cluster.get("server"), str) or not cluster["server"]:
         raise ConfigError(f"kubeconfig {files}: cluster {cluster_name!r} has no server")
     context |= {"cluster": _EFFECTIVE, "user": _EFFECTIVE}
@@ -171,7 +172,7 @@ def names(files: str, field: str) -> list[str]:
 def merged(files: str, *, required: bool = True) -> dict[str, Any]:
     """The content of kubeconfig files; what an earlier file has wins, and missing files are left out.
 
-    Paths in it are absolute. Raises ConfigError for files that are no kubeconfigs, and with `required` where
+    Paths in it are absolute. Raises ConfigError for files that are not kubeconfigs, and with `required` where
     none of them exists.
     """
     result: dict[str, Any] = {"clusters": [], "contexts": [], "users": []}
