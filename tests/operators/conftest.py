@@ -32,7 +32,7 @@ def _operator(item: pytest.Item) -> str:
 
 
 class Stages:
-    """The cluster with the operator that was asked for last."""
+    """The cluster of the operator that was requested last."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory

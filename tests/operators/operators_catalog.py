@@ -1,23 +1,30 @@
-"""How each operator is started: names and flags are those of its own manifests."""
+"""The operators under test: accounts, flags and configuration as in the manifests of each project."""
 
 from __future__ import annotations
 
-from operators_programs import CERTIFICATES, Operator
+from operators_programs import CERTIFICATES, Object, Operator, Ports
 from operators_ray import dashboard
 from operators_spark import spark_home
 
-JOB_SET = Operator(
-    name="jobset",
-    job_kinds=("JobSet", "TrainJob"),
-    account=("jobset-system", "jobset-controller-manager"),
-    arguments=lambda ports: [],
-    configuration=lambda ports: {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+
+def _controller(api_version: str, ports: Ports) -> Object:
+    """The part of a configuration that operators of the Kubernetes SIGs share."""
+    return {
+        "apiVersion": api_version,
         "kind": "Configuration",
         "leaderElection": {"leaderElect": False},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{ports.health}"},
         "metrics": {"bindAddress": "0"},
         "webhook": {"port": ports.webhooks, "host": "127.0.0.1"},
+    }
+
+
+JOB_SET = Operator(
+    name="jobset",
+    job_kinds=("JobSet", "TrainJob"),
+    account=("jobset-system", "jobset-controller-manager"),
+    configuration=lambda ports: {
+        **_controller("config.jobset.x-k8s.io/v1alpha1", ports),
         "internalCertManagement": {"enable": True},
     },
     webhook_service="jobset-webhook-service",
@@ -51,32 +58,20 @@ LEADER_WORKER_SET = Operator(
     name="lws",
     job_kinds=("LeaderWorkerSet",),
     account=("lws-system", "lws-controller-manager"),
-    arguments=lambda ports: [],
     configuration=lambda ports: {
-        "apiVersion": "config.lws.x-k8s.io/v1alpha1",
-        "kind": "Configuration",
-        "leaderElection": {"leaderElect": False},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{ports.health}"},
-        "metrics": {"bindAddress": "0"},
-        "webhook": {"port": ports.webhooks, "host": "127.0.0.1"},
+        **_controller("config.lws.x-k8s.io/v1alpha1", ports),
         "internalCertManagement": {"enable": True},
     },
     webhook_service="lws-webhook-service",
     certificate_secret="lws-webhook-server-cert",
 )
-#: It runs with the JobSet controller of `pykueue up`: both operators want their certificate in one place.
+#: It runs with the JobSet controller of `pykueue up`: both operators read their certificate from one path.
 TRAINER = Operator(
     name="trainer",
     job_kinds=("TrainJob",),
     account=("kubeflow-system", "kubeflow-trainer-controller-manager"),
-    arguments=lambda ports: [],
     configuration=lambda ports: {
-        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-        "kind": "Configuration",
-        "leaderElection": {"leaderElect": False},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{ports.health}"},
-        "metrics": {"bindAddress": "0"},
-        "webhook": {"port": ports.webhooks, "host": "127.0.0.1"},
+        **_controller("config.trainer.kubeflow.org/v1alpha1", ports),
         "certManagement": {
             "enable": True,
             "webhookServiceName": "kubeflow-trainer-controller-manager",
@@ -101,7 +96,6 @@ APP_WRAPPER = Operator(
     name="appwrapper",
     job_kinds=("AppWrapper",),
     account=("appwrapper-system", "appwrapper-controller-manager"),
-    arguments=lambda ports: [],
     settings=lambda ports: (
         "appwrapper-operator-config",
         "config.yaml",

@@ -1,10 +1,10 @@
-"""Queues for the jobs of real operators, and what the API says of these jobs."""
+"""Queues for the jobs of real operators, and the state of these jobs in the API."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import yaml
@@ -12,6 +12,8 @@ from cli_processes import ROOT, Kubectl
 from operators_programs import RunningOperator
 from realcluster_plane import until
 
+from pykueue.api.objects import condition_of, is_deleting
+from pykueue.api.pods import is_terminal
 from queue_manifests import cluster_queue, flavor, local_queue, priority
 
 Object = dict[str, Any]
@@ -124,7 +126,7 @@ class Team:
         return found
 
     def workloads(self, job: Object) -> list[Object]:
-        """Those whose owner is the job, or that belong to it by its label."""
+        """The Workloads whose owner is the job."""
         uid = job["metadata"]["uid"]
         return [
             one
@@ -139,13 +141,18 @@ class Team:
 
     def wait(self, job: Object, type: str, status: str = "True", reason: str | None = None) -> None:
         """Until every Workload of the job has the condition, and there is one."""
+        what = f"{type}={status} {reason or ''}"
+        self._until(job, lambda: self.holds(job, type, status, reason), what)
+
+    def _until(self, job: Object, true: Callable[[], bool], what: str) -> None:
+        """Wait as long as the operator runs; a failure shows the state of the job."""
 
         def look() -> bool:
             self._stage.check()
-            return self.holds(job, type, status, reason)
+            return true()
 
         try:
-            until(look, f"{job['kind']}: {type}={status} {reason or ''}", PATIENCE)
+            until(look, f"{job['kind']}: {what}", PATIENCE)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.state(job)}") from None
 
@@ -155,7 +162,7 @@ class Team:
         return bool(found) and all(_holds(one, type, status, reason) for one in found)
 
     def state(self, job: Object) -> str:
-        """What is known of the job, for the message of a failure."""
+        """Status, pods, Workloads, events and logs, for the message of a failure."""
         parts: list[Any] = [
             self.get(job).get("status"),
             self.kubectl("get", "pods,workloads", "-n", self.name),
@@ -168,16 +175,12 @@ class Team:
     def wait_until_free(self, job: Object) -> None:
         """Until the queue has no quota reserved."""
 
-        def look() -> bool:
-            self._stage.check()
+        def is_free() -> bool:
             found = json.loads(self.kubectl("get", "clusterqueue", self.name, "-o", "json"))["status"]
             totals = [r["total"] for one in found.get("flavorsReservation", ()) for r in one["resources"]]
             return all(str(total) == "0" for total in totals)
 
-        try:
-            until(look, f"{job['kind']}: quota released", PATIENCE)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.state(job)}") from None
+        self._until(job, is_free, "quota released")
 
     def submit_urgent(self) -> Object:
         """A Job of the higher priority that needs the whole queue for a moment."""
@@ -203,12 +206,7 @@ class Team:
 
 def live(pods: list[Object]) -> list[Object]:
     """Those that are neither terminated nor terminating."""
-    return [
-        pod
-        for pod in pods
-        if pod["status"].get("phase") not in ("Succeeded", "Failed")
-        and not pod["metadata"].get("deletionTimestamp")
-    ]
+    return [pod for pod in pods if not is_terminal(pod) and not is_deleting(pod)]
 
 
 def _of(job: Object) -> str:
@@ -218,11 +216,8 @@ def _of(job: Object) -> str:
 
 
 def _holds(workload: Object, type: str, status: str, reason: str | None) -> bool:
-    conditions = workload.get("status", {}).get("conditions", ())
-    return any(
-        one["type"] == type and one["status"] == status and reason in (None, one["reason"])
-        for one in conditions
-    )
+    found = condition_of(workload.get("status"), type)
+    return found is not None and found["status"] == status and reason in (None, found["reason"])
 
 
 def templates(job: Object) -> list[Object]:

@@ -56,7 +56,7 @@ class Operator:
     job_kinds: tuple[str, ...]
     #: Namespace and name of its ServiceAccount.
     account: tuple[str, str]
-    arguments: Callable[[Ports], list[str]]
+    arguments: Callable[[Ports], list[str]] = lambda _ports: []
     #: Its configuration file, passed as `--config`.
     configuration: Callable[[Ports], Object] | None = None
     #: A ConfigMap of the account's namespace, a key in it, and the settings there.
@@ -72,7 +72,7 @@ class Operator:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Name of a further ServiceAccount, and arguments, of the process that serves its webhooks.
     webhook_process: tuple[str, Callable[[Ports], list[str]]] | None = None
-    #: What must run beside it, and gives further environment variables.
+    #: A context in which the operator runs, with further environment variables.
     surroundings: Callable[[], contextlib.AbstractContextManager[Mapping[str, str]]] = _nothing
     #: Names of objects of its manifests that are not applied.
     left_out: tuple[str, ...] = ()
@@ -136,7 +136,7 @@ class RunningOperator:
         self._surroundings.close()
 
     def _install(self, source: Path) -> None:
-        """Apply its manifests, and say where its webhooks are."""
+        """Apply its manifests, and Endpoints for its webhooks."""
         manifests = [
             one
             for file in sorted(source.glob("*.yaml"))
@@ -156,7 +156,7 @@ class RunningOperator:
             manifests.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
         for one in manifests:
             for webhook in one.get("webhooks", ()):
-                # Every test has a namespace of its own.
+                # Each test uses a separate namespace, which the selectors may not match.
                 webhook.pop("namespaceSelector", None)
         if self._operator.webhook_service:
             manifests.append(
@@ -236,7 +236,7 @@ class RunningOperator:
                 if answer.status != 200:
                     return False
             if self._operator.webhook_service:
-                # Some say that they are ready before their webhooks are.
+                # Some report ready before their webhooks accept connections.
                 socket.create_connection(("127.0.0.1", webhooks), timeout=2).close()
             return True
         except (urllib.error.URLError, ConnectionError, TimeoutError):
@@ -245,7 +245,7 @@ class RunningOperator:
 
 @contextlib.contextmanager
 def certificates_locked() -> Iterator[None]:
-    """One operator at a time has its certificate in the fixed place, also among several test processes."""
+    """One operator at a time has its certificate at the fixed path, also among several test processes."""
     CERTIFICATES.parent.mkdir(parents=True, exist_ok=True)
     with (CERTIFICATES.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -38,7 +38,7 @@ def name_of(example: str, story: str) -> str:
 
 
 def check_pods(pods: list[Object]) -> None:
-    """They have what the flavor gives."""
+    """Pods have the node labels and the toleration of the flavor."""
     assert pods
     for pod in pods:
         assert pod["spec"]["nodeSelector"] == NODE_LABELS, pod["metadata"]["name"]
