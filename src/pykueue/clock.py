@@ -132,7 +132,7 @@ class Recheck:
         self._clock = clock
         self._callback = callback
         self._args = args
-        # Kept here: uvloop's handle of a timer of less than a millisecond does not know it.
+        # uvloop's handles have no time for delays of less than a millisecond.
         self._when = asyncio.get_running_loop().time() + seconds
         self._timer = clock.call_later(seconds, self.call)
 

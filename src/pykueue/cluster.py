@@ -231,7 +231,7 @@ class Cluster:
 
 
 def webhook_of(rule: Registration) -> Webhook:
-    """An admission rule of the manager as an API server in the same process asks it."""
+    """An admission rule of the manager as a webhook of an API server in the same process."""
     return Webhook(
         rule.name,
         rule.mutating,

@@ -30,7 +30,7 @@ REFRESH_INTERVAL = 60.0
 log = logging.getLogger(__name__)
 
 
-#: Also found here by those who load configurations.
+#: ConfigError is part of the interface of `load`.
 __all__ = ["ConfigError", "load", "renewable", "tls_context"]
 
 

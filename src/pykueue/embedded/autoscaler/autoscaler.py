@@ -1,8 +1,8 @@
 """The cluster autoscaler: answers ProvisioningRequests, adds nodes for pending pods, removes empty ones.
 
-It works on the pools of the node pool file that have `scaling`, as the cluster autoscaler of a cloud does:
-pools grow cheapest first, nodes take time to come or do not come, and stock-outs keep a pool from growing.
-What it knows besides the API (nodes on their way, for how long a node is empty) begins again with a restart.
+It scales the pools of the node pool file that have `scaling`, as a cloud's cluster autoscaler does: the
+cheapest pool first; nodes take time to start or fail to start, and a pool does not grow in a stock-out.
+State that is not in the API (nodes that are starting, since when a node is empty) is lost at a restart.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.kube.informer import Informer, InformerFactory
 from pykueue.kube.transport import Transport
 
-#: Least seconds from one look at the cluster to the next that a change leads to.
+#: Least seconds between two scans of the cluster, unless something is due earlier.
 INTERVAL = 10.0
 #: Taint of a node that is being removed, and label of one that was added for a request.
 REMOVED = "ToBeDeletedByClusterAutoscaler"
@@ -67,9 +67,9 @@ class Autoscaler:
         self._recorder = EventRecorder(self._client, clock, "cluster-autoscaler")
         self._reader = PodReader()
         self._pools = Pools()
-        #: Nodes on their way for a request, by its uid.
+        #: Nodes that are starting for a request, by its uid.
         self._growing: dict[str, set[str]] = {}
-        #: Why a request has failed that is still to be told, by its uid.
+        #: Why a request failed, until that is in its status, by its uid.
         self._failed: dict[str, str] = {}
         #: Since when a node is empty, in seconds since 1970.
         self._empty: dict[str, float] = {}
@@ -120,7 +120,7 @@ class Autoscaler:
             self._pools.declare(pools, parse_time(new["metadata"]["creationTimestamp"]))
         self._changed.set()
 
-    # One look
+    # One scan
 
     async def _look(self) -> float:
         """Do what is due; returns when something is due next, in seconds since 1970."""
@@ -152,11 +152,11 @@ class Autoscaler:
         return min((at for at in wakes if at > now), default=inf)
 
     async def _start_nodes(self, now: float) -> None:
-        """Create the nodes that have come; those that have not fail the request that they were for."""
+        """Create the nodes that have started; one that could not be started fails its request."""
         for one in self._pools.due(now):
             uid = next((uid for uid, names in self._growing.items() if one.node.name in names), "")
             if one.fails:
-                log.info("cluster autoscaler: node %s did not come", one.node.name)
+                log.info("cluster autoscaler: node %s could not be started", one.node.name)
                 if uid:
                     del self._growing[uid]
                     self._failed[uid] = f"Node {one.node.name} could not be started"
@@ -172,7 +172,7 @@ class Autoscaler:
                     raise
 
     def _capacity(self) -> Capacity:
-        """Nodes that are there or coming, with the pods on them."""
+        """Nodes that exist or are starting, with the pods on them."""
         capacity = Capacity(self._reader)
         for node in self._nodes.list():
             capacity.add_node(node)
@@ -273,7 +273,7 @@ class Autoscaler:
         return f"{_LATER} Out of stock or backing off: {', '.join(out)}." if out else _LATER
 
     async def _follow(self, request: Object, names: set[str], now: float) -> bool:
-        """Say when the nodes of a request are to come, or that all of them are there."""
+        """Report when the nodes of a request are expected, or that all of them are ready."""
         coming = [self._pools.starting[name] for name in sorted(names) if name in self._pools.starting]
         if coming:
             at = max(one.at for one in coming)
@@ -283,7 +283,7 @@ class Autoscaler:
         found = [self._nodes.get(None, name) for name in names]
         if any(node is None for node in found):
             del self._growing[request["metadata"]["uid"]]
-            return True  # one went before all were there: it is answered again
+            return True  # one was deleted before all were ready: the request is answered again
         if not all(is_ready(node) for node in found if node is not None):
             return True
         del self._growing[request["metadata"]["uid"]]
@@ -366,7 +366,7 @@ class Autoscaler:
             if at > now:
                 empty[name], due = since, min(due, at)
             elif not _is_being_removed(node):
-                # Pods that are bound meanwhile are seen in the next look.
+                # Pods that are bound meanwhile are seen by the next scan.
                 await self._taint(node, True)
                 empty[name], due = since, min(due, now + INTERVAL)
             else:

@@ -1,4 +1,4 @@
-"""What fits where: a copy of nodes and pods in which pods are placed on trial.
+"""Trial placement of pods on a copy of the nodes and their pods.
 
 Node filters alone decide: resources, node selectors and affinity, taints, ports. Affinity between pods and
 topology spread are not considered.
@@ -17,14 +17,14 @@ from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, Shape, is_
 
 
 class Room(NamedTuple):
-    """Nodes that a pool could still get, by number."""
+    """Nodes that can be added to a pool, by number."""
 
     pool: NodePool
     numbers: Sequence[int]
 
 
 class NewNode(NamedTuple):
-    """A node that a pool is to get."""
+    """A node to add to a pool."""
 
     pool: NodePool
     number: int
@@ -41,12 +41,12 @@ class Capacity:
         self._reader = reader
         self._cluster = Cluster()
         self._trial: list[str] = []
-        #: Nodes opened for pods that were placed, and not yet returned.
+        #: Nodes opened by the placement in progress.
         self._opened: list[NewNode] = []
         self._used: set[str] = set()
 
     def add_node(self, node: Object) -> None:
-        """A node that is there, or is coming."""
+        """A node that exists or is starting."""
         self._cluster.set_node(node)
         self._used.add(node["metadata"]["name"])
 
@@ -59,9 +59,9 @@ class Capacity:
                     self._cluster.add_pod(info)
 
     def place(self, pods: Sequence[Object], rooms: Sequence[Room] = ()) -> list[NewNode] | None:
-        """Place all pods, or none: the nodes that `rooms` are to get for them; None where they do not fit.
+        """Place all pods, or none: the nodes that `rooms` must add for them; None where they do not fit.
 
-        Nodes that are there come first, in their order, then rooms in theirs.
+        Existing nodes are tried first, in their order, then rooms in theirs.
         """
         self._trial, self._opened = [], []
         starts: dict[Shape, int] = {}

@@ -1,4 +1,4 @@
-"""Node pools that scale: which nodes they could get, which are starting, and when they cannot."""
+"""Node pools that scale: nodes that can be added, nodes that are starting, back-offs and stock-outs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pykueue.embedded.autoscaler.capacity import NewNode, Room
 from pykueue.embedded.nodes.durations import parse_duration, parse_span
 from pykueue.embedded.nodes.pool import NodePool, Scaling
 
-#: Seconds in which a pool is not grown after a node of it did not come.
+#: Seconds for which a pool does not grow after one of its nodes could not be started.
 BACKOFF = 300.0
 
 
@@ -37,7 +37,7 @@ class Pools:
     _draws: Counter[str] = field(default_factory=Counter)
 
     def declare(self, pools: Iterable[NodePool], since: float) -> None:
-        """Take over what is declared, the cheapest pool first."""
+        """Replace the pools, the cheapest first."""
         scaled = [(pool, pool.scaling) for pool in pools if pool.scaling is not None]
         self.pools = [pool for pool, _ in sorted(scaled, key=lambda one: (one[1].price, one[0].name))]
         self.since = since
@@ -47,7 +47,7 @@ class Pools:
         return next((one for one in self.pools if one.number_of(node) is not None), None)
 
     def rooms(self, existing: set[str], now: float) -> list[Room]:
-        """What the pools could get now."""
+        """The nodes that can be added to the pools now."""
         found = []
         for pool in self.pools:
             if self.unavailable_until(pool, now) <= now:
@@ -85,7 +85,7 @@ class Pools:
             self.starting[node.name] = Starting(node, now + delay, fails)
 
     def due(self, now: float) -> list[Starting]:
-        """Nodes that have come by now, or not come, in order of time; they are not starting any more."""
+        """Nodes that have started or failed to start, in order of time; they are no longer `starting`."""
         found = sorted(
             (one for one in self.starting.values() if one.at <= now), key=lambda one: (one.at, one.node.name)
         )

@@ -108,7 +108,7 @@ class Level(_Strict):
 
 
 class StockOut(_Strict):
-    """A time in which the provider has no more nodes of a pool."""
+    """A time in which the provider has no nodes for a pool."""
 
     #: Time from the declaration of the pools to the first of them.
     start: str | int | float
@@ -122,11 +122,11 @@ class Scaling(_Strict):
 
     max: int
     min: int = 0
-    #: Time from the request of a node until it is there.
+    #: Time from the request of a node until it joins the cluster.
     start_up: str | int | float = "2m"
     #: Of one node for an hour, in any unit: the cheapest pool grows first.
     price: float = 1.0
-    #: The probability that a node which was requested does not come.
+    #: The probability that a requested node cannot be started.
     failure_rate: float = 0.0
     stock_outs: list[StockOut] = []
     #: How long a node is empty before it is removed.
@@ -157,7 +157,7 @@ class NodePool(_Strict):
 
     @property
     def size(self) -> int:
-        """How many nodes the pool has, whatever the autoscaler does."""
+        """How many nodes the pool always has: the autoscaler removes none of them."""
         return self.count if self.scaling is None else self.scaling.min
 
     @property
