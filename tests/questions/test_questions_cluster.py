@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator
 from copy import deepcopy
 from typing import Any
 
+import pytest
 from web_visibility_world import GROUP, World, in_world, workload
 
+from pykueue.cli.why import Question, of_cluster
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import MERGE_PATCH, Request, Transport, WatchEvent
@@ -167,6 +169,20 @@ def test_without_rights_there_is_no_verdict_and_what_is_missing_is_named() -> No
         answer = from_status(find_workload(state.workloads(), "waiting", "default"), state.unread)
         assert (answer.state, answer.reason) == ("Pending", "ExceedsMaxQuota")
         assert (answer.head, answer.place) == (None, None)
+
+    in_world(story)
+
+
+def test_user_who_may_not_list_workloads_is_refused_and_not_answered_that_there_is_none() -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        question = Question("waiting", "default", place=False)
+        state = await read_cluster(Client(world.as_user("eva")._transport), namespace="default")
+        with pytest.raises(ApiError) as refused:
+            of_cluster(question, state, world.clock.time())
+        assert refused.value.code == 403
+        assert 'cannot list resource "workloads"' in refused.value.message
+        assert 'in the namespace "default"' in refused.value.message
 
     in_world(story)
 

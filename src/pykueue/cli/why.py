@@ -52,8 +52,16 @@ def of_manifests(question: Question, paths: tuple[Path, ...], config: Path | Non
 
 
 def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
-    """The answer on a live cluster. Raises TargetError and DecodeError."""
-    workload = find_workload(state.workloads(), question.target, question.namespace)
+    """The answer on a live cluster.
+
+    Raises TargetError, DecodeError, and ApiError where the user may not list the Workloads of the namespace.
+    """
+    try:
+        workload = find_workload(state.workloads(), question.target, question.namespace)
+    except TargetError:
+        if "Workload" in state.refused:  # there may be such a Workload
+            raise state.refused["Workload"] from None
+        raise
     if state.unread or workload.condition_is("Finished"):
         return from_status(workload, state.unread, state.notes)
     answer = answer_why(state.engine(), workload.metadata.key, now, place=question.place)

@@ -59,6 +59,8 @@ class ClusterState:
     unread: list[str] = field(default_factory=list)
     """What could not be read, and why."""
     notes: list[str] = field(default_factory=list)
+    refused: dict[str, ApiError] = field(default_factory=dict)
+    """The kinds that may not be listed in the namespace of the question either."""
 
     def options(self) -> Options:
         """The options of the manager, as far as they are known."""
@@ -142,7 +144,7 @@ async def _list(
             return []
         if error.code in (401, 403):
             state.unread.append(f"{name}: {error.message}")
-            items = await _listed_in(client, kind, namespace)
+            items = await _listed_in(client, kind, namespace, state)
         else:
             raise
     found = []
@@ -155,13 +157,16 @@ async def _list(
     return found
 
 
-async def _listed_in(client: Client, kind: Resource, namespace: str | None) -> list[Object]:
+async def _listed_in(
+    client: Client, kind: Resource, namespace: str | None, state: ClusterState
+) -> list[Object]:
     """The objects of one namespace, as far as they may be listed."""
     if not kind.namespaced or namespace is None:
         return []
     try:
         return (await client.list(kind, namespace)).items
-    except ApiError:
+    except ApiError as error:
+        state.refused[kind.kind] = error
         return []
 
 
