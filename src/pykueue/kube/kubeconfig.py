@@ -120,7 +120,8 @@ def effective(files: str, overrides: Overrides) -> dict[str, Any]:
         context = {}
     else:
         raise ConfigError(
-            f"kubeconfig {files} cannot be used: it has no current-context; select a context with --context"
+            f"kubeconfig {files} cannot be used: it has no current-context; "
+            "kubectl config use-context NAME selects one"
         )
     cluster_name = overrides.cluster or context.get("cluster")
     user_name = overrides.user or context.get("user")
