@@ -43,6 +43,7 @@ QUEUES = {
         ("{.items[0].spec['n','on']}", "3 true"),
         ('{range .items[*]}{.metadata.name}{"\\t"}{.spec.cohortName}{"\\n"}{end}', "a\tpool\nb\t\n"),
         ('{.items[?(@.metadata.name=="b")].spec.n}', "5"),
+        (r"""{.items[?(@.metadata.name!="x\"]y")].spec.n}""", "3 5"),
         ("{.items[?(@.spec.n>3)].metadata.name}", "b"),
         ("{.items[?(@.spec.cohortName)].metadata.name}", "a"),
         ("{.items[?(@.spec.on==true)].metadata.name}", "a"),

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from .errors import PluginError
@@ -28,7 +29,7 @@ class _Node:
 
     text: str = ""
     steps: list[Step] | None = None
-    body: list[_Node] | None = field(default=None)
+    body: list[_Node] | None = None
 
 
 class JsonPath:
@@ -96,14 +97,8 @@ class JsonPath:
 
     def _expression(self, text: str) -> tuple[str, str]:
         """What is inside of the braces, and what follows them."""
-        quote = ""
-        for position, char in enumerate(text):
-            if quote:
-                if char == quote and text[position - 1] != "\\":
-                    quote = ""
-            elif char in "'\"":
-                quote = char
-            elif char == "}":
+        for position, char in _outside_quotes(text):
+            if char == "}":
                 return text[:position], text[position + 1 :]
         raise self._error("unclosed action")
 
@@ -138,13 +133,9 @@ class JsonPath:
         return steps
 
     def _brackets(self, text: str) -> tuple[str, str]:
-        depth, quote = 0, ""
-        for position, char in enumerate(text):
-            if quote:
-                quote = "" if char == quote else quote
-            elif char in "'\"":
-                quote = char
-            elif char in "[(":
+        depth = 0
+        for position, char in _outside_quotes(text):
+            if char in "[(":
                 depth += 1
             elif char in "])":
                 depth -= 1
@@ -174,7 +165,7 @@ class JsonPath:
         def step(values: list[Any], root: Any) -> list[Any]:
             found = [value[name] for value in values if isinstance(value, dict) and name in value]
             if not found and values and not self._allow_missing:
-                raise PluginError(f'error executing jsonpath "{self._template}": {name} is not found')
+                raise self._failure(f"{name} is not found")
             return found
 
         return step
@@ -186,9 +177,7 @@ class JsonPath:
                 if value is None:
                     continue
                 if not isinstance(value, list):
-                    raise PluginError(
-                        f'error executing jsonpath "{self._template}": {text_of(value)} is not array or slice'
-                    )
+                    raise self._failure(f"{text_of(value)} is not array or slice")
                 found += self._sliced(value, match)
             return found
 
@@ -198,14 +187,11 @@ class JsonPath:
         numbers = [int(match[group]) if match[group] else None for group in (1, 3, 5)]
         if match[2] is not None:
             if numbers[2] is not None and numbers[2] <= 0:
-                raise PluginError(f'error executing jsonpath "{self._template}": step must be > 0')
+                raise self._failure("step must be > 0")
             return value[numbers[0] : numbers[1] : numbers[2]]
         index = numbers[0] or 0
         if not -len(value) <= index < len(value):
-            raise PluginError(
-                f'error executing jsonpath "{self._template}": '
-                f"array index out of bounds: index {index}, length {len(value)}"
-            )
+            raise self._failure(f"array index out of bounds: index {index}, length {len(value)}")
         return [value[index]]
 
     def _filter(self, text: str) -> Step:
@@ -220,9 +206,7 @@ class JsonPath:
                 return bool(found)
             other = right_of(item, root)
             if len(found) > 1 or len(other) > 1:
-                raise PluginError(
-                    f'error executing jsonpath "{self._template}": can only compare one element'
-                )
+                raise self._failure("can only compare one element")
             return bool(found and other) and compare(found[0], other[0])
 
         def step(values: list[Any], root: Any) -> list[Any]:
@@ -241,14 +225,17 @@ class JsonPath:
             literal = float(text) if "." in text else int(text)
         else:
             # A field that an item lacks is a reason to leave the item out, not an error.
-            lenient = JsonPath.__new__(JsonPath)
-            lenient._template, lenient._allow_missing = self._template, True
+            lenient = copy(self)
+            lenient._allow_missing = True
             steps = lenient._steps(text)
             return lambda item, root: lenient._walk(steps, item, root)
         return lambda item, root: [literal]
 
     def _error(self, problem: str) -> PluginError:
         return PluginError(f"error parsing jsonpath {self._template}, {problem}")
+
+    def _failure(self, problem: str) -> PluginError:
+        return PluginError(f'error executing jsonpath "{self._template}": {problem}')
 
 
 def relaxed(expression: str) -> str:
@@ -306,15 +293,24 @@ def _field_name(text: str) -> tuple[str, str]:
     return name.strip(), text[position:]
 
 
-def _split(text: str) -> list[str]:
-    """The parts of a union, split at commas outside of quotes."""
-    parts, quote, start = [], "", 0
+def _outside_quotes(text: str) -> Iterator[tuple[int, str]]:
+    """The characters outside of quotes, with positions. A quote after a backslash does not end a string."""
+    quote = ""
     for position, char in enumerate(text):
         if quote:
-            quote = "" if char == quote else quote
+            if char == quote and text[position - 1] != "\\":
+                quote = ""
         elif char in "'\"":
             quote = char
-        elif char == ",":
+        else:
+            yield position, char
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a union, split at commas outside of quotes."""
+    parts, start = [], 0
+    for position, char in _outside_quotes(text):
+        if char == ",":
             parts.append(text[start:position].strip())
             start = position + 1
     return [*parts, text[start:].strip()]
@@ -322,16 +318,10 @@ def _split(text: str) -> list[str]:
 
 def _comparison(text: str) -> tuple[str, str, str]:
     """Both sides of the first operator outside of quotes; no operator for a test of existence."""
-    quote = ""
-    for position, char in enumerate(text):
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-        else:
-            for operator in _OPERATORS:
-                if text.startswith(operator, position):
-                    return text[:position], operator, text[position + len(operator) :]
+    for position, _ in _outside_quotes(text):
+        for operator in _OPERATORS:
+            if text.startswith(operator, position):
+                return text[:position], operator, text[position + len(operator) :]
     return text, "", ""
 
 
