@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -98,8 +99,8 @@ class Top(Answer, kw_only=True):
 def top(engine: Engine, nodes: Iterable[Object] = (), pods: Iterable[Object] = ()) -> Top:
     """How full queues, cohorts and flavors are, and nodes where they and their pods are given."""
     views = engine.nodes()
-    used = {view.name: _used(engine, view.name) for view in views if view.kind == "ClusterQueue"}
-    rows = [_queue(engine, view, _used_at(view, views, used)) for view in views]
+    used = _used(engine, views)
+    rows = [_queue(engine, view, used[view.kind, view.name]) for view in views]
     by_name = {(row.kind, row.name): row for row in rows}
     for view, row in zip(views, rows, strict=True):
         for above in view.path[:-1]:
@@ -130,23 +131,16 @@ def _queue(engine: Engine, view: NodeView, used: Amounts) -> QueueUse:
     )
 
 
-def _used(engine: Engine, cluster_queue: str) -> Amounts:
-    """What admitted workloads of a ClusterQueue hold."""
-    queue = engine.cluster_queue(cluster_queue)
-    amounts = queue.usage if queue is not None else []
-    return {(each.flavor, each.resource): units(each.resource, each.total) for each in amounts}
-
-
-def _used_at(view: NodeView, views: Iterable[NodeView], used: Mapping[str, Amounts]) -> Amounts:
-    """What admitted workloads of a queue, or of all queues below a cohort, hold."""
-    if view.kind == "ClusterQueue":
-        return used[view.name]
-    total: Amounts = {}
-    for other in views:
-        if other.kind == "ClusterQueue" and view.name in other.path[:-1]:
-            for key, value in used[other.name].items():
-                total[key] = total.get(key, 0) + value
-    return total
+def _used(engine: Engine, views: Iterable[NodeView]) -> dict[tuple[str, str], Amounts]:
+    """What admitted workloads hold, by kind and name: of a queue, and of all queues below a cohort."""
+    used: dict[tuple[str, str], Amounts] = defaultdict(dict)
+    for view in views:
+        queue = engine.cluster_queue(view.name) if view.kind == "ClusterQueue" else None
+        for each in queue.usage if queue is not None else ():
+            key, value = (each.flavor, each.resource), units(each.resource, each.total)
+            for at in (("ClusterQueue", view.name), *(("Cohort", name) for name in view.path[:-1])):
+                used[at][key] = used[at].get(key, 0) + value
+    return used
 
 
 def _quota(quota: NodeQuota, view: NodeView, used: Amounts) -> QuotaUse:
