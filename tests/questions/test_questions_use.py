@@ -77,6 +77,10 @@ def test_top_counts_the_requests_of_pods_on_nodes() -> None:
         ("memory", "0", "8Gi"),
         ("pods", "1", "110"),
     ]
+    sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": "250m"}}}
+    pods = [pod("Running", nodeName="n", initContainers=[sidecar], overhead={"memory": "64Mi"})]
+    cpu, memory, _ = top(World().engine, [node], pods).nodes
+    assert (cpu.requested, memory.requested) == ("1750m", "64Mi")
 
 
 def test_queue_whose_quota_was_borrowed_is_owed_it() -> None:

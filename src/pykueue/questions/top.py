@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
+from pykueue.api.core import PodSpec
+from pykueue.api.decoding import decode_as
 from pykueue.api.objects import Object, get
 from pykueue.api.pods import is_terminal
-from pykueue.api.quantity import Quantity, parse
+from pykueue.api.quantity import parse
 from pykueue.engine import Engine
 from pykueue.engine.explain.quota_queries import NodeQuota, NodeView
 from pykueue.engine.explain.render import amount
+from pykueue.engine.flavors.requests import pod_requests
 from pykueue.engine.quota.usage import to_quantity, units
 from pykueue.questions.answers import Answer
 
@@ -194,22 +197,19 @@ def _flavors(views: Iterable[NodeView]) -> list[FlavorUse]:
 
 def _nodes(nodes: Iterable[Object], pods: Iterable[Object]) -> Iterable[NodeUse]:
     """Nodes with what the pods on them request, by name."""
-    requested: dict[str, dict[str, Quantity]] = {}
+    requested: dict[str, dict[str, int]] = {}
     for pod in pods:
         node = get(pod, "spec", "nodeName")
         if not node or is_terminal(pod):
             continue
         amounts = requested.setdefault(node, {})
-        amounts["pods"] = amounts.get("pods", Quantity(0)) + Quantity.of(1)
-        for container in get(pod, "spec", "containers") or ():
-            values: Mapping[str, Any] = get(container, "resources", "requests") or {}
-            for resource, value in values.items():
-                amounts[resource] = amounts.get(resource, Quantity(0)) + parse(value)
+        for resource, value in {**pod_requests(decode_as(PodSpec, pod["spec"])), "pods": 1}.items():
+            amounts[resource] = amounts.get(resource, 0) + value
     for node in sorted(nodes, key=lambda each: str(each["metadata"]["name"])):
         name = node["metadata"]["name"]
         taken = requested.get(name, {})
-        for resource, value in (get(node, "status", "allocatable") or {}).items():
-            total, use = units(resource, parse(value)), units(resource, taken.get(resource, Quantity(0)))
+        for resource, allocatable in (get(node, "status", "allocatable") or {}).items():
+            total, use = units(resource, parse(allocatable)), taken.get(resource, 0)
             if resource in ("cpu", "memory", "pods") or use:
                 yield NodeUse(
                     node=name,
