@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,8 +35,6 @@ from .manifests import written
 from .process import log_to_stderr, until_stopped
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-log = logging.getLogger(__name__)
 
 #: Builds the controller from client, event recorder, clock and caches.
 Build = Callable[[Client, EventRecorder, Clock, InformerFactory], Runnable]
@@ -115,12 +113,11 @@ async def _run(name: str, build: Build, flags: dict[str, Any]) -> None:
                 for each in (caches, recorder, controller):
                     group.create_task(each.run())
 
-        work = lead()
+        run: Callable[[], Coroutine[Any, Any, None]] = lead
         if flags["leader_elect"]:
-            work.close()
             identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-            work = LeaderElector(client, clock, flags["lease_namespace"], name, identity).run(lead)
-        async with until_stopped(work) as wait:
+            run = partial(LeaderElector(client, clock, flags["lease_namespace"], name, identity).run, lead)
+        async with until_stopped(run()) as wait:
             await wait(None)
     finally:
         await transport.close()
