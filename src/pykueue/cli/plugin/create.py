@@ -157,6 +157,5 @@ def resource_flavor(
     _create(ctx, RESOURCE_FLAVORS, {"metadata": {"name": name}, "spec": shown}, flags)
 
 
-create.add(cluster_queue, "cq", "clusterqueues")
-create.add(local_queue, "lq", "localqueues")
-create.add(resource_flavor, "rf", "resourceflavors")
+for _command in (cluster_queue, local_queue, resource_flavor):
+    create.add(_command)

@@ -253,8 +253,5 @@ def pods(ctx: click.Context, /, all_namespaces: bool, job: str, **settings: Any)
         nothing_found(namespace)
 
 
-list.add(cluster_queue, "cq", "clusterqueues")
-list.add(local_queue, "lq", "localqueues")
-list.add(workload, "kwl", "kueueworkload", "kueueworkloads", "workloads")
-list.add(resource_flavor, "rf", "resourceflavors")
-list.add(pods, "po", "pod")
+for _command in (cluster_queue, local_queue, workload, resource_flavor, pods):
+    list.add(_command)

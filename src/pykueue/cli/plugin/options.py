@@ -17,6 +17,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Where the root command keeps the arguments as they were typed, for commands that pass them on.
 ARGUMENTS = "pykueue.plugin.arguments"
 
+#: The other names of each type, as Kueue's plugin accepts them.
+ALIASES = {
+    "clusterqueue": ("cq", "clusterqueues"),
+    "localqueue": ("lq", "localqueues"),
+    "pods": ("po", "pod"),
+    "resourceflavor": ("rf", "resourceflavors"),
+    "workload": ("kwl", "kueueworkload", "kueueworkloads", "workloads"),
+}
+
 _TRUE = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
@@ -160,10 +169,11 @@ class Verb(_Globals, click.Group):
         super().__init__(*args, invoke_without_command=True, **settings)
         self._aliases: dict[str, str] = {}
 
-    def add(self, command: click.Command, *aliases: str) -> None:
-        """Add a command under its name and others."""
+    def add(self, command: click.Command) -> None:
+        """Add the command of a type, under the other names of the type too."""
+        name = command.name or ""
         self.add_command(command)
-        self._aliases |= dict.fromkeys(aliases, command.name or "")
+        self._aliases |= dict.fromkeys(ALIASES[name], name)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))

@@ -11,13 +11,8 @@ import click
 from .errors import fail
 from .options import ARGUMENTS, Command, Verb
 
-#: Types that are passed on, with their other names.
-TYPES = {
-    "workload": ("kwl", "kueueworkload", "kueueworkloads", "workloads"),
-    "clusterqueue": ("cq", "clusterqueues"),
-    "localqueue": ("lq", "localqueues"),
-    "resourceflavor": ("rf", "resourceflavors"),
-}
+#: Types that are passed on.
+TYPES = ("workload", "clusterqueue", "localqueue", "resourceflavor")
 
 VERBS = {
     "get": "Display a resource, with kubectl.",
@@ -60,13 +55,13 @@ def _kubectl(ctx: click.Context, /) -> None:
 
 def _verb(name: str) -> Verb:
     verb = Verb(name, help=VERBS[name])
-    for kind, aliases in TYPES.items():
+    for kind in TYPES:
         if (name, kind) == ("delete", "workload"):
             from .delete import workload
 
-            verb.add(workload, *aliases)
+            verb.add(workload)
         else:
-            verb.add(_Passed(kind, f"Run `kubectl {name} {kind}`."), *aliases)
+            verb.add(_Passed(kind, f"Run `kubectl {name} {kind}`."))
     return verb
 
 

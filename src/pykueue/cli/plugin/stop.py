@@ -131,10 +131,7 @@ def _policy(keep_already_running: bool) -> str:
     return "Hold" if keep_already_running else "HoldAndDrain"
 
 
-for _verb, _workload, _local, _cluster in (
-    (stop, stop_workload, stop_local_queue, stop_cluster_queue),
-    (resume, resume_workload, resume_local_queue, resume_cluster_queue),
-):
-    _verb.add(_workload, "kwl", "kueueworkload", "kueueworkloads", "workloads")
-    _verb.add(_local, "lq", "localqueues")
-    _verb.add(_cluster, "cq", "clusterqueues")
+for _command in (stop_workload, stop_local_queue, stop_cluster_queue):
+    stop.add(_command)
+for _command in (resume_workload, resume_local_queue, resume_cluster_queue):
+    resume.add(_command)
