@@ -40,8 +40,7 @@ from pykueue.engine.preemption.classical import (
     PreemptionRequest,
     Targets,
     UsageOf,
-    restore,
-    simulate_removal,
+    removed,
 )
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
@@ -242,11 +241,8 @@ class _Attempt:
         targets, report = self._targets(assignment, demands)
         placed: Reservations = ()
         if targets and demands:
-            for target, _ in targets:
-                simulate_removal(target)
-            placed = capacity.place(demands) or ()
-            for target, _ in targets:
-                restore(target)
+            with removed(targets):
+                placed = capacity.place(demands) or ()
         return Evaluation(assignment, targets, report, demands, shortages, placed)
 
     def _rewritten(
@@ -297,11 +293,8 @@ class _Attempt:
         self.found[(flavor_usage.flavor_resource, amount)] = targets, report
         if not targets:
             return NO_CANDIDATES, level
-        for info, _ in targets:
-            simulate_removal(info)
-        level, _ = quota.borrowing_level(flavor_usage, amount)
-        for info, _ in targets:
-            restore(info)
+        with removed(targets):
+            level, _ = quota.borrowing_level(flavor_usage, amount)
         for info, _ in targets:
             if info.queue is self.queue:
                 return PREEMPT, level

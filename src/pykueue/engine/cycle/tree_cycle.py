@@ -28,7 +28,7 @@ from pykueue.engine.flavors.assignment import FIT, NO_FIT, REASONS, WAITING
 from pykueue.engine.flavors.reservation import reservation_of
 from pykueue.engine.options import Options
 from pykueue.engine.policies import Held
-from pykueue.engine.preemption.classical import restore, simulate_removal
+from pykueue.engine.preemption.classical import removed
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.state import State
@@ -367,11 +367,8 @@ class TreeCycle:
         """Whether earlier entries took what an entry was nominated for of shared capacities, not of quota."""
         tentative = self._tentative
         tentative.lift_freed()
-        for target, _ in entry.found.targets:
-            simulate_removal(target)
-        taken = capacity.taken(entry.placed) and quota.fits(entry.found.assignment.demand(entry.queue))
-        for target, _ in entry.found.targets:
-            restore(target)
+        with removed(entry.found.targets):
+            taken = capacity.taken(entry.placed) and quota.fits(entry.found.assignment.demand(entry.queue))
         tentative.count_freed()
         return taken
 
@@ -439,11 +436,8 @@ class TreeCycle:
         freed = tentative.frees
         if freed:
             tentative.lift_freed()
-        for target, _ in targets:
-            simulate_removal(target)
-        fits = quota.fits(wanted) and (not demands or self._place(entry))
-        for target, _ in targets:
-            restore(target)
+        with removed(targets):
+            fits = quota.fits(wanted) and (not demands or self._place(entry))
         if freed:
             tentative.count_freed()
         if fits and freed and entry.found.assignment.mode == FIT:

@@ -8,6 +8,7 @@ Source of the rules: docs/reference/kueue-semantics.md 8.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cmp_to_key
 from heapq import merge
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -264,6 +265,16 @@ def restore(info: WorkloadInfo) -> None:
     quota.reserve(quota.reserved_by(info))
     if info.shared:
         capacity.reserve(info.shared)
+
+
+@contextmanager
+def removed(targets: Targets) -> Iterator[None]:
+    """Look at the capacity as it will be once these workloads are gone."""
+    for info, _ in targets:
+        simulate_removal(info)
+    yield
+    for info, _ in targets:
+        restore(info)
 
 
 class _Foreign(NamedTuple):
