@@ -17,8 +17,9 @@ from pykueue.api.kueue import Workload
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.consistency import problems
 from pykueue.engine.cycle.evaluation import Evaluator
+from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.cycle.second_pass import SecondPass
-from pykueue.engine.cycle.tree_cycle import CycleRules, TreeCycle
+from pykueue.engine.cycle.tree_cycle import TreeCycle
 from pykueue.engine.decision_log import DecisionLog, Story
 from pykueue.engine.decisions import Decision
 from pykueue.engine.event_handlers import EventHandlers
@@ -111,8 +112,8 @@ class Engine(Queries):
             if second_pass is not None:
                 turn.moved = second_pass.moved
             turn.run([queue for tree in trees for queue in tree.queues])
-            decisions += turn.decisions
-            if turn.progress:
+            decisions += turn.outcomes.decisions
+            if turn.outcomes.progress:
                 for tree in trees:
                     state.look_again(tree.queues[0])
         if second_pass is not None:
@@ -304,7 +305,7 @@ class Engine(Queries):
         state.undo_log.set(state, "cycle", state.cycle + 1)
         turn = TreeCycle(state, self._evaluator, self._rules, now)
         turn.decide([(info, queue)])
-        return AloneCycle(turn.decisions, turn.progress)
+        return AloneCycle(turn.outcomes.decisions, turn.outcomes.progress)
 
     def check(self) -> None:
         """Recomputes usage, queues and indexes from the workloads; raises EngineError naming what differs."""
