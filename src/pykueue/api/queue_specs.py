@@ -1,4 +1,4 @@
-"""What ClusterQueues and flavors name, and which admission checks apply to a Workload."""
+"""What ClusterQueues, flavors and AdmissionChecks name, and which admission checks apply to a Workload."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def check_rules(cluster_queue: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def check_names(cluster_queue: Mapping[str, Any]) -> list[str]:
     """The admission checks a ClusterQueue names."""
     return list(dict.fromkeys(str(rule.get("name")) for rule in check_rules(cluster_queue)))
+
+
+def is_check_of(check: Mapping[str, Any], controller: str) -> bool:
+    """Whether an AdmissionCheck belongs to the controller of this name."""
+    return bool(get(check, "spec", "controllerName") == controller)
+
+
+def parameters_name(check: Mapping[str, Any]) -> str:
+    """The object that an AdmissionCheck names as its parameters; empty where it names none."""
+    return str(get(check, "spec", "parameters", "name") or "")
 
 
 def required_checks(cluster_queue: Mapping[str, Any], workload: Mapping[str, Any]) -> frozenset[str]:

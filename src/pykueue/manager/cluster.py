@@ -32,7 +32,7 @@ from pykueue.api.objects import (
     labels_of,
 )
 from pykueue.api.pods import is_terminal
-from pykueue.api.queue_specs import check_names, flavor_names, topology_name
+from pykueue.api.queue_specs import check_names, flavor_names, is_check_of, parameters_name, topology_name
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -154,6 +154,7 @@ class Cluster:
         self.local_queues.add_index("clusterQueue", lambda queue: [get(queue, "spec", "clusterQueue") or ""])
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)
+        self.checks.add_index("parameters", _parameters_keys)
         self.job_pods.add_index("owner", lambda pod: list(labels_of(pod).values()))
         self.flavors.add_index("topology", lambda flavor: [topology_name(flavor)])
         if POD.framework in self.jobs:
@@ -346,7 +347,16 @@ class Cluster:
         if target is None:
             return False
         checks = (self.checks.get("", name) for name in check_names(target))
-        return any(get(c, "spec", "controllerName") == MULTIKUEUE_CONTROLLER for c in checks if c)
+        return any(is_check_of(check, MULTIKUEUE_CONTROLLER) for check in checks if check)
+
+    def checks_with(self, controller: str, parameters: str) -> list[Object]:
+        """The AdmissionChecks of a controller that name an object as their parameters."""
+        return self.checks.by_index("parameters", (controller, parameters))
+
+    def workloads_with(self, check: str) -> Iterator[Object]:
+        """The Workloads with quota in ClusterQueues that name an admission check."""
+        for queue in self.cluster_queues.by_index("check", check):
+            yield from self.workloads.by_index("clusterQueue", queue["metadata"]["name"])
 
     def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None:
         """The controller of an object, if it is of a kind that is queued here or by an external framework."""
@@ -440,6 +450,10 @@ def group_keys(pod: Object) -> list[Key]:
 def _controller_uids(job: Object) -> list[Hashable]:
     owner = controller_of(job)
     return [] if owner is None else [str(owner.get("uid"))]
+
+
+def _parameters_keys(check: Object) -> list[Hashable]:
+    return [(get(check, "spec", "controllerName"), parameters_name(check))]
 
 
 def _owner_keys(workload: Object) -> Iterator[Hashable]:

@@ -12,7 +12,7 @@ from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.checks import ProvisioningRequestConfigSpec, ProvisioningRequestRetryStrategy
 from pykueue.api.meta import format_time
-from pykueue.api.objects import Object, condition_of, get, section, true_condition
+from pykueue.api.objects import Object, condition_of, get, replaced, section, true_condition
 from pykueue.manager.workloads.transitions import cut
 
 #: Relative jitter of the delay before the next attempt (docs/reference/admission-checks.md 5.4).
@@ -119,6 +119,15 @@ def _pod_set_updates(config: ProvisioningRequestConfigSpec, attempt: Attempt) ->
         for names_ in attempt.pod_sets
         for name in names_
     ]
+
+
+def with_answer(workload: Object, check: str, change: Answer, now: float) -> Object:
+    """The Workload with the state of one of its checks after the answer."""
+    states = [
+        applied(one, change, now) if one.get("name") == check else one
+        for one in get(workload, "status", "admissionChecks") or ()
+    ]
+    return replaced(workload, ("status", "admissionChecks"), states or None)
 
 
 def applied(check: Mapping[str, Any], change: Answer, now: float) -> Object:

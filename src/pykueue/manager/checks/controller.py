@@ -27,6 +27,7 @@ from pykueue.api.objects import (
     replaced,
     true_condition,
 )
+from pykueue.api.queue_specs import is_check_of, parameters_name
 from pykueue.api.resources import (
     KUEUE_GROUP,
     POD_TEMPLATES,
@@ -70,7 +71,6 @@ class ProvisioningController:
         self._configs = informer(PROVISIONING_REQUEST_CONFIGS, optional=True)
         self._templates = informer(POD_TEMPLATES, label_selector=f"{names.MANAGED_LABEL}=true")
         self._requests.add_index("owner", _owner_uid)
-        cluster.checks.add_index("provisioning", _config_name)
         ready = [cluster.synced]
         self.controller: Controller[Key] = Controller(
             "provisioning controller", self.reconcile, clock=clock, workers=workers, wait_for=ready
@@ -114,14 +114,13 @@ class ProvisioningController:
         if old is not None and new is not None and old.get("spec") == new.get("spec"):
             return
         name = (old if new is None else new)["metadata"]["name"]
-        for check in self._cluster.checks.by_index("provisioning", name):
+        for check in self._cluster.checks_with(names.PROVISIONING_CONTROLLER, name):
             self._checks.queue.add(check["metadata"]["name"])
             self._add_workloads(check["metadata"]["name"])
 
     def _add_workloads(self, check: str) -> None:
-        for queue in self._cluster.cluster_queues.by_index("check", check):
-            for workload in self._cluster.workloads.by_index("clusterQueue", queue["metadata"]["name"]):
-                self.controller.queue.add(key_of(workload))
+        for workload in self._cluster.workloads_with(check):
+            self.controller.queue.add(key_of(workload))
 
     # Checks
 
@@ -145,7 +144,7 @@ class ProvisioningController:
                 "ProvisioningRequestsNotServed",
                 f"The cluster does not serve ProvisioningRequests ({version})",
             )
-        reference = get(check, "spec", "parameters")
+        reference, name = get(check, "spec", "parameters"), parameters_name(check)
         accepted = f"{PROVISIONING_REQUEST_CONFIGS.kind} of the API group {KUEUE_GROUP}"
         if not reference:
             return _bad_parameters(f"spec.parameters: required; must name a {accepted}")
@@ -154,8 +153,7 @@ class ProvisioningController:
             return _bad_parameters(
                 f"spec.parameters: {named[1]} of the API group {named[0]}; accepted: {accepted}"
             )
-        if self._configs.get("", str(reference.get("name"))) is None:
-            name = reference.get("name")
+        if self._configs.get("", name) is None:
             return _bad_parameters(f"{PROVISIONING_REQUEST_CONFIGS.kind} {name} doesn't exist")
         return None
 
@@ -164,7 +162,7 @@ class ProvisioningController:
         check = self._cluster.checks.get("", name)
         if check is None or self._problem(check) is not None:
             return None
-        config = self._configs.get("", str(get(check, "spec", "parameters", "name")))
+        config = self._configs.get("", parameters_name(check))
         return decode_as(ProvisioningRequestConfig, config).spec
 
     # Workloads
@@ -331,13 +329,8 @@ class ProvisioningController:
         """Write the message of a check whose request could not be created."""
 
         def step(current: Object) -> Object:
-            states = [
-                answers.applied(one, Answer(str(one.get("state")), text), self._clock.time())
-                if one.get("name") == name
-                else one
-                for one in get(current, "status", "admissionChecks") or ()
-            ]
-            return replaced(current, ("status", "admissionChecks"), states or None)
+            state = (_state(current, name) or {}).get("state")
+            return answers.with_answer(current, name, Answer(str(state), text), self._clock.time())
 
         await self._writer.update(self._cluster.workloads, key_of(workload), step)
 
@@ -382,12 +375,7 @@ def _bad_parameters(message: str) -> Activity:
 
 
 def _is_ours(check: Mapping[str, Any]) -> bool:
-    return str(get(check, "spec", "controllerName")) == names.PROVISIONING_CONTROLLER
-
-
-def _config_name(check: Mapping[str, Any]) -> list[str]:
-    """The configuration that a check of this controller names."""
-    return [str(get(check, "spec", "parameters", "name") or "")] if _is_ours(check) else []
+    return is_check_of(check, names.PROVISIONING_CONTROLLER)
 
 
 def _owner_uid(request: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, get, key_of
+from pykueue.api.queue_specs import is_check_of, parameters_name
 from pykueue.api.resources import KUEUE_GROUP, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
@@ -64,7 +65,6 @@ class MultiKueue:
         self._needs_secrets = asyncio.Event()
         self._clusters.add_index("secret", _secret_names)
         self._configs.add_index("cluster", lambda config: list(get(config, "spec", "clusters") or ()))
-        cluster.checks.add_index("multikueue", _config_names)
         self._remotes: dict[str, RemoteCluster] = {}
         incremental = self._settings.incremental_dispatcher_config
         configurable = gates["MultiKueueIncrementalDispatcherConfig"]
@@ -145,12 +145,11 @@ class MultiKueue:
         self._add_checks((old if new is None else new)["metadata"]["name"])
 
     def _add_checks(self, config: str) -> None:
-        for check in self._cluster.checks.by_index("multikueue", config):
+        for check in self._cluster.checks_with(names.MULTIKUEUE_CONTROLLER, config):
             name = check["metadata"]["name"]
             self._check_controller.queue.add(name)
-            for queue in self._cluster.cluster_queues.by_index("check", name):
-                for workload in self._cluster.workloads.by_index("clusterQueue", queue["metadata"]["name"]):
-                    self.controller.queue.add(key_of(workload))
+            for workload in self._cluster.workloads_with(name):
+                self.controller.queue.add(key_of(workload))
 
     def _check_changed(self, type_: str, old: Any, new: Any) -> None:
         check = old if new is None else new
@@ -250,7 +249,7 @@ class MultiKueue:
 
     def _clusters_of(self, check: str) -> Sequence[str]:
         obj = self._cluster.checks.get("", check)
-        config = None if obj is None else self._configs.get("", (_config_names(obj) or [""])[0])
+        config = None if obj is None else self._configs.get("", parameters_name(obj))
         return () if config is None else list(get(config, "spec", "clusters") or ())
 
     async def _reconcile_check(self, name: str) -> float | None:
@@ -294,12 +293,7 @@ def _is_below(path: Path, folder: Path) -> bool:
 
 
 def _is_ours(check: Mapping[str, Any]) -> bool:
-    return str(get(check, "spec", "controllerName")) == names.MULTIKUEUE_CONTROLLER
-
-
-def _config_names(check: Mapping[str, Any]) -> list[str]:
-    """The configuration that a check of this controller names."""
-    return [str(get(check, "spec", "parameters", "name") or "")] if _is_ours(check) else []
+    return is_check_of(check, names.MULTIKUEUE_CONTROLLER)
 
 
 def _secret_names(cluster: Mapping[str, Any]) -> list[str]:

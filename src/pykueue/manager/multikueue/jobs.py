@@ -13,7 +13,7 @@ from pykueue.api import conditions
 from pykueue.api.jobkinds import value_at, with_value
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Key, Object, get, key_of, labels_of, replaced, without_finalizer
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, without_finalizer
 from pykueue.api.resources import JOBS, WORKLOAD_PRIORITY_CLASSES
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
@@ -142,7 +142,7 @@ class RemoteJobs:
     async def remove(self, session: Session, key: Key) -> None:
         """Remove the copies of a Workload and of its job from a worker: the job first."""
         for informer, job in session.jobs_of(key):
-            if not job["metadata"].get("deletionTimestamp"):
+            if not is_deleting(job):
                 await session.writer.delete(informer, job, propagation="Background")
         copy = session.workloads.get(*key)
         if copy is None:
@@ -151,7 +151,7 @@ class RemoteJobs:
         try:
             if desired is not copy:
                 copy = await session.writer.change(session.workloads, copy, desired)
-            if not copy["metadata"].get("deletionTimestamp"):
+            if not is_deleting(copy):
                 await session.writer.delete(session.workloads, copy)
         except ApiError as error:
             if not error.not_found:

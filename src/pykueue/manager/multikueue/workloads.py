@@ -11,12 +11,13 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, controller_of, get, is_deleting, key_of, replaced
+from pykueue.api.queue_specs import is_check_of
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.remote import remote_workload
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, EventRecorder
-from pykueue.manager.checks.answers import PENDING, READY, REJECTED, RETRY, Answer, applied
+from pykueue.manager.checks.answers import PENDING, READY, REJECTED, RETRY, Answer, with_answer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.workloads import transitions
 
@@ -36,7 +37,7 @@ def own_check(cluster: Cluster, workload: Mapping[str, Any]) -> Object | None:
     """The state of the Workload's MultiKueue check."""
     for state in get(workload, "status", "admissionChecks") or ():
         check = cluster.checks.get("", str(state.get("name")))
-        if check is not None and get(check, "spec", "controllerName") == names.MULTIKUEUE_CONTROLLER:
+        if check is not None and is_check_of(check, names.MULTIKUEUE_CONTROLLER):
             return dict(state)
     return None
 
@@ -384,11 +385,7 @@ class WorkloadDispatcher:
         def step(current: Object) -> Object | None:
             if not conditions.has_quota(current) or conditions.is_evicted(current):
                 return None
-            states = [
-                applied(one, answer, self._clock.time()) if one.get("name") == check.get("name") else one
-                for one in get(current, "status", "admissionChecks") or ()
-            ]
-            result = replaced(current, ("status", "admissionChecks"), states or None)
+            result = with_answer(current, str(check.get("name")), answer, self._clock.time())
             if cluster:
                 result = replaced(result, ("status", "nominatedClusterNames"), None)
                 result = replaced(result, ("status", "clusterName"), cluster)
