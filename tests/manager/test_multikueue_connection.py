@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -24,17 +25,27 @@ def target(server: RunningServer, authority: bytes) -> Target:
     return parse(yaml.safe_dump(content))
 
 
-def test_worker_is_reached_with_authority_and_token_of_the_kubeconfig(
-    pykueue_server: RunningServer,
-) -> None:
+def namespaces(target: Target) -> list[str]:
     async def names() -> list[str]:
-        transport = connect(target(pykueue_server, pykueue_server.ca_file.read_bytes()))
+        transport = connect(target)
         try:
             return [one["metadata"]["name"] for one in (await Client(transport).list(NAMESPACES)).items]
         finally:
             await transport.close()
 
-    assert "default" in asyncio.run(names())
+    return asyncio.run(names())
+
+
+def test_worker_is_reached_with_authority_and_token_of_the_kubeconfig(
+    pykueue_server: RunningServer,
+) -> None:
+    assert "default" in namespaces(target(pykueue_server, pykueue_server.ca_file.read_bytes()))
+
+
+def test_worker_is_reached_with_client_certificate_of_the_kubeconfig(pykueue_server: RunningServer) -> None:
+    found = parse(pykueue_server.kubeconfig.read_text())
+    assert found.certificate
+    assert "default" in namespaces(replace(found, token=""))
 
 
 def test_unusable_certificate_is_refused_and_no_representation_shows_credentials(

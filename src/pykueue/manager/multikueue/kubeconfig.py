@@ -9,9 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
 import ssl as tls
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +19,7 @@ import yaml
 
 from pykueue.kube.http import HttpTransport
 from pykueue.kube.transport import Transport
+from pykueue.manager.certificate_file import certificate_file
 
 BAD, INSECURE = "BadKubeConfig", "InsecureKubeConfig"
 
@@ -141,20 +140,10 @@ def connect(target: Target) -> Transport:
         try:
             context = tls.create_default_context(cadata=target.authority or None)
             if target.certificate:
-                _load_certificate(context, target)
+                with certificate_file(f"{target.certificate}\n{target.key}\n".encode()) as path:
+                    context.load_cert_chain(path)
         except (tls.SSLError, ValueError, OSError) as error:
             raise KubeConfigError("BadRestConfig", "the certificates cannot be used") from error
     return HttpTransport(
         target.server, ssl=context, token=target.token or None, server_name=target.server_name or None
     )
-
-
-def _load_certificate(context: tls.SSLContext, target: Target) -> None:
-    """Use the client certificate; the ssl module takes it only from a file."""
-    descriptor, path = tempfile.mkstemp(prefix="pykueue-")  # with mode 0600
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{target.certificate}\n{target.key}\n")
-        context.load_cert_chain(path)
-    finally:
-        os.unlink(path)

@@ -7,12 +7,10 @@ they began with.
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
+from pykueue.manager.certificate_file import certificate_file
 from pykueue.manager.configuration import TLS_CIPHERS, TLS_CURVES, Tls
 
 
@@ -69,7 +67,7 @@ class ServingTls:
             return
         certificate, key = self._pair
         fresh = self._new()
-        with _as_file(certificate + b"\n" + key) as path:
+        with certificate_file(certificate + b"\n" + key) as path:
             fresh.load_cert_chain(path)
         self._current = fresh
 
@@ -102,19 +100,3 @@ def _prefer(context: ssl.SSLContext, curves: tuple[int, ...]) -> None:
             return
     if curves:
         raise ValueError(f"tls.curvePreferences: {ssl.OPENSSL_VERSION} has none of {list(curves)}")
-
-
-@contextmanager
-def _as_file(data: bytes) -> Iterator[str]:
-    """A path where the library finds `data`: in memory where the system can do that, else a private file."""
-    if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("certificate")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            yield f"/proc/self/fd/{handle}"
-        return
-    with tempfile.NamedTemporaryFile() as temporary:
-        temporary.write(data)
-        temporary.flush()
-        yield temporary.name
