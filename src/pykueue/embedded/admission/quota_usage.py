@@ -6,6 +6,7 @@ Source: docs/reference/cluster-workloads.md, 4.8.
 from __future__ import annotations
 
 from pykueue.api.objects import Object
+from pykueue.api.pods import is_terminal
 from pykueue.api.quantity import Quantity
 from pykueue.embedded.admission.amounts import Amounts, amounts, of_pod, plus
 from pykueue.embedded.kinds.podspec import qos_class
@@ -24,8 +25,6 @@ COUNTED = (
     "services",
 )
 
-_TERMINAL = ("Succeeded", "Failed")
-
 
 def count_name(group: str, plural: str) -> str:
     """`count/jobs.batch`."""
@@ -34,9 +33,7 @@ def count_name(group: str, plural: str) -> str:
 
 def is_counted(pod: Object, now: float, deleted_at: float | None) -> bool:
     """Whether a pod still counts: not ended, and not past the grace of its deletion."""
-    if (pod.get("status") or {}).get("phase") in _TERMINAL:
-        return False
-    return deleted_at is None or now <= deleted_at
+    return not is_terminal(pod) and (deleted_at is None or now <= deleted_at)
 
 
 def pod_usage(pod: Object) -> Amounts:

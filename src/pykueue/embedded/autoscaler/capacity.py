@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pykueue.api.objects import Object
+from pykueue.api.pods import is_terminal
 from pykueue.embedded.nodes.pool import NodePool
 from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
 from pykueue.embedded.podscheduler.filters import refusal
-from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, Shape, is_terminal
+from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, Shape
 
 
 class Room(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykueue.api.meta import new_condition
 from pykueue.api.objects import Object, is_deleting
+from pykueue.api.pods import is_terminal
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind, Subresource
 from pykueue.embedded.kinds.podspec import (
     DEFAULT_GRACE_PERIOD,
@@ -33,11 +34,6 @@ _FROZEN = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-
-
-def is_terminal(pod: Object) -> bool:
-    """Whether the pod has ended and will not run again."""
-    return (pod.get("status") or {}).get("phase") in TERMINAL_PHASES
 
 
 def _field(part: str, name: str) -> Callable[[Object], str]:

@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from pykueue.api.objects import Object, is_deleting
+from pykueue.api.objects import Object, controller_of, is_deleting
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import CONFIG_MAPS, NODES, PODS
 from pykueue.clock import Clock
 from pykueue.embedded.nodes.annotations import DOMAIN
@@ -40,7 +41,6 @@ REMOVED = DOMAIN + "removed"
 POLL = 2.0
 REFUSED_DELAY = 5.0
 WORKERS = 4
-_TERMINAL = ("Succeeded", "Failed")
 #: The key that stands for all nodes; no node has such a name.
 _ALL = ""
 
@@ -279,7 +279,5 @@ def _is_removed(node: Object) -> bool:
 
 def _is_left_alone(pod: Object) -> bool:
     """Whether a pod need not be gone before its node: it has ended, or belongs to the node."""
-    if (pod.get("status") or {}).get("phase") in _TERMINAL:
-        return True
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return any(one.get("controller") and one.get("kind") in ("DaemonSet", "Node") for one in owners)
+    owner = controller_of(pod)
+    return is_terminal(pod) or (owner is not None and owner.get("kind") in ("DaemonSet", "Node"))

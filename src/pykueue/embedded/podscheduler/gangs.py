@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pykueue.api.objects import Object, is_deleting
+from pykueue.api.pods import is_terminal
 from pykueue.embedded.kinds.podspec import Amounts
-from pykueue.embedded.podscheduler.podinfo import PodInfo, is_terminal
+from pykueue.embedded.podscheduler.podinfo import PodInfo
 
 #: What a member does, as far as its group is concerned.
 HELD, WAITING, PLACED, RUNNING, LEAVING, SUCCEEDED, FAILED = (

@@ -31,7 +31,6 @@ UNSAID_MEMORY = 200 << 20
 #: A port on the node: address, protocol, number.
 Port = tuple[str, str, int]
 _ANY_ADDRESS = "0.0.0.0"
-_TERMINAL = ("Succeeded", "Failed")
 
 
 class Shape:
@@ -146,11 +145,6 @@ class PodInfo:
     def started(self) -> str:
         """When the pod began to run, else when it was created; later is less important (4.7)."""
         return (self.manifest.get("status") or {}).get("startTime") or self.created
-
-
-def is_terminal(manifest: Object) -> bool:
-    """Whether the pod has ended, and so uses nothing."""
-    return (manifest.get("status") or {}).get("phase") in _TERMINAL
 
 
 def unchanged(known: PodInfo, manifest: Object) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pykueue.api.objects import Object
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, PODS, SERVICES
 from pykueue.api.selectors import Requirement, Selector
 from pykueue.api.times import parse_time
@@ -26,14 +27,7 @@ from pykueue.embedded.podscheduler.gangs import HELD, PLACED, WAITING, Gang, Gan
 from pykueue.embedded.podscheduler.modes import SCHEDULERS
 from pykueue.embedded.podscheduler.placer import EquivalenceClass, Placed, Placer, Unplaced, placed_at
 from pykueue.embedded.podscheduler.podgroups import Membership, PodGroups
-from pykueue.embedded.podscheduler.podinfo import (
-    PodInfo,
-    PodReader,
-    alike,
-    is_terminal,
-    takes_the_same,
-    unchanged,
-)
+from pykueue.embedded.podscheduler.podinfo import PodInfo, PodReader, alike, takes_the_same, unchanged
 from pykueue.embedded.podscheduler.queue import Queue
 from pykueue.embedded.podscheduler.reports import Reports
 from pykueue.embedded.podscheduler.services import Services

@@ -10,6 +10,7 @@ import heapq
 from typing import Any
 
 from pykueue.api.objects import Key, Object, is_deleting, key_of
+from pykueue.api.pods import is_terminal
 from pykueue.api.resources import NODES
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.disruption import disrupt, disruption
@@ -27,7 +28,6 @@ THRESHOLD = 12_500
 #: Taint by which an administrator asserts that a node is off and none of its pods runs any more.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 WORKERS = 4
-_TERMINAL = ("Succeeded", "Failed")
 
 
 class PodGarbageCollector:
@@ -78,7 +78,7 @@ class PodGarbageCollector:
         deleting = is_deleting(new)
         if deleting:
             self._finished.discard(key)
-        elif _is_finished(new) and key not in self._finished:
+        elif is_terminal(new) and key not in self._finished:
             self._finished.add(key)
             heapq.heappush(self._by_age, (new["metadata"]["creationTimestamp"], key))
             self._thin_out()
@@ -131,14 +131,10 @@ class PodGarbageCollector:
         return None
 
     async def _remove(self, pod: Object, condition: Object | None = None) -> None:
-        status: Object = {} if _is_finished(pod) else {"phase": "Failed"}
+        status: Object = {} if is_terminal(pod) else {"phase": "Failed"}
         if condition is not None and status:
             status["conditions"] = [condition]
         await disrupt(self._client, pod, status, grace_period=0)
-
-
-def _is_finished(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in _TERMINAL
 
 
 def _is_out_of_service(node: Object) -> bool:
