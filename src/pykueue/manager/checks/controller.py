@@ -46,7 +46,7 @@ from . import answers, requests
 from .answers import INACTIVE, NOT_NEEDED, PENDING, READY, Answer, Attempt
 from .requests import Entry
 
-#: Seconds between looks whether a cluster that did not serve ProvisioningRequests does.
+#: Seconds between checks whether the cluster serves ProvisioningRequests while it does not.
 UNSERVED_POLL = 5.0
 
 

@@ -34,7 +34,7 @@ from .workloads import WorkloadDispatcher, own_check
 SECRET_KEY = "kubeconfig"
 #: Where kubeconfig files must be while their paths are validated.
 KUBECONFIG_FOLDER = Path("/etc/multikueue/kubeconfigs")
-#: Seconds between looks whether a kubeconfig file changed.
+#: Seconds between reads of a kubeconfig file, which may have changed.
 FILE_POLL = 10.0
 #: Workers of the incremental dispatcher's rounds where the configuration says nothing.
 STEP = 3
@@ -212,7 +212,7 @@ class MultiKueue:
         self._needs_secrets.set()
         secret = self._secrets.get(namespace, name)
         if secret is None and not self._secrets.has_synced:
-            raise KubeConfigError(BAD, f"Secrets of the namespace {namespace} are not read yet")
+            raise KubeConfigError(BAD, f"Secrets of the namespace {namespace} have not been read yet")
         if secret is None:
             raise KubeConfigError(BAD, f"Secret {name} is not found in the namespace {namespace}")
         value = (secret.get("data") or {}).get(SECRET_KEY)

@@ -82,7 +82,7 @@ class RemoteJobs:
         """Raises ForeignObjectError unless the object comes from this manager."""
         if labels_of(obj).get(names.MULTIKUEUE_ORIGIN_LABEL) != self._origin:
             raise ForeignObjectError(
-                f"{obj.get('kind')} {obj['metadata']['name']} on the worker has not the label "
+                f"{obj.get('kind')} {obj['metadata']['name']} on the worker does not have the label "
                 f"{names.MULTIKUEUE_ORIGIN_LABEL}={self._origin}: it was not created by this manager"
             )
 
@@ -111,7 +111,7 @@ class RemoteJobs:
         return replaced(job, ("status", "conditions"), changed)
 
     async def without_pods(self, integration: JobIntegration, job: Object) -> None:
-        """Note in the status that no pods run: the worker that ran them is given up, or has none any more."""
+        """Note in the status that no pods run: their worker is lost, or has none of them left."""
         if not integration.is_active(job):
             return
         desired = job

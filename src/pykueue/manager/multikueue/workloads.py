@@ -262,7 +262,7 @@ class WorkloadDispatcher:
         left = [self._lost_for(name) for name in d.clusters if name not in d.sessions]
         waits = max((self._lost_timeout - seconds for seconds in left), default=0.0)
         if waits > 0 and integration.is_active(job):
-            return waits  # it may run on a worker that is not reached
+            return waits  # it may run on a worker that cannot be reached
         await self._jobs.without_pods(integration, job)
         return None
 
@@ -295,7 +295,7 @@ class WorkloadDispatcher:
             left = self._lost_timeout - self._lost_for(d.recorded)
             if left > 0:
                 return left
-            text = f'Admitting remote lost: the worker cluster "{d.recorded}" is not reached'
+            text = f'Admitting remote lost: the worker cluster "{d.recorded}" cannot be reached'
         else:
             text = f'The workload no longer exists on the worker cluster "{d.recorded}"'
             if d.recorded in d.copies:
