@@ -85,6 +85,16 @@ def local_queue(name: str, of: str | None = None, namespace: str = "default") ->
     }
 
 
+def admission_check(name: str, controller: str, **spec: Any) -> Object:
+    """An AdmissionCheck of this controller."""
+    return {
+        "apiVersion": API,
+        "kind": "AdmissionCheck",
+        "metadata": {"name": name},
+        "spec": {"controllerName": controller, **spec},
+    }
+
+
 def queues(quota: dict[str, str | int], name: str = "q", **spec: Any) -> list[Object]:
     """One flavor, one ClusterQueue and its LocalQueue of the same name."""
     return [flavor(), cluster_queue(name, quota, **spec), local_queue(name)]

@@ -7,7 +7,7 @@ from typing import Any
 from manager_stack import Object, Stack
 
 from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, WORKLOADS
-from queue_manifests import cluster_queue, flavor, local_queue
+from queue_manifests import admission_check, cluster_queue, flavor, local_queue
 
 FLAVORS = {"f1": {"cpu": 10}, "f2": {"cpu": 10}}
 
@@ -15,15 +15,7 @@ FLAVORS = {"f1": {"cpu": 10}, "f2": {"cpu": 10}}
 async def create_checks(s: Stack, *names: str) -> None:
     """Create checks that are active."""
     for name in names:
-        await s.client.create(
-            ADMISSION_CHECKS,
-            {
-                "apiVersion": "kueue.x-k8s.io/v1beta2",
-                "kind": "AdmissionCheck",
-                "metadata": {"name": name},
-                "spec": {"controllerName": f"example.com/{name}"},
-            },
-        )
+        await s.client.create(ADMISSION_CHECKS, admission_check(name, f"example.com/{name}"))
         active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
         active["lastTransitionTime"] = s.now()
         await s.patch(ADMISSION_CHECKS, name, {"status": {"conditions": [active]}}, "status")
@@ -69,6 +61,12 @@ async def answer(s: Stack, job: str, **answers: str | Object) -> None:
     change = {"status": {"admissionChecks": states}}
     await s.patch(WORKLOADS, workload["metadata"]["name"], change, "status")
     await s.settle()
+
+
+def activity(obj: Object) -> tuple[str, str, str]:
+    """Status, reason and message of the condition Active, the only one of the object."""
+    (found,) = obj["status"]["conditions"]
+    return found["status"], found["reason"], found["message"]
 
 
 async def states(s: Stack, job: str = "a") -> dict[str, str]:

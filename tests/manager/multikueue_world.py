@@ -1,4 +1,4 @@
-"""A manager cluster and worker clusters, each with an API server of its own, in one virtual loop."""
+"""A manager cluster and worker clusters, each with its own API server, in one virtual-time event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import aclosing
 from typing import Any
 
 import yaml
-from manager_stack import QUEUES, Object, Stack
+from checks_world import activity, strategy
+from manager_stack import QUEUES, Object, Stack, job
 
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
@@ -29,6 +30,7 @@ from pykueue.embedded.operators.definitions import definitions
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.multikueue.kubeconfig import Target
+from queue_manifests import admission_check
 
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
 GROUP = "kueue.x-k8s.io/v1beta2"
@@ -114,7 +116,7 @@ class Clusters:
 
     async def add_worker(self, name: str, seed: int = 9, quota: int = 10) -> None:
         self.lines[name] = Line()
-        worker = self.workers[name] = Stack(self.clock, _configuration(INTEGRATIONS), seed, BUILT_IN)
+        worker = self.workers[name] = Stack(self.clock, INTEGRATIONS, seed, BUILT_IN)
         await _start(worker)
         await worker.apply(QUEUES.replace("nominalQuota: 10", f"nominalQuota: {quota}"))
 
@@ -124,9 +126,10 @@ class Clusters:
         for name in clusters:
             await self.describe(name)
         await m.client.create(MULTIKUEUE_CONFIGS, config(*clusters))
-        await m.client.create(ADMISSION_CHECKS, check_object())
-        strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}}
-        await m.patch(CLUSTER_QUEUES, "cq", {"spec": strategy})
+        parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "config"}
+        check = admission_check("mk", "kueue.x-k8s.io/multikueue", parameters=parameters)
+        await m.client.create(ADMISSION_CHECKS, check)
+        await m.patch(CLUSTER_QUEUES, "cq", {"spec": strategy(mk=[])})
         await m.settle(5)
 
     async def describe(self, name: str, **changes: Any) -> None:
@@ -146,10 +149,10 @@ class Clusters:
 
     async def active(self, name: str) -> tuple[str, str, str]:
         """Status, reason and message of the condition Active of a MultiKueueCluster."""
-        return _active(await self.manager.get(MULTIKUEUE_CLUSTERS, name))
+        return activity(await self.manager.get(MULTIKUEUE_CLUSTERS, name))
 
     async def check_active(self, name: str = "mk") -> tuple[str, str, str]:
-        return _active(await self.manager.get(ADMISSION_CHECKS, name))
+        return activity(await self.manager.get(ADMISSION_CHECKS, name))
 
     async def status(self, name: str = "a") -> Object:
         """The status of the manager's Workload of a job."""
@@ -170,7 +173,7 @@ class Clusters:
     async def make_busy(self, *names: str, cpu: int = 10) -> None:
         """Take the quota of workers."""
         for name in names:
-            await self.workers[name].apply(_busy(cpu))
+            await self.workers[name].apply(job("busy", 1, cpu=str(cpu)))
         await self.wait(2)
 
     async def edit_copy(self, worker: str, job: str, patch: Object, subresource: str | None = None) -> None:
@@ -180,7 +183,7 @@ class Clusters:
 
 class _ManagerStack(Stack):
     def __init__(self, clock: Clock, configuration: str, connect: Callable[[Target], Transport]) -> None:
-        super().__init__(clock, _configuration(configuration), 1, BUILT_IN)
+        super().__init__(clock, configuration, 1, BUILT_IN)
         self._connect = connect
 
     def connect(self, target: Target) -> Transport:
@@ -194,23 +197,8 @@ async def _start(stack: Stack) -> None:
         await stack.client.create(CRDS, one)
 
 
-def _configuration(text: str) -> str:
-    return f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{text}"
-
-
 def _kind(resource: Any) -> Object:
     return {"apiVersion": resource.api_version, "kind": resource.kind}
-
-
-def _active(obj: Object) -> tuple[str, str, str]:
-    (found,) = obj["status"]["conditions"]
-    return found["status"], found["reason"], found["message"]
-
-
-def _busy(cpu: int) -> Object:
-    from manager_stack import job
-
-    return job("busy", 1, cpu=str(cpu))
 
 
 def cluster(name: str, location: str | None = None, kind: str = "Secret") -> Object:
@@ -229,16 +217,6 @@ def config(*clusters: str, name: str = "config") -> Object:
         "kind": "MultiKueueConfig",
         "metadata": {"name": name},
         "spec": {"clusters": list(clusters)},
-    }
-
-
-def check_object(name: str = "mk", config: str = "config") -> Object:
-    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": config}
-    return {
-        "apiVersion": GROUP,
-        "kind": "AdmissionCheck",
-        "metadata": {"name": name},
-        "spec": {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from checks_world import activity
 from manager_stack import QUEUES, Object, Stack, job, story
 
 from pykueue.api.resources import (
@@ -18,6 +19,7 @@ from pykueue.api.resources import (
 )
 from pykueue.embedded.autoscaler.definition import definition
 from pykueue.kube.errors import ApiError
+from queue_manifests import admission_check
 
 CLASS = "check-capacity.autoscaling.x-k8s.io"
 CONFIG: Object = {
@@ -30,12 +32,7 @@ CONFIG: Object = {
 
 def check_object(name: str = "prov", config: str = "config") -> Object:
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": config}
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "AdmissionCheck",
-        "metadata": {"name": name},
-        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters},
-    }
+    return admission_check(name, "kueue.x-k8s.io/provisioning-request", parameters=parameters)
 
 
 class World:
@@ -108,8 +105,7 @@ class World:
 
     async def active(self, name: str = "prov") -> tuple[str, str, str]:
         """Status, reason and message of the condition Active of an AdmissionCheck."""
-        (found,) = (await self.stack.get(ADMISSION_CHECKS, name))["status"]["conditions"]
-        return found["status"], found["reason"], found["message"]
+        return activity(await self.stack.get(ADMISSION_CHECKS, name))
 
     async def configure(self, **spec: Any) -> None:
         await self.stack.patch(PROVISIONING_REQUEST_CONFIGS, "config", {"spec": spec})

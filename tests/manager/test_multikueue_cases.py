@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from checks_world import answer, change_queue, create_checks, strategy
 from manager_stack import Object, job
 from multikueue_world import (
     NAMESPACE,
@@ -16,16 +17,14 @@ from multikueue_world import (
 )
 
 from pykueue.api.resources import (
-    ADMISSION_CHECKS,
-    CLUSTER_QUEUES,
     JOBS,
     LOCAL_QUEUES,
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
     SECRETS,
-    WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
 )
+from queue_manifests import priority
 
 INCREMENTAL = """
 multiKueue:
@@ -89,32 +88,13 @@ class TestDispatch:
 
     def test_36_other_checks_come_first(self) -> None:
         async def test(c: Clusters) -> None:
-            other = {"controllerName": "example.com/other"}
-            meta = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck"}
-            await c.manager.client.create(
-                ADMISSION_CHECKS, {**meta, "metadata": {"name": "other"}, "spec": other}
-            )
-            active = {
-                "type": "Active",
-                "status": "True",
-                "reason": "Active",
-                "message": "",
-                "lastTransitionTime": c.manager.now(),
-            }
-            await c.manager.patch(ADMISSION_CHECKS, "other", {"status": {"conditions": [active]}}, "status")
-            strategy = {"admissionChecks": [{"name": "mk"}, {"name": "other"}]}
-            await c.manager.patch(CLUSTER_QUEUES, "cq", {"spec": {"admissionChecksStrategy": strategy}})
+            await create_checks(c.manager, "other")
+            await change_queue(c.manager, **strategy(mk=[], other=[]))
             await c.wait()
             await c.manager.apply(job("a"))
             await c.wait()
             assert await c.copies() == []
-            workload = await c.manager.workload("a")
-            states = [
-                {**one, "state": "Ready"} if one["name"] == "other" else one
-                for one in workload["status"]["admissionChecks"]
-            ]
-            change = {"status": {"admissionChecks": states}}
-            await c.manager.patch(WORKLOADS, workload["metadata"]["name"], change, "status")
+            await answer(c.manager, "a", other="Ready")
             await c.wait()
             assert await c.copies() == ["w1"]
 
@@ -161,14 +141,8 @@ class TestCopies:
 
     def test_40_priority_is_pushed_to_the_copy(self) -> None:
         async def test(c: Clusters) -> None:
-            meta = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
-            for name, value in (("low", 1), ("high", 5)):
-                await c.manager.client.create(
-                    WORKLOAD_PRIORITY_CLASSES, {**meta, "metadata": {"name": name}, "value": value}
-                )
-                await c.workers["w1"].client.create(
-                    WORKLOAD_PRIORITY_CLASSES, {**meta, "metadata": {"name": name}, "value": value}
-                )
+            for stack in (c.manager, c.workers["w1"]):
+                await stack.apply([priority("low", 1), priority("high", 5)])
             label = "kueue.x-k8s.io/priority-class"
             await c.manager.apply(job("a", labels={label: "low"}))
             await c.wait()
@@ -300,7 +274,7 @@ class TestCredentials:
             assert found[:2] == ("False", reason)
             assert words in found[2]
             assert "s3cret" not in found[2]
-            # Mended, it connects.
+            # Once it is corrected, the cluster connects.
             await c.add_worker("w1")
             await c.manager.client.patch(
                 SECRETS, "w1-kubeconfig", NAMESPACE, {"data": secret("w1", kubeconfig("w1"))["data"]}
