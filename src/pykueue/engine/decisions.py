@@ -134,7 +134,7 @@ class Evict(Struct):
 
 
 class Delay(Struct):
-    """No domains were found for a workload that holds quota: it keeps that, and they are looked for again."""
+    """No domains were found for a workload that holds quota: it keeps the quota, and placement is retried."""
 
     key: str
     """`namespace/name` of the workload."""

@@ -305,7 +305,7 @@ class State:
                 self.undo_log.drop(self.requesting[shared.name], info.key)
 
     def queue_second_pass(self, info: WorkloadInfo) -> None:
-        """Domains are to be chosen for a workload that holds quota, or are not any more."""
+        """Schedule the second pass of a workload that holds quota, or cancel it if it needs none."""
         if self.nodes is None or not self.nodes.flavors:
             return
         if info.place != RESERVED or info.evicted or not needs_second_pass(info.obj):
@@ -314,7 +314,7 @@ class State:
             self.undo_log.put(self.second_pass, info.key, (self.now, 0))
 
     def nodes_changed(self) -> None:
-        """The trees of flavors are others: what workloads reserve of nodes is read again."""
+        """The tree of a flavor changed: what workloads reserve of nodes is read again."""
         nodes = self.nodes
         assert nodes is not None
         others = tuple([shared for shared in self.capacities if shared is not nodes])
@@ -457,7 +457,7 @@ class State:
 
 
 def _exchange(old: Reservations, new: Reservations) -> None:
-    """Reserve something else."""
+    """Release reservations and make others instead."""
     capacity.release(old)
     capacity.reserve(new)
 

@@ -28,7 +28,7 @@ class Holder(NamedTuple):
     amount: int
     priority: int
     evicted: bool
-    """It is on its way out."""
+    """It is evicted and has not stopped yet."""
 
 
 class NodeQuota(NamedTuple):

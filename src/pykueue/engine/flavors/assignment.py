@@ -339,7 +339,7 @@ class Chooser:
 
 
 def _of_group(values: Mapping[tuple[int, str], _T], group: GroupPlan, step: Step, default: _T) -> _T:
-    """What is known of the first pod set of a group that requests the resource which is looked at first."""
+    """The value of the first pod set of a group that requests the trigger resource of the step."""
     for member in group.members:
         found = values.get((member, step.trigger))
         if found is not None:

@@ -88,7 +88,7 @@ class Plan:
 
 
 class TopologyTerms(NamedTuple):
-    """What flavors are checked by where pods are placed by the topology of nodes."""
+    """What flavors are checked against under topology-aware scheduling."""
 
     topologies: Mapping[str, kueue.Topology]
     checks: Mapping[str, kueue.AdmissionCheck]
@@ -97,7 +97,7 @@ class TopologyTerms(NamedTuple):
 
 
 class _FlavorRules(NamedTuple):
-    """What decides whether a flavor takes a pod set."""
+    """What decides whether a pod set can use a flavor."""
 
     flavors: Mapping[str, kueue.ResourceFlavor]
     topology: TopologyTerms | None
@@ -117,16 +117,16 @@ def make_plan(
     order: dict[str, list[int]] = {}
     for index, pods in enumerate(scheduling_class.pod_sets):
         order.setdefault(f"group {pods.group}" if pods.group else f"pod set {index}", []).append(index)
-    choice = _FlavorRules(flavors, topology, _only_topology_flavors(queue, flavors))
+    rules = _FlavorRules(flavors, topology, _only_topology_flavors(queue, flavors))
     groups = [
         GroupPlan(
             members,
             scheduling_class.pod_sets[members[0]].name,
-            _steps([scheduling_class.pod_sets[i] for i in members], queue, choice, ignore_undeclared),
+            _steps([scheduling_class.pod_sets[i] for i in members], queue, rules, ignore_undeclared),
         )
         for members in order.values()
     ]
-    return Plan(queue.flavor_usages, groups, choice.implied)
+    return Plan(queue.flavor_usages, groups, rules.implied)
 
 
 def _steps(
@@ -204,7 +204,7 @@ def _blocker(
 def _topology_blocker(
     pods: PodSetClass, flavor: kueue.ResourceFlavor, rules: _FlavorRules, covered: Collection[str]
 ) -> str:
-    """Why the flavor's topology, or its lack of one, does not do for a pod set; empty if it does (6)."""
+    """Why a pod set cannot use a flavor because of its topology, or the lack of one; empty if it can (6)."""
     assert rules.topology is not None
     name, topology_name = flavor.metadata.name, flavor.spec.topology_name
     if not pods.wants_topology:

@@ -89,7 +89,7 @@ class NodeCapacity(SharedCapacity):
     # --- objects ----------------------------------------------------------------------------------------
 
     def set_node(self, name: str, node: Node | None) -> bool:
-        """A node appeared or changed, or is gone (None); whether that changed any tree."""
+        """Add, update or remove (None) a node; returns whether that changed any tree."""
         before = self.nodes.get(name)
         self._undo_log.record_undo(self.set_node, name, before)
         if node is None:
@@ -112,7 +112,7 @@ class NodeCapacity(SharedCapacity):
         return changed
 
     def set_pod(self, key: str, pod: Pod | None) -> bool:
-        """A pod appeared or changed, or is gone (None); whether that left more room on a node of a tree."""
+        """Add, update or remove (None) a pod; returns whether a node of a tree may have more room."""
         new = _outside_use(pod) if pod is not None else None
         old = self._uses.get(key)
         if new is not None:
@@ -147,7 +147,7 @@ class NodeCapacity(SharedCapacity):
         self._nodes_version += 1
 
     def set_flavor(self, name: str, flavor: kueue.ResourceFlavor | None) -> bool:
-        """A flavor appeared or changed, or is gone (None); whether its tree appeared, changed or went."""
+        """Add, update or remove (None) a flavor; returns whether its tree was added, changed or removed."""
         self._undo_log.record_undo(self.set_flavor, name, self._flavors.get(name))
         if flavor is None:
             self._flavors.pop(name, None)
@@ -156,7 +156,7 @@ class NodeCapacity(SharedCapacity):
         return self._configure(name)
 
     def set_topology(self, name: str, topology: kueue.Topology | None) -> bool:
-        """A topology appeared or changed, or is gone (None); whether that concerns any tree."""
+        """Add, update or remove (None) a topology; returns whether that changed any tree."""
         self._undo_log.record_undo(self.set_topology, name, self._topologies.get(name))
         if topology is None:
             self._topologies.pop(name, None)
@@ -257,7 +257,7 @@ class NodeCapacity(SharedCapacity):
         return found
 
     def _place(self, demand: NodeDemand, empty: bool) -> NodeReservation | Failure | str:
-        """Place unit after unit, each beside those before. All usage is in the end what it was."""
+        """Place the units one after another, each beside those before; leaves the usage as it was."""
         if demand.problem:
             return demand.problem
         assumed: list[_Use] = []

@@ -16,7 +16,7 @@ from pykueue.engine.topology.tree import Domain, FlavorTree
 
 #: More pods than any leaf holds: of pods that request nothing, on nodes that limit nothing.
 UNBOUNDED: Final = 1 << 31
-#: Kinds of requests whose numbers are kept per tree; the one not asked for the longest goes first.
+#: Specs whose numbers are kept per tree; the least recently used is dropped first.
 _VIEWS_MAX: Final = 64
 
 

@@ -69,7 +69,7 @@ class NodeDemand:
         self.units = tuple(sorted(units, key=lambda unit: unit.flavor))
         #: Pod sets whose domains are chosen only after the admission checks.
         self.delayed = delayed
-        #: Why it can be placed nowhere, whatever the nodes; or empty.
+        #: Why it cannot be placed on any nodes; empty if it may be.
         self.problem = problem
         #: The last placement, or failure, and the version of the capacity that it holds for.
         self.cached: Any = None
@@ -137,7 +137,7 @@ def placed_pod_sets(tree: FlavorTree, unit: Unit, placed: Placed) -> list[Placed
 
 
 def lost(old: NodeReservation, new: NodeReservation) -> NodeReservation:
-    """What of a reservation is no part of another one of the same workload."""
+    """The part of a reservation that another one of the same workload does not include."""
     kept = {placed.name: dict(placed.domains) for placed in new}
     found = []
     for placed in old:
@@ -170,7 +170,7 @@ def with_assignments(
 def assigned_domains(
     pod_sets: Sequence[PodSetNeeds], admission: kueue.Admission, trees: Mapping[str, FlavorTree]
 ) -> NodeReservation:
-    """What an admission says of domains."""
+    """The domains that an admission assigns."""
     amounts = {needs.name: needs.amounts for needs in pod_sets}
     found: list[PlacedPodSet] = []
     for given in admission.pod_set_assignments:

@@ -1,4 +1,4 @@
-"""What placement reads of nodes: labels, taints and amounts, and which pods may run on a node.
+"""What placement reads from nodes: labels, taints and amounts, and which pods may run on a node.
 
 Source of the rules: docs/reference/topology-aware-scheduling.md 2.3, 7 and 8.
 """
@@ -22,7 +22,7 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 class NodeFacts(NamedTuple):
-    """What of a node decides where pods go; equal facts mean that nothing changed."""
+    """The properties of a node that placement depends on; equal facts mean that nothing changed."""
 
     name: str
     labels: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Where pods go whose node failed: only what was lost moves, and stays where its request allows.
+"""Replacement of failed nodes: only the lost pods move, and only to where their request allows.
 
 Source of the rules: docs/reference/topology-aware-scheduling.md 15.5.
 """

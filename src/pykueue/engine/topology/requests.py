@@ -37,7 +37,7 @@ class LevelRequest(NamedTuple):
     """Where the pods of one unit of placement must be relative to each other."""
 
     mode: str
-    """`required`, `preferred`, `sliced` (slices only), `unconstrained`, or empty if no level can be told."""
+    """`required`, `preferred`, `sliced` (slices only), `unconstrained`, or empty if none is named."""
     level: str = ""
     """Of required and preferred requests."""
     layers: tuple[Layer, ...] = ()

@@ -20,7 +20,7 @@ _BY_VALUES: Final = attrgetter("values")
 
 
 class LeafUsage:
-    """What is used of a leaf; leaves of different flavors that are the same node have one in common."""
+    """What is used of a leaf; leaves of several flavors that are the same node share one usage."""
 
     __slots__ = ("amounts", "assumed", "leaves")
 
@@ -135,9 +135,10 @@ class FlavorTree:
         return tuple([labels[level] for level in self.levels])
 
     def put(self, node: NodeFacts, used: Mapping[str, int], usages: dict[tuple[str, ...], LeafUsage]) -> bool:
-        """A node is like this, and pods that are not placed use `used` of it; whether that changed the tree.
+        """Add or update a node; returns whether that changed the tree.
 
-        `usages` are what workloads use, by the name of the leaf.
+        `used` is what pods that are not placed use of the node. `usages` are what workloads use, by the name
+        of the leaf.
         """
         before = self._leaf_of.get(node.name)
         values = self.place_of(node)
@@ -165,7 +166,7 @@ class FlavorTree:
         return True
 
     def drop(self, name: str, used: Mapping[str, int], usages: dict[tuple[str, ...], LeafUsage]) -> bool:
-        """A node is gone; whether that changed the tree."""
+        """Remove a node; returns whether that changed the tree."""
         leaf = self._leaf_of.pop(name, None)
         if leaf is None:
             return False
@@ -190,7 +191,7 @@ class FlavorTree:
         return True
 
     def same_terms(self, other: FlavorTree) -> bool:
-        """Whether another tree is made in the same way."""
+        """Whether another tree has the same topology, levels, node labels and tolerations."""
         return (self.topology, self.levels, self.labels, self.tolerations) == (
             other.topology,
             other.levels,
@@ -225,7 +226,7 @@ class FlavorTree:
             self.touch(leaf)
 
     def clear(self, usages: dict[tuple[str, ...], LeafUsage]) -> None:
-        """All nodes are gone."""
+        """Remove all nodes."""
         for name in list(self._leaf_of):
             self.drop(name, {}, usages)
 
