@@ -15,7 +15,7 @@ from cli_processes import PATIENCE, ROOT, Up, kubectl_program
 pytestmark = pytest.mark.kubectl
 
 EXAMPLES = ROOT / "examples"
-#: Those whose README has lines to run; the controller of `admission-check` has a test of its own.
+#: Examples whose README commands run here; test_cli_admission_check runs the controller of `admission-check`.
 READMES = sorted(path for path in EXAMPLES.glob("*/README.md") if path.parent.name != "admission-check")
 #: What starts the cluster.
 _UP = re.compile(r"^```console\n.*?^pykueue up(.*?)$.*?^```", re.MULTILINE | re.DOTALL)

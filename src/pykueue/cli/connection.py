@@ -1,4 +1,4 @@
-"""How commands reach a cluster, and the manager that leads there."""
+"""How commands connect to a cluster and to its leading manager."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pykueue.kube.transport import Request
 
 T = TypeVar("T")
 
-#: Attempts to reach the leader: behind one address there are replicas that do not lead.
+#: Attempts to reach the leader: the Service sends requests to replicas that do not lead, too.
 ATTEMPTS = 10
 
 kubeconfig_option = click.option(

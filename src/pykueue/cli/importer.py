@@ -1,4 +1,4 @@
-"""`pykueue importer import`: gives running pods admitted Workloads."""
+"""`pykueue importer import`: creates admitted Workloads for running pods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .connection import kubeconfig_option
 
 @click.group()
 def importer() -> None:
-    """Import objects that run already."""
+    """Import objects that are already running."""
 
 
 @importer.command("import")
@@ -36,8 +36,8 @@ def importer() -> None:
     "--exclude-resource-prefixes", multiple=True, metavar="PREFIX,...", help="Resources that are not counted."
 )
 @click.option("--qps", default=50.0, show_default=True, help="Requests per second.")
-@click.option("--burst", default=50, show_default=True, help="Requests at once.")
-@click.option("-c", "--concurrent-workers", default=8, show_default=True, help="Pods at a time.")
+@click.option("--burst", default=50, show_default=True, help="Requests in one burst.")
+@click.option("-c", "--concurrent-workers", default=8, show_default=True, help="Pods imported concurrently.")
 @click.option("--dry-run", default="true", metavar="true|false", show_default=True, help="Check only.")
 @click.option("-v", "--verbose", count=True, help="Name all pods with a problem, not only the first.")
 @kubeconfig_option

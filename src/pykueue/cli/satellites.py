@@ -44,8 +44,10 @@ def _options(command: F) -> F:
     for option in (
         click.option("-v", "--verbose", is_flag=True, help="Log what is done."),
         click.option("--print-role", is_flag=True, help="Print the ClusterRole that it needs and exit."),
-        click.option("--lease-namespace", default="kueue-system", show_default=True, help="Of the Lease."),
-        click.option("--leader-elect", is_flag=True, help="Run on one replica at a time, by a Lease."),
+        click.option(
+            "--lease-namespace", default="kueue-system", show_default=True, help="Namespace of the Lease."
+        ),
+        click.option("--leader-elect", is_flag=True, help="Run on one elected replica, by a Lease."),
         click.option("--config", type=click.Path(path_type=Path), help="Configuration file."),
         kubeconfig_option,
     ):
@@ -72,7 +74,7 @@ def populator(config: Path | None, **flags: Any) -> None:
 @click.command("priority-booster")
 @_options
 def priority_booster(config: Path | None, **flags: Any) -> None:
-    """Lower the priority of Workloads that were admitted for long, so that equals can preempt them.
+    """Lower the priority of Workloads admitted for longer than an interval, so that others can preempt them.
 
     Requires the feature gate PriorityBoost of the manager, and withinClusterQueue: LowerPriority.
     """
@@ -124,7 +126,7 @@ async def _run(name: str, build: Build, flags: dict[str, Any]) -> None:
 
 
 def _role(name: str, rules: tuple[Rule, ...]) -> dict[str, Any]:
-    """A ClusterRole with the rights of the controller, and those to its Lease."""
+    """A ClusterRole with the rights of the controller and the rights to its Lease."""
     every = [*rules, allow(LEASES, "get", "create", "update")]
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -108,7 +108,7 @@ def lines(answer: Top) -> Iterator[str]:
 
 
 def bar(fraction: float) -> str:
-    """A bar of fixed width; `>` at its end for more than all."""
+    """A bar of fixed width; `>` at its end means more than 100%."""
     full = min(BAR, round(fraction * BAR))
     if fraction > 0:
         full = max(1, full)

@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 
 
 class _Missing:
-    """What a field that is not there is."""
+    """The value of a missing field."""
 
 
 MISSING = _Missing()

@@ -98,7 +98,7 @@ class Knob(NamedTuple):
     """What it is now, in quota units."""
 
     def raised(self, by: int) -> Mutation:
-        """The amount raised by so many quota units."""
+        """The amount raised by `by` quota units."""
         value = to_quantity(self.resource, self.base + by)
 
         def change(obj: kueue.ClusterQueue | kueue.Cohort) -> Model:
@@ -153,7 +153,7 @@ def priority(workload: kueue.Workload, effective: int, value: int) -> Mutation:
 
 
 def pods_fewer(workload: kueue.Workload, pod_set: str, fewer: int) -> Mutation:
-    """So many pods of a pod set fewer."""
+    """The count of a pod set reduced by `fewer` pods."""
     count = next(pods.count for pods in workload.spec.pod_sets if pods.name == pod_set)
 
     def change(obj: kueue.Workload) -> kueue.Workload:

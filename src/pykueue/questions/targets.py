@@ -15,7 +15,7 @@ WORKLOAD_TYPES: Final = frozenset({"workload", "workloads", "wl", "kwl", "kueuew
 
 
 class TargetError(ValueError):
-    """No Workload, or more than one, is meant."""
+    """No Workload matches, or more than one does."""
 
 
 def find_workload(workloads: Iterable[kueue.Workload], target: str, namespace: str) -> kueue.Workload:

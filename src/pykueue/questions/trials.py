@@ -119,7 +119,7 @@ def _own(decisions: Sequence[Decision], key: str) -> Admit | Requeue | None:
 
 
 def _all_targets(decisions: Sequence[Decision]) -> dict[str, PreemptionReason]:
-    """The workloads that are to go for any of the decisions."""
+    """The workloads that any of the decisions preempts."""
     found: dict[str, PreemptionReason] = {}
     for decision in decisions:
         found = _targets(decision) | found
@@ -127,7 +127,7 @@ def _all_targets(decisions: Sequence[Decision]) -> dict[str, PreemptionReason]:
 
 
 def _targets(decision: Decision) -> dict[str, PreemptionReason]:
-    """The workloads that are to go for a decision, with those that were on their way out before it."""
+    """The workloads that a decision preempts, including those that are already being preempted."""
     if isinstance(decision, Preempt):
         return {decision.key: decision.reason}
     if not isinstance(decision, Requeue) or decision.explanation.outcome != "Preempting":

@@ -1,4 +1,4 @@
-"""Lowers the priority of Workloads that were admitted for long, so that equals can preempt them.
+"""Lowers the priority of Workloads admitted for longer than an interval, so that others can preempt them.
 
 It sets a negative `kueue.x-k8s.io/priority-boost` after an interval of admission, and removes it when the
 Workload is not admitted any more. Source: docs/reference/kueue-api.md 8.4.
@@ -62,7 +62,7 @@ class PriorityBooster:
             return None
         present = annotations_of(workload).get(PRIORITY_BOOST_ANNOTATION, "")
         if not self._in_scope(workload):
-            # What others set is not negative, and stays.
+            # A boost that is not negative was set by another client, and stays.
             if _number(present) < 0:
                 await self._write(workload, None)
             return None
@@ -117,7 +117,7 @@ def component(configuration: BoosterConfiguration) -> Component:
 
     return Component(
         "priority-booster",
-        "Lowers the priority of Workloads that were admitted for long.",
+        "Lowers the priority of Workloads admitted for longer than an interval.",
         build,
         watches=(WORKLOADS,),
         writes=(allow(WORKLOADS, "patch"), allow(EVENTS, "create", "patch")),

@@ -1,4 +1,4 @@
-"""Imports pods that run already: each gets a Workload that is admitted, so that its use counts.
+"""Imports pods that are already running: each gets an admitted Workload, so that its usage counts.
 
 The manager must not manage pods while pods are imported: its webhook refuses queue labels on running pods.
 Source: docs/reference/kueue-api.md 8.3.
@@ -55,7 +55,7 @@ class Options:
     labels: Mapping[str, str] = field(default_factory=dict)
     #: Resources whose names begin so are not counted.
     excluded_prefixes: tuple[str, ...] = ()
-    #: Pods at a time.
+    #: Pods imported concurrently.
     workers: int = 8
 
 

@@ -1,4 +1,4 @@
-"""How commands of the plugin end when they cannot be carried out."""
+"""Errors of the plugin's commands, as kubectl prints them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PluginError(click.ClickException):
 
 
 class UsageError(PluginError):
-    """Wrong flags or arguments; names the help."""
+    """Wrong flags or arguments, with a hint at --help."""
 
     def __init__(self, message: str, command: str) -> None:
         super().__init__(message)

@@ -74,7 +74,6 @@ def script(root: click.Command, shell_name: str, program: str) -> str:
     if found is None:
         raise LookupError(shell_name)
     variable = f"_{program.replace('-', '_').replace('.', '_').upper()}_COMPLETE"
-    # click asks bash for its version with its own shell; the script is the same for all versions served.
     return found(root, {}, program, variable).source()
 
 

@@ -1,4 +1,4 @@
-"""kubectl's connection flags on every command of the plugin, before or after the verb, and its way to fail.
+"""kubectl's connection flags on every command of the plugin, before or after the verb, and its errors.
 
 Wrong flags and arguments end with 1, like all other errors: kubectl and its plugins know no other code.
 """

@@ -1,4 +1,4 @@
-"""One invocation's way to the cluster: the connection flags, a client, the namespace, output and warnings."""
+"""The connection of one command: the connection flags, a client, the namespace, output and warnings."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def dry_run_of(value: str) -> str:
 def change_printer(output: Output, operation: str, dry_run: str) -> Callable[[Object], None]:
     """Prints a changed object: `TYPE/NAME created (server dry run)`, or in the form that is wanted."""
     suffix = "" if dry_run == "none" else f" ({dry_run} dry run)"
-    # What stop and resume print has no verb, but the space before it where something follows.
+    # For queues, stop and resume print no verb: only a dry run follows the name, after two spaces.
     verb = f" {operation}{suffix}" if operation or suffix else ""
     try:
         text = printer(output, verb)

@@ -11,7 +11,7 @@ from pykueue.api.resources import DEPLOYMENTS
 from .options import Command
 from .session import Session, run
 
-#: Where the manager is installed, Kueue's and ours.
+#: Where Kueue and pykueue install the manager.
 NAMESPACE, DEPLOYMENT, CONTAINER = "kueue-system", "kueue-controller-manager", "manager"
 
 
