@@ -19,6 +19,7 @@ from pykueue.satellites.importer import Importer, Options, Summary
 from pykueue.satellites.mapping import MappingError, Rule, rules_for_label, rules_of
 
 from .connection import kubeconfig_option
+from .plugin.options import values_of
 
 
 @click.group()
@@ -54,10 +55,10 @@ def import_(
     if flags["concurrent_workers"] < 1 or flags["burst"] < 1 or flags["qps"] <= 0:
         raise click.UsageError("--concurrent-workers and --burst must be at least 1, --qps greater than 0")
     options = Options(
-        list(dict.fromkeys(_values(namespaces))),
+        list(dict.fromkeys(values_of(namespaces))),
         _rules(flags),
         _labels(flags["add_labels"]),
-        tuple(_values(flags["exclude_resource_prefixes"])),
+        tuple(values_of(flags["exclude_resource_prefixes"])),
         flags["concurrent_workers"],
     )
 
@@ -131,13 +132,9 @@ def _labels(texts: tuple[str, ...]) -> dict[str, str]:
 
 def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
     found = {}
-    for part in _values(texts):
+    for part in values_of(texts):
         key, equals, value = part.partition("=")
         if not equals or not key:
             raise click.UsageError(f"{flag}: {part!r} is not KEY=VALUE")
         found[key] = value
     return found
-
-
-def _values(texts: tuple[str, ...]) -> list[str]:
-    return [part for text in texts for part in text.split(",") if part]

@@ -15,20 +15,15 @@ from pykueue.plugin.taints import taints
 from pykueue.plugin.taints import tolerations as parsed_tolerations
 
 from .errors import fail
-from .options import Verb, dry_run_option, exactly_one, output_options, required
+from .options import Verb, dry_run_option, exactly_one, output_options, required, values_of
 from .session import Session, change_printer, dry_run_of, run
 
 create = Verb("create", help="Create a ClusterQueue, LocalQueue or ResourceFlavor.")
 
 
-def _values(texts: tuple[str, ...]) -> list[str]:
-    """The values of a flag that is repeated, or given once with commas."""
-    return [part for text in texts for part in text.split(",") if part]
-
-
 def _pairs(flag: str, texts: tuple[str, ...]) -> dict[str, str]:
     found = {}
-    for part in _values(texts):
+    for part in values_of(texts):
         key, equals, value = part.partition("=")
         if not equals:
             fail(f'invalid argument "{part}" for "--{flag}" flag: {part} must be formatted as key=value')
@@ -82,7 +77,7 @@ def _create(
 def cluster_queue(ctx: click.Context, /, names: tuple[str, ...], **flags: Any) -> None:
     """Create a ClusterQueue. Flavors with the same resources form one resource group."""
     name = exactly_one(ctx, names)
-    given = {flag: _values(flags.pop(flag.replace("-", "_"))) for flag in FIELDS}
+    given = {flag: values_of(flags.pop(flag.replace("-", "_"))) for flag in FIELDS}
     try:
         groups = resource_groups(given)
     except WrongInput as error:
@@ -148,8 +143,8 @@ def resource_flavor(
     try:
         spec = {
             "nodeLabels": _pairs("node-labels", node_labels),
-            "nodeTaints": taints(_values(node_taints)),
-            "tolerations": parsed_tolerations(_values(tolerations)),
+            "nodeTaints": taints(values_of(node_taints)),
+            "tolerations": parsed_tolerations(values_of(tolerations)),
         }
     except WrongInput as error:
         fail(str(error))

@@ -200,6 +200,11 @@ def exactly_one(ctx: click.Context, arguments: Sequence[str]) -> str:
     return arguments[0]
 
 
+def values_of(texts: Sequence[str]) -> list[str]:
+    """The values of a flag that is repeated, or given once with commas."""
+    return [part for text in texts for part in text.split(",") if part]
+
+
 def required(ctx: click.Context, **values: str | None) -> None:
     """Refuse flags that are missing."""
     missing = [f'"{name}"' for name, value in values.items() if not value]
