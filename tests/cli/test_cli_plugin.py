@@ -30,6 +30,7 @@ from pykueue.api.resources import (
 from pykueue.cli.main import main
 from pykueue.kube.client import Client
 from pykueue.testing import RunningServer, running_server
+from queue_manifests import local_queue
 
 
 @pytest.fixture(scope="module")
@@ -140,15 +141,7 @@ def test_created_objects_are_those_that_the_flags_describe(team: Team, client: C
 def test_dry_run_writes_nothing(team: Team, strategy: str) -> None:
     job = team.job("train")
     team.workload("w", owner=job)
-    team.create(
-        LOCAL_QUEUES,
-        {
-            "kind": "LocalQueue",
-            "apiVersion": states.API,
-            "metadata": {"name": "lq"},
-            "spec": {"clusterQueue": "cq"},
-        },
-    )
+    team.create(LOCAL_QUEUES, local_queue("lq", "cq"))
     before = [
         team.server.run(team.client.list(each, team.name)).items for each in (WORKLOADS, LOCAL_QUEUES, JOBS)
     ]
@@ -168,8 +161,7 @@ def test_dry_run_writes_nothing(team: Team, strategy: str) -> None:
 
 def test_workloads_are_listed_with_their_jobs_queues_and_states(team: Team) -> None:
     job = team.job("unique")
-    queue = {"kind": "LocalQueue", "apiVersion": states.API, "metadata": {"name": "main"}}
-    team.create(LOCAL_QUEUES, {**queue, "spec": {"clusterQueue": "cq"}})
+    team.create(LOCAL_QUEUES, local_queue("main", "cq"))
     old = "2000-01-01T00:00:00Z"
     done = "2000-01-01T01:30:00Z"
 
@@ -221,8 +213,7 @@ def test_pods_of_a_job_are_listed_in_the_servers_columns(team: Team) -> None:
 
 def test_queues_and_workloads_stop_and_resume(team: Team, client: Client) -> None:
     team.workload("w")
-    queue = {"kind": "LocalQueue", "apiVersion": states.API, "metadata": {"name": "main"}}
-    team.create(LOCAL_QUEUES, {**queue, "spec": {"clusterQueue": "cq"}})
+    team.create(LOCAL_QUEUES, local_queue("main", "cq"))
     assert team("stop", "workload", "w") == "workload.kueue.x-k8s.io/w stopped\n"
     assert json.loads(team("resume", "kwl", "w", "-o", "json"))["spec"]["active"] is True
     for flags, policy in (([], "HoldAndDrain"), (["--keep-already-running"], "Hold")):
