@@ -21,7 +21,7 @@ from pykueue.api.jobkinds.appwrapper import (
     wrapped_pod_sets,
 )
 from pykueue.api.objects import Object, replaced
-from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError, too_many
+from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError, new_errors, too_many
 
 from .base import Write
 from .described import DescribedJob
@@ -88,9 +88,8 @@ class AppWrapper(DescribedJob):
         return None if desired == job else Write(desired)
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
-        known = [] if old is None else list(_component_errors(old))
         yield from super().validate(job, old)
-        yield from (error for error in _component_errors(job) if error not in known)
+        yield from new_errors(_component_errors, job, old)
 
 
 def _without_names(template: Mapping[str, Any]) -> Object:

@@ -18,7 +18,7 @@ from pykueue.api.jobkinds import (
     with_value,
 )
 from pykueue.api.objects import Object, get, replaced, section
-from pykueue.api.validation import FieldError
+from pykueue.api.validation.fields import FieldError, new_errors
 
 from .base import JobIntegration, Outcome, Reader, Write
 from .podsets import PodSetInfo, injected, pod_set, restored
@@ -195,5 +195,4 @@ class DescribedJob(DescribedPodSets):
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
         """What is wrong with its structure and was not before: an object with old errors can be deleted."""
-        known = [] if old is None else list(structure_errors(old, self.kind))
-        return (error for error in structure_errors(job, self.kind) if error not in known)
+        return new_errors(lambda one: structure_errors(one, self.kind), job, old)

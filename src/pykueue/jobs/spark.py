@@ -14,7 +14,7 @@ from pykueue.api.jobkinds import Slot, pod_set_slots, value_at, with_value
 from pykueue.api.jobkinds.spark import SPARK_APPLICATION, role_template, spark_bytes
 from pykueue.api.objects import Object, get, replaced, section
 from pykueue.api.quantity import QuantityError
-from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError
+from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError, new_errors
 
 from .base import Write
 from .described import DescribedJob, template_at
@@ -32,8 +32,7 @@ class SparkApplication(DescribedJob):
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
         yield from super().validate(job, old)
-        known = [] if old is None else self._role_errors(old)
-        yield from (error for error in self._role_errors(job) if error not in known)
+        yield from new_errors(self._role_errors, job, old)
 
     def _role_errors(self, job: Mapping[str, Any]) -> list[FieldError]:
         names = [slot.name for slot in pod_set_slots(job, self.kind)]

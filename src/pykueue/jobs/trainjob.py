@@ -21,7 +21,7 @@ from pykueue.api.jobkinds.trainjob import (
     runtime_reference,
 )
 from pykueue.api.objects import Object, replaced
-from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError, not_supported
+from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError, new_errors, not_supported
 
 from .base import MissingReferenceError, Reader, Write, no_objects
 from .described import DescribedJob
@@ -112,9 +112,8 @@ class TrainJob(DescribedJob):
         return _with_own_patch(job, None)
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
-        known = [] if old is None else list(_errors(old))
         yield from super().validate(job, old)
-        yield from (error for error in _errors(job) if error not in known)
+        yield from new_errors(_errors, job, old)
         for field in _FIXED if old is not None else ():
             now, was = value_at(job, ("spec", field)), value_at(old, ("spec", field))
             if now != was:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 REQUIRED: Final = "FieldValueRequired"
@@ -57,6 +57,19 @@ class FieldError(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}"
+
+
+def new_errors(
+    errors: Callable[[Mapping[str, Any]], Iterable[FieldError]],
+    obj: Mapping[str, Any],
+    old: Mapping[str, Any] | None,
+) -> list[FieldError]:
+    """What is wrong with an object and was not before: one with old errors can still be changed."""
+    found = list(errors(obj))
+    if not found or old is None:
+        return found
+    known = list(errors(old))
+    return [error for error in found if error not in known]
 
 
 def not_supported(path: str, value: Any, accepted: Sequence[str]) -> FieldError:

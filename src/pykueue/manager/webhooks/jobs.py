@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pykueue.api.jobkinds import is_exempt
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get, labels_of, replaced
-from pykueue.api.validation.fields import FORBIDDEN, FieldError
+from pykueue.api.validation.fields import FORBIDDEN, FieldError, new_errors
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.topology import topology_errors
@@ -129,18 +129,16 @@ class JobRules:
         if old is not None and not managed and kind.resource.group in _UNCHECKED_UPDATES:
             return
         yield from common_errors(obj, kind)
-        yield from self._topology_errors(obj, old)
+        yield from new_errors(self._topology_errors, obj, old)
         if old is not None:
             yield from self._update_errors(obj, old)
         # A custom kind's own rules say what can be queued; those of Jobs and pods only read annotations.
         if managed or not kind.custom:
             yield from self._integration.validate(obj, old)
 
-    def _topology_errors(self, job: Object, old: Object | None) -> Iterable[FieldError]:
-        """Those of its annotations; what a job had before stays."""
-        kind, layers = self._integration.kind, self._gates["TASMultiLayerTopology"]
-        known = [] if old is None else list(topology_errors(old, kind, layers))
-        return (error for error in topology_errors(job, kind, layers) if error not in known)
+    def _topology_errors(self, job: Mapping[str, Any]) -> Iterable[FieldError]:
+        """Those of its annotations."""
+        return topology_errors(job, self._integration.kind, self._gates["TASMultiLayerTopology"])
 
     def _was_queued(self, old: Mapping[str, Any]) -> bool:
         """Whether a job that leaves its queue is still checked."""

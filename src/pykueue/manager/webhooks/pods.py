@@ -20,7 +20,7 @@ from pykueue.api.jobkinds import (
 from pykueue.api.jobkinds.leaderworkerset import SIZE, WORKER
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
-from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError
+from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError, new_errors
 from pykueue.jobs import workload as construction
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.leaderworkerset import is_part
@@ -71,10 +71,8 @@ class PodRules(JobRules):
         if self._alone or suspending_parent(obj):
             yield from super().validate(obj, old)
 
-    def _topology_errors(self, job: Object, old: Object | None) -> Iterable[FieldError]:
-        layers = self._gates["TASMultiLayerTopology"]
-        known = [] if old is None else list(pod_errors(old, layers))
-        return (error for error in pod_errors(job, layers) if error not in known)
+    def _topology_errors(self, job: Mapping[str, Any]) -> Iterable[FieldError]:
+        return pod_errors(job, self._gates["TASMultiLayerTopology"])
 
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
         yield from super().warnings(obj, old)
@@ -156,13 +154,9 @@ class ServingRules(JobRules):
             yield FieldError("spec.replicas", INVALID, number, f"must be at most {MAX_GROUPS}")
         queued = construction.queue_name(obj) or (old is not None and construction.queue_name(old))
         layers = self._gates["TASMultiLayerTopology"]
-
-        def errors(one: Object) -> list[FieldError]:
-            structure = structure_errors(one, self._kind) if queued or self._manages_all() else ()
-            return [*topology_errors(one, self._kind, layers), *structure]
-
-        known = [] if old is None else errors(old)
-        yield from (error for error in errors(obj) if error not in known)
+        yield from new_errors(lambda one: topology_errors(one, self._kind, layers), obj, old)
+        if queued or self._manages_all():
+            yield from new_errors(lambda one: structure_errors(one, self._kind), obj, old)
 
     def _scale_errors(self, obj: Object, old: Object) -> Iterable[FieldError]:
         metadata = obj["metadata"]
