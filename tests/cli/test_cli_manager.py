@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import re
@@ -42,15 +43,23 @@ class ManagerProcess:
             [*command, "--config", str(config), *options], stderr=subprocess.PIPE, text=True
         )
         self.lines: list[dict[str, Any]] = []
+        #: Lines that no call of `until` has returned: the parts of a manager start in no fixed order.
+        self._unmatched: list[dict[str, Any]] = []
 
     def until(self, text: str) -> dict[str, Any]:
-        """The first line from here on whose message holds `text`."""
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(json.loads(line))
-            if text in self.lines[-1]["msg"]:
-                return self.lines[-1]
+        """The first line whose message holds `text` and that was not returned before."""
+        for line in itertools.chain(self._unmatched, self._read()):
+            if text in line["msg"]:
+                self._unmatched.remove(line)
+                return line
         raise AssertionError(f"no line says {text!r}: {self.lines}")
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        assert self.process.stderr is not None
+        for text in self.process.stderr:
+            self.lines.append(json.loads(text))
+            self._unmatched.append(self.lines[-1])
+            yield self.lines[-1]
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(how)
@@ -88,10 +97,10 @@ def test_replicas_serve_lead_hand_over_and_tell_no_secret(
     up = start_up("--only", "apiserver,kube", "--in-memory")
     kubectl = kubectl_for(up)
     first = managers(up, "--zap-log-level", "debug")
-    port = int(re.findall(r"health on (\d+)", first.until("serving: ")["msg"])[0])
+    port = int(re.findall(r"health on (\d+)", first.until("health on ")["msg"])[0])
     first.until("leads by lease")
     second = managers(up, "--zap-log-level=2")
-    second.until("serving: ")
+    second.until("health on ")
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE) as answer:
         assert answer.read() == b"ok"
     assert first.stop() == 0
