@@ -21,9 +21,9 @@ from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.install.userkinds import rights as rights_of
 from pykueue.manager.install_names import InstallNames
+from pykueue.manifests.reading import InputError, Source
 
 from .manifests import written
-from .schedule_input import InputError, Source
 
 #: Node labels of an admission where the files have no ResourceFlavor.
 SAMPLE_LABELS = {"example.com/node-pool": "sample"}

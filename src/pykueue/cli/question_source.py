@@ -18,7 +18,6 @@ from pykueue.api import DecodeError, kueue
 from pykueue.api.objects import Object
 from pykueue.api.resources import Resource
 from pykueue.cli.connection import ask, kubeconfig_option
-from pykueue.cli.schedule_input import InputError, Source, read
 from pykueue.cli.schedule_run import Run, options_with
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -26,6 +25,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
+from pykueue.manifests.reading import InputError, Source, read
 from pykueue.questions.answers import Answer, schema_of, to_data
 from pykueue.questions.cluster_state import MANAGER_NAMESPACE, read_cluster
 

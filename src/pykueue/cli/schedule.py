@@ -16,13 +16,13 @@ from pykueue.api import DecodeError
 from pykueue.api.meta import parse_time
 from pykueue.api.similar import did_you_mean
 from pykueue.cli import schedule_report, schedule_table
-from pykueue.cli.schedule_input import Input, InputError, Source, read
 from pykueue.cli.schedule_run import Run, options_with
 from pykueue.clock import Clock
 from pykueue.engine import Options
 from pykueue.engine.story import data, lines
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
+from pykueue.manifests.reading import Input, InputError, Source, read
 
 #: Exit status when a condition of --fail-on holds, and when the input is wrong.
 _FAILED, _WRONG = 1, 2

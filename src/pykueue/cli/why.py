@@ -14,12 +14,12 @@ from pykueue.cli import why_text
 from pykueue.cli.connection import ask, from_leader
 from pykueue.cli.question_source import INCOMPLETE, WRONG, formatted, output_options, source_options
 from pykueue.cli.question_source import of_manifests as manifest_state
-from pykueue.cli.schedule_input import InputError
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
+from pykueue.manifests.reading import InputError
 from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status
 from pykueue.questions import why as answer_why
 from pykueue.questions.cluster_state import ClusterState, read_cluster, without_unsupported

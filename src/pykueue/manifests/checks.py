@@ -24,7 +24,7 @@ from pykueue.jobs.workload import queue_name
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.webhooks.kinds import kind_rules
 
-from .schedule_jobs import Jobs
+from .jobs import Jobs
 
 Manifest = dict[str, Any]
 

@@ -24,8 +24,8 @@ from pykueue.jobs.user import UserJob, add_user_job
 from pykueue.jobs.workload import queue_name
 from pykueue.manager.configuration import Configuration
 
-from .schedule_checks import GROUPS, Checks, Problem, problem
-from .schedule_jobs import Held, Jobs, workload_of
+from .checks import GROUPS, Checks, Problem, problem
+from .jobs import Held, Jobs, workload_of
 
 Manifest = dict[str, Any]
 

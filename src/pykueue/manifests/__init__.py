@@ -1,0 +1,1 @@
+"""Manifests read from files: what they mean without a cluster, and what an API server would refuse."""
