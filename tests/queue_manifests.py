@@ -14,7 +14,7 @@ NIGHTLY: Object = {
     "metadata": {"name": "nightly"},
     "value": 7,
 }
-#: The queues of rows B1 to B6 (docs/reference/cluster-workloads.md 5.7), as users write them.
+#: A ClusterQueue with a flavor and a LocalQueue of the namespace `bookstore-ml`, as users write them.
 BOOKSTORE_QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor

@@ -1,6 +1,6 @@
 """Real kubectl, a JobSet and its queue: apply, delete, patch quota to 0 and back, a hard quota beside it.
 
-Rows B1 to B6 of docs/reference/cluster-workloads.md 5.7, with the commands as users type them.
+With the commands as users type them; source: docs/reference/cluster-workloads.md 5.7.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from pykueue.cli.amounts import rounded, weighted_share
 from pykueue.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -48,3 +49,89 @@ def test_examples_of_the_page_print_what_the_page_shows(monkeypatch: pytest.Monk
     assert len(blocks) == 2
     for command, shown in blocks:
         assert run(*shlex.split(command)[1:]).output == shown, command
+
+
+UNEVEN = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: { name: f }
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: { name: team }
+spec:
+  resourceGroups:
+    - coveredResources: [cpu, memory]
+      flavors:
+        - name: f
+          resources: [{ name: cpu, nominalQuota: 10 }, { name: memory, nominalQuota: 10G }]
+"""
+MEMBER = """
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {{ name: {name} }}
+spec: {{ cohortName: team, namespaceSelector: {{}} }}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{ name: {name}, namespace: default }}
+spec: {{ clusterQueue: {name} }}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {{ name: of-{name}, namespace: default, uid: {name} }}
+spec:
+  queueName: {name}
+  podSets:
+    - name: main
+      count: 1
+      template:
+        spec: {{ containers: [{{ name: c, resources: {{ requests: {{ cpu: 8, memory: 8G }} }} }}] }}
+"""
+
+
+def test_bytes_are_rounded_as_kubectl_does_in_text_and_exact_in_data(tmp_path: Path) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(UNEVEN + "".join(MEMBER.format(name=name) for name in "abc"))
+    text = run("share", "-f", str(path)).output
+    assert "7629Mi" in text  # 8G
+    assert "3178Mi" in text  # a third of 10G
+    data = json.loads(run("share", "-f", str(path), "-o", "json").output)
+    (entitled,) = {
+        each["entitled"]
+        for queue in data["queues"]
+        for each in queue["resources"]
+        if queue["kind"] == "ClusterQueue" and each["resource"] == "memory"
+    }
+    assert entitled == "3333333333"
+    assert "0 of 9536Mi memory" in run("top", "-f", str(path)).output
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "shown"),
+    [
+        ("memory", "3333333333", "3178Mi"),
+        ("memory", "-3333333333", "-3178Mi"),
+        ("memory", "15901304Ki", "15528Mi"),
+        ("memory", "12Gi", "12Gi"),
+        ("hugepages-2Mi", "3000k", "2Mi"),
+        ("ephemeral-storage", "100k", "97Ki"),
+        ("memory", "1", "1"),
+        ("memory", "0", "0"),
+        ("memory", "unlimited", "unlimited"),
+        ("cpu", "3333m", "3333m"),
+        ("nvidia.com/gpu", "3333333333", "3333333333"),
+    ],
+)
+def test_only_bytes_are_rounded(resource: str, amount: str, shown: str) -> None:
+    assert rounded(resource, amount) == shown
+
+
+def test_weighted_share_is_rounded_up_as_in_the_status() -> None:
+    assert [weighted_share(share) for share in (0.0, 333.333, 1_234_567.0, None)] == [
+        "0",
+        "334",
+        "1234567",
+        "infinite",
+    ]

@@ -132,9 +132,15 @@ def cluster_queue(workload: Workload) -> str:
 
 
 def admitted_counts(workload: Workload) -> dict[str, int]:
-    """Admitted pods per pod set."""
-    counts = {str(p.get("name")): int(p.get("count", 1)) for p in get(workload, "spec", "podSets") or ()}
+    """Pods per pod set that the admission has quota for; empty without an admission.
+
+    An assignment without a count is for all pods of its pod set, a pod set without one has one pod.
+    """
+    counts = {}
+    sizes = {str(one.get("name")): one.get("count") for one in get(workload, "spec", "podSets") or ()}
     for assignment in get(workload, "status", "admission", "podSetAssignments") or ():
-        if assignment.get("count") is not None:
-            counts[str(assignment.get("name"))] = int(assignment["count"])
+        name, count = str(assignment.get("name")), assignment.get("count")
+        if count is None:
+            count = sizes.get(name, 0)
+        counts[name] = 1 if count is None else int(count)
     return counts

@@ -13,7 +13,7 @@ from pykueue.api.validation.syntax import label_errors
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError, load
-from pykueue.kube.errors import ApiError
+from pykueue.kube.errors import ApiError, first_error
 from pykueue.kube.limiter import TokenBucket
 from pykueue.satellites.importer import Importer, Options, Summary
 from pykueue.satellites.mapping import MappingError, Rule, rules_for_label, rules_of
@@ -86,15 +86,9 @@ def import_(
     try:
         succeeded = asyncio.run(main())
     except* (ApiError, ConfigError, ConnectionError, TimeoutError) as errors:
-        raise click.ClickException(str(_first(errors))) from None
+        raise click.ClickException(str(first_error(errors))) from None
     if not succeeded:
         sys.exit(1)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _report(verb: str, summary: Summary, verbose: int) -> None:

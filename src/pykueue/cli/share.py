@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from pykueue.cli.amounts import rounded, weighted_share
 from pykueue.cli.question_source import INCOMPLETE, output_options, print_answer, read_source, source_options
 from pykueue.plugin.tables import table
 from pykueue.questions.share import Shares, shares
@@ -40,11 +41,11 @@ def lines(answer: Shares) -> Iterator[str]:
     """The answer as a table."""
     rows = []
     for queue in answer.queues:
-        weighted = "infinite" if queue.weighted_share is None else f"{queue.weighted_share:g}"
+        weighted = weighted_share(queue.weighted_share)
         name = "  " * queue.depth + queue.name
         for number, each in enumerate(queue.resources):
             head = [name, queue.kind, f"{queue.weight:g}", weighted] if not number else ["", "", "", ""]
             amounts = [each.demand, each.entitled, each.received, each.borrowed, each.lent, each.debt]
-            rows.append([*head, each.resource, *amounts])
+            rows.append([*head, each.resource, *(rounded(each.resource, amount) for amount in amounts)])
     titles = "NAME KIND WEIGHT WEIGHTED-SHARE RESOURCE DEMAND ENTITLED RECEIVED BORROWED LENT DEBT"
     yield from table(titles.split(), rows).splitlines()

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from pykueue.api.resources import NODES, PODS
+from pykueue.cli.amounts import rounded, weighted_share
 from pykueue.cli.question_source import (
     INCOMPLETE,
     QuestionSource,
@@ -76,35 +77,41 @@ def lines(answer: Top) -> Iterator[str]:
     yield "QUEUES AND COHORTS"
     for row in answer.queues:
         indent = "  " * row.depth
-        share = "infinite" if row.weighted_share is None else f"{row.weighted_share:g}"
         counts = f"{row.pending} pending, {row.reserving} with quota, {row.admitted} admitted"
-        yield f"{indent}{row.kind} {row.name}: {counts}, weighted share {share}"
+        yield f"{indent}{row.kind} {row.name}: {counts}, weighted share {weighted_share(row.weighted_share)}"
         yield from (f"{indent}  ! {problem}" for problem in row.problems)
         for quota in row.quotas:
+            resource = quota.resource
             extra = [
-                f"{value} {name}"
+                f"{rounded(resource, value)} {name}"
                 for name, value in (("borrowed", quota.borrowed), ("lent", quota.lent))
                 if value != "0"
             ]
             if quota.used != quota.reserved:
-                extra.append(f"{quota.used} admitted")
-            amounts = ", ".join([f"{quota.reserved} of {quota.quota} {quota.resource}", *extra])
+                extra.append(f"{rounded(resource, quota.used)} admitted")
+            amounts = ", ".join([_of(resource, quota.reserved, quota.quota), *extra])
             yield f"{indent}  {bar(quota.fraction)} {quota.flavor}: {amounts}"
         if row.requested:
-            wanted = ", ".join(f"{value} {resource}" for resource, value in row.requested.items())
+            wanted = ", ".join(
+                f"{rounded(resource, value)} {resource}" for resource, value in row.requested.items()
+            )
             yield f"{indent}  pending: {wanted}"
     if answer.flavors:
         yield ""
         yield "FLAVORS"
         for flavor in answer.flavors:
-            amounts = f"{flavor.reserved} of {flavor.nominal} {flavor.resource}"
+            amounts = _of(flavor.resource, flavor.reserved, flavor.nominal)
             yield f"  {bar(flavor.fraction)} {flavor.flavor}: {amounts}"
     if answer.nodes:
         yield ""
         yield "NODES"
         for node in answer.nodes:
-            amounts = f"{node.requested} of {node.allocatable} {node.resource}"
+            amounts = _of(node.resource, node.requested, node.allocatable)
             yield f"  {bar(node.fraction)} {node.node}: {amounts}"
+
+
+def _of(resource: str, used: str, total: str) -> str:
+    return f"{rounded(resource, used)} of {rounded(resource, total)} {resource}"
 
 
 def bar(fraction: float) -> str:

@@ -64,3 +64,11 @@ class ApiError(Exception):
     def expired(self) -> bool:
         """The resourceVersion asked for is older than the server remembers: list again."""
         return self.code == 410
+
+
+def first_error(group: BaseException) -> BaseException:
+    """The error that ended a group of tasks; what others raised on being cancelled does not matter."""
+    error = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

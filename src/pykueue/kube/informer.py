@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
+from pykueue.api.backoff import exponential_delay
 from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.resources import CRDS, Resource
 from pykueue.clock import Clock
@@ -234,7 +235,7 @@ class Informer:
                     continue
             if self._version is not None and self._version != before:
                 failures = 0
-            await self._clock.sleep(min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** min(failures, 16)))
+            await self._clock.sleep(exponential_delay(BACKOFF_BASE, BACKOFF_CAP, failures))
             failures += 1
 
     def _absent(self) -> None:

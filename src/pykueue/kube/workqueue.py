@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from pykueue.api.backoff import exponential_delay
 from pykueue.clock import Clock, Recheck
 
 K = TypeVar("K", bound=Hashable)
@@ -54,7 +55,7 @@ class WorkQueue(Generic[K]):
         """Ask for work on `key` after a delay that doubles with every call until `forget`."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        seconds = min(self._cap, self._base * 2.0 ** min(failures, 60))
+        seconds = exponential_delay(self._base, self._cap, failures)
         self._schedule(key, seconds, self._clock.call_later)
 
     def failures(self, key: K) -> int:

@@ -14,7 +14,7 @@ from prometheus_client import Gauge
 from pykueue.api.resources import NAMESPACES
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
-from pykueue.kube.errors import ApiError
+from pykueue.kube.errors import ApiError, first_error
 from pykueue.kube.leases import LeaderElector
 from pykueue.kube.shutdown import DrainingTransport
 from pykueue.kube.transport import Transport
@@ -141,7 +141,7 @@ class Replica:
                 await self._stop.wait()
                 await self._end(leading, others)
         except BaseExceptionGroup as group:
-            raise _first(group) from None
+            raise first_error(group) from None
 
     async def _run_leader(self) -> None:
         if self._elector is None:
@@ -183,11 +183,3 @@ class Replica:
                 await self.client.create(NAMESPACES, namespace)
             except (ApiError, ConnectionError, TimeoutError) as refused:
                 log.warning("namespace %s does not exist: %s", name, refused)
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that ended the group; what others raised on being cancelled does not matter."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

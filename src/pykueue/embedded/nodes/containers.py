@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykueue.api.backoff import exponential_delay
 from pykueue.api.objects import Object
 from pykueue.api.times import format_time, parse_time
 from pykueue.embedded.nodes.commands import FOREVER
@@ -176,7 +177,7 @@ class Container:
         self.restarts = status.get("restartCount") or 0
         self.last = (status.get("lastState") or {}).get("terminated")
         if self.restarts > 1:
-            self.backoff = min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** min(self.restarts - 2, 16))
+            self.backoff = exponential_delay(BACKOFF_BASE, BACKOFF_CAP, self.restarts - 2)
         if state.get("running"):
             self.state = RUNNING
             self.started = parse_time(state["running"]["startedAt"])

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
+from pykueue.api.backoff import exponential_delay
+
 
 class Item(Protocol):
     """A pod, or a group of pods that is placed as a whole."""
@@ -303,4 +305,4 @@ class Queue(Generic[T, K]):
     def _back_off(entry: _Entry[T, K], now: float) -> None:
         entry.attempts += 1
         entry.since = now
-        entry.until = now + min(BACKOFF_CAP, BACKOFF_BASE * 2.0 ** (entry.attempts - 1))
+        entry.until = now + exponential_delay(BACKOFF_BASE, BACKOFF_CAP, entry.attempts - 1)

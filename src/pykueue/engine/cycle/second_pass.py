@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pykueue.api import kueue
+from pykueue.api.backoff import exponential_delay
 from pykueue.api.kueue.names import IS_GROUP_WORKLOAD_ANNOTATION
 from pykueue.engine.decisions import Assign, Decision, Delay, Evict
 from pykueue.engine.options import Options
@@ -87,7 +88,7 @@ class SecondPass:
                 self._state.undo_log.set(info, "eviction_assumed", True)
                 self._state.mark_evicted(info, True)
                 return Evict(info.key, "NodeFailures", found, queue.name, self._state.cycle)
-        until = self._now + min(2.0**attempts, DELAY_MAX)
+        until = self._now + exponential_delay(1.0, DELAY_MAX, attempts)
         return Delay(info.key, queue.name, found, until, self._state.cycle)
 
     def _assign(

@@ -47,11 +47,16 @@ def quota_units(resource: str, quantity: Quantity) -> int:
     return quantity.milli() if resource == "cpu" else amount
 
 
+def is_bytes(resource: str) -> bool:
+    """Whether amounts of the resource are sizes in bytes."""
+    return resource in BYTES or resource.startswith("hugepages-")
+
+
 def to_quantity(resource: str, amount: int) -> Quantity:
     """The amount as people and manifests write it: sizes in bytes with binary suffixes."""
     if resource == "cpu":
         return Quantity.of_milli(amount)
-    if resource in BYTES or resource.startswith("hugepages-"):
+    if is_bytes(resource):
         return Quantity.of(amount, "BinarySI")
     return Quantity.of(amount)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykueue.api import conditions
+from pykueue.api.backoff import exponential_delay
 from pykueue.api.kueue import names
 from pykueue.api.kueue.checks import ProvisioningRequestConfigSpec, ProvisioningRequestRetryStrategy
 from pykueue.api.meta import format_time
@@ -43,9 +44,7 @@ class Answer(NamedTuple):
 
 def retry_delay(strategy: ProvisioningRequestRetryStrategy, attempt: int, jitter: float) -> int:
     """Seconds before the attempt after `attempt`, the first being 1; `jitter` is from 0 to 1."""
-    delay = min(
-        strategy.backoff_base_seconds * 2.0 ** min(attempt - 1, 64), float(strategy.backoff_max_seconds)
-    )
+    delay = exponential_delay(strategy.backoff_base_seconds, float(strategy.backoff_max_seconds), attempt - 1)
     return int(delay * (1 + RETRY_JITTER * jitter))
 
 

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pykueue.api.conditions import admitted_counts
 from pykueue.api.kueue import names
 from pykueue.api.kueue.checks import ProvisioningRequestConfigSpec
 from pykueue.api.objects import Object, annotations_of, controller_reference, get, replaced, section
@@ -66,7 +67,7 @@ class Entry(NamedTuple):
 
 def needed_pod_sets(workload: Mapping[str, Any], config: ProvisioningRequestConfigSpec) -> list[Object]:
     """The pod sets that need provisioning: with pods, and with a managed resource where any are named."""
-    counts = assigned_counts(workload)
+    counts = admitted_counts(workload)
     managed = set(config.managed_resources)
     return [
         pod_set
@@ -75,17 +76,6 @@ def needed_pod_sets(workload: Mapping[str, Any], config: ProvisioningRequestConf
         and counts.get(str(pod_set.get("name")), 0) > 0
         and (not managed or managed & _resources(section(pod_set, "template", "spec")))
     ]
-
-
-def assigned_counts(workload: Mapping[str, Any]) -> dict[str, int]:
-    """Pods per pod set that the admission has quota for."""
-    sizes = {str(one.get("name")): count_of(one) for one in get(workload, "spec", "podSets") or ()}
-    counts = {}
-    for assignment in get(workload, "status", "admission", "podSetAssignments") or ():
-        name = str(assignment.get("name"))
-        count = assignment.get("count")
-        counts[name] = sizes.get(name, 0) if count is None else int(count)
-    return counts
 
 
 def _resources(spec: Mapping[str, Any]) -> set[str]:
@@ -107,7 +97,7 @@ def entries(
     Pod sets are merged as `podSetMergePolicy` says, those on different flavors never: an entry has one node
     selector. Raises PodSetConflictError where flavors and template contradict one another.
     """
-    counts = assigned_counts(workload)
+    counts = admitted_counts(workload)
     found: list[Entry] = []
     compared: list[Any] = []
     for pod_set in needed_pod_sets(workload, config):

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from pykueue.api.backoff import exponential_delay
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, key_of
 from pykueue.api.resources import WORKLOADS
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 def retry_delay(failures: int) -> float:
     """Seconds before the next attempt after so many failures in a row."""
-    return 0.0 if failures <= 1 else min(RETRY * 2.0 ** min(failures - 2, 16), RETRY_CAP)
+    return 0.0 if failures <= 1 else exponential_delay(RETRY, RETRY_CAP, failures - 2)
 
 
 class _Guard:
@@ -180,7 +181,7 @@ class RemoteCluster:
         failures = 0
         while True:
             established = False
-            limit = min(ESTABLISH * 2.0 ** min(failures, 16), ESTABLISH_CAP)
+            limit = exponential_delay(ESTABLISH, ESTABLISH_CAP, failures)
             try:
                 async for _ in self._connected(target, limit):
                     established = True

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from pykueue.api import conditions, pending_reasons
+from pykueue.api.backoff import exponential_delay
 from pykueue.api.conditions import (
     ADMITTED,
     CLUSTER_QUEUE_STOPPED,
@@ -311,7 +312,7 @@ def backoff(waiting: WaitForPodsReady, count: int) -> float:
     base, cap = float(strategy.backoff_base_seconds), float(strategy.backoff_max_seconds)
     if count <= 1:
         return base
-    return min(base * 2.0 ** min(count - 1, 64), cap)
+    return exponential_delay(base, cap, count - 1)
 
 
 def _unreserved(step: Step, context: Context) -> None:

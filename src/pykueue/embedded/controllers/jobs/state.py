@@ -10,6 +10,7 @@ from collections.abc import Collection
 from functools import cached_property
 from typing import NamedTuple
 
+from pykueue.api.backoff import exponential_delay
 from pykueue.api.objects import Object, is_deleting, true_condition
 from pykueue.api.pods import is_ready, is_terminal, phase
 from pykueue.api.times import parse_time
@@ -66,7 +67,7 @@ def backoff(failures: int, last: float, now: float) -> float:
     """Seconds left of the delay that follows the last of `failures`."""
     if failures <= 0:
         return 0.0
-    delay = min(FAILURE_BACKOFF_CAP, FAILURE_BACKOFF * 2.0 ** min(failures - 1, 30))
+    delay = exponential_delay(FAILURE_BACKOFF, FAILURE_BACKOFF_CAP, failures - 1)
     return max(0.0, last + delay - now)
 
 
