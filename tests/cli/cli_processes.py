@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -21,9 +22,11 @@ PATIENCE = 120
 class Up:
     """One `pykueue up` process on one data folder."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, log: Path | None = None) -> None:
+        """With `log`, what the process writes to its standard error is appended to that file."""
         self.folder = folder
         self.options = options
+        self.log = log
         self.process: subprocess.Popen[str] | None = None
         self.output: list[str] = []
 
@@ -33,11 +36,13 @@ class Up:
 
     def start(self) -> Up:
         command = [sys.executable, "-m", "pykueue.cli.main", "up", "--data-dir", str(self.folder)]
-        self.process = subprocess.Popen(
-            [*command, "--port", "0", *self.options],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        with contextlib.nullcontext() if self.log is None else self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [*command, "--port", "0", *self.options],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.output.append(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from cli_processes import Kubectl, Up
@@ -13,8 +14,8 @@ def start_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     """Starts `pykueue up` with the given options on a fresh folder; ended with the module."""
     started: list[Up] = []
 
-    def start(*options: str) -> Up:
-        up = Up(tmp_path_factory.mktemp("up"), *options)
+    def start(*options: str, log: Path | None = None) -> Up:
+        up = Up(tmp_path_factory.mktemp("up"), *options, log=log)
         started.append(up)
         return up.start()
 
