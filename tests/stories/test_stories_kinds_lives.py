@@ -12,6 +12,8 @@ import pytest
 from kinds_world import KINDS, NODE_LABELS, TOLERATION, World, live, manifests, play
 from stories_world import EXAMPLE, job
 
+from pykueue.api.resources import JOBS, WORKLOADS
+
 Object = dict[str, Any]
 
 EXAMPLES = EXAMPLE.parent
@@ -153,5 +155,32 @@ def test_groups_of_a_serving_set_are_evicted_and_serve_again() -> None:
         await world.until(has_ended, 120)
         await runs(world, made)
         assert (await world.get(made))["status"]["readyReplicas"] == 2
+
+    play(story, QUOTA)
+
+
+def test_finished_app_wrapper_does_not_get_quota_again_while_its_components_are_deleted() -> None:
+    """Its phase is Terminating then and does not show any more how it ended."""
+    _, made = sample("appwrapper/appwrapper")
+
+    async def story(world: World) -> None:
+        await world.create(made)
+
+        async def has_ended() -> bool:
+            return bool(await world.finished(made))
+
+        await world.until(has_ended, 300)
+        held: Object = {"metadata": {"finalizers": ["example.com/keep"]}}
+        name = made["metadata"]["name"]
+        await world.client.patch(JOBS, name, "default", held)
+        await world.client.delete(KINDS["AppWrapper"].resource, name, "default", propagation="Background")
+        for _ in range(10):
+            await world.wait(1)
+            assert (await world.get(made))["status"]["phase"] == "Terminating"
+            assert (await world.finished(made))["status"] == "True"
+            assert await world.used() == 0
+        await world.client.patch(JOBS, name, "default", {"metadata": {"finalizers": None}})
+        await world.wait(30)
+        assert not await world.all(WORKLOADS)
 
     play(story, QUOTA)

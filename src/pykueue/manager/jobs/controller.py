@@ -269,8 +269,11 @@ class JobController:
         return await self._writer.change(self._cluster.workloads, workload, desired)
 
     async def _finished_early(self, job: Object, workload: Object) -> None:
-        """A Workload that another client marked as finished is not, unless its job never starts."""
-        if self.integration.outcome(job) is not None:
+        """A Workload that another client marked as finished is not, unless its job never starts.
+
+        A job that is being deleted may not show any more how it ended.
+        """
+        if self.integration.outcome(job) is not None or is_deleting(job):
             return
         if conditions.reason(workload, conditions.FINISHED) in NEVER_STARTED and not self.integration.runs(
             job
