@@ -31,6 +31,7 @@ from .jobkinds import (
     ended,
     is_part,
     requests,
+    stops_in_steps,
     suspended,
     templates,
     written_templates,
@@ -336,6 +337,8 @@ class Invariants(Stored):
             self._violate(workload, f"gave its quota back while the job {_name(job)} is not suspended")
         elif active(job):
             self._violate(workload, f"gave its quota back while pods of {_name(job)} are active")
+        elif job["metadata"]["uid"] not in self._edited and self._lacks_templates(job):
+            self._violate(workload, f"gave its quota back before {_name(job)} had the templates of its user")
         if not self._just_stopped(job):
             self._without_pods(workload, job)
 
@@ -366,13 +369,19 @@ class Invariants(Stored):
     def _job(self, before: Object | None, after: Object | None) -> None:
         if after is None or not labels_of(after).get(QUEUE_LABEL) or is_part(after):
             return
-        if before is not None and ended(before) and not ended(after):
+        # An AppWrapper that is being deleted has the phase Terminating.
+        if before is not None and ended(before) and not ended(after) and not is_deleting(after):
             self._violate(after, "the job has not ended any more")
         self._note_stop(before, after)
         uid = after["metadata"]["uid"]
         if before is None:
             self._templates[uid] = written_templates(after)
-        elif uid not in self._edited and not _has_stopped(before) and self._lacks_templates(after):
+        elif (
+            uid not in self._edited
+            and not stops_in_steps(after["kind"])
+            and not _has_stopped(before)
+            and self._lacks_templates(after)
+        ):
             self._violate(after, "has stopped, and its pod templates are not what its user wrote")
         if before is not None and writer() == "manager" and (what := self._causes.stopped(before, after)):
             self._violate(after, what)

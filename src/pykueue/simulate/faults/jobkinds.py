@@ -13,12 +13,16 @@ from typing import Any
 import orjson
 
 from pykueue.api import quantity
-from pykueue.api.jobkinds import JobKind, pod_set_slots, value_at
+from pykueue.api.jobkinds import JobKind, pod_set_slots, value_at, with_value
+from pykueue.api.jobkinds.appwrapper import wrapped_pod_sets
+from pykueue.api.jobkinds.trainjob import PATCH_MANAGER, expanded, patched, runtime_reference
 from pykueue.api.objects import Object, controller_of, get
 from pykueue.api.resources import JOB_SETS, JOBS, Resource
 from pykueue.embedded.operators.catalog import OPERATORS
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import BUILT_IN
+
+from .runtimes import read_runtime
 
 #: Kinds of jobs that only stand-in operators run, by kind; not those whose pods queue instead of the job.
 OPERATED: dict[str, JobKind] = {
@@ -46,7 +50,7 @@ def integration(kind: str) -> JobIntegration:
     """The integration of a kind of `KINDS`."""
     found = BUILT_IN.for_kind(KINDS[kind].api_version, kind)
     assert found is not None
-    return found
+    return found.bound(read_runtime)
 
 
 def is_part(job: Mapping[str, Any]) -> bool:
@@ -63,6 +67,11 @@ def ended(job: Mapping[str, Any]) -> bool:
 def ends(kind: str) -> bool:
     """Whether jobs of a kind end by themselves."""
     return bool(integration(kind).kind.succeeded)
+
+
+def stops_in_steps(kind: str) -> bool:
+    """Whether the pod templates of a job can be restored only once its pods are gone."""
+    return kind == "TrainJob"
 
 
 def suspend_field(kind: str) -> tuple[str, ...]:
@@ -86,14 +95,59 @@ def active(job: Mapping[str, Any]) -> bool:
 
 
 def templates(job: Mapping[str, Any]) -> list[Object]:
-    """Its pod templates, in the order of the pod sets."""
+    """The pod templates as its pods are made from them, in the order of the pod sets."""
+    if job["kind"] == "TrainJob":
+        return list(_train_templates(job))
+    if job["kind"] == "AppWrapper":
+        return list(_wrapped_templates(job))
     kind = integration(job["kind"]).kind
     return [value_at(job, slot.template) or {} for slot in pod_set_slots(job, kind)]
 
 
+def _train_templates(job: Mapping[str, Any]) -> Iterable[Object]:
+    """Those of its JobSet, with the patch of the queueing system."""
+    for replicated in _job_set(job)["spec"]["replicatedJobs"]:
+        for patch in value_at(job, ("spec", "runtimePatches")) or ():
+            if patch.get("manager") == PATCH_MANAGER:
+                replicated = patched(replicated, patch)
+        yield value_at(replicated, ("template", "spec", "template"))
+
+
+def _job_set(job: Mapping[str, Any]) -> Object:
+    """The JobSet of a TrainJob, with the status of its Jobs."""
+    reference = runtime_reference(job)
+    runtime = read_runtime(*reference) if reference is not None else None
+    assert runtime is not None
+    status = {"replicatedJobsStatus": get(job, "status", "jobsStatus")}
+    return {**expanded(job, runtime), "status": status}
+
+
+def _wrapped_templates(job: Mapping[str, Any]) -> Iterable[Object]:
+    """Those of the components, with what is written beside them."""
+    seen: dict[int, int] = {}
+    for one in wrapped_pod_sets(job):
+        component = job["spec"]["components"][one.component]
+        number = seen[one.component] = seen.get(one.component, -1) + 1
+        template: Object = value_at(component, one.at)
+        for info in (component.get("podSetInfos") or ())[number : number + 1]:
+            for field, value in info.items():
+                place = (("metadata" if field in ("labels", "annotations") else "spec"), field)
+                known = value_at(template, place)
+                merged = {**(known or {}), **value} if isinstance(value, dict) else [*(known or ()), *value]
+                template = with_value(template, place, merged)
+        yield template
+
+
 def written_templates(job: Mapping[str, Any]) -> list[bytes]:
-    """Its pod templates as text, to compare them to the last byte."""
-    return [orjson.dumps(template, option=orjson.OPT_SORT_KEYS) for template in templates(job)]
+    """Its pod templates as text, to compare them to the last byte.
+
+    For kinds of other projects all of the spec but the field that stops it: some have their templates inside
+    other objects, and a start may write beside them.
+    """
+    parts: list[Any] = templates(job)
+    if job["kind"] in OPERATED:
+        parts = [with_value(job["spec"], suspend_field(job["kind"])[1:], None)]
+    return [orjson.dumps(part, option=orjson.OPT_SORT_KEYS) for part in parts]
 
 
 def _parts(job: Mapping[str, Any]) -> Iterable[tuple[int, Mapping[str, Any]]]:
@@ -106,7 +160,7 @@ def _parts(job: Mapping[str, Any]) -> Iterable[tuple[int, Mapping[str, Any]]]:
     ]
     done = int(get(job, "status", "succeeded") or 0)
     for replicas, spec in specs or [(1, job["spec"])]:
-        size = int(spec.get("parallelism") or 0)
+        size = int(spec.get("parallelism", 1))
         completions = spec.get("completions")
         left = size if completions is None else min(size, int(completions) - done)
         yield max(0, left) * replicas, spec["template"]
@@ -115,7 +169,9 @@ def _parts(job: Mapping[str, Any]) -> Iterable[tuple[int, Mapping[str, Any]]]:
 def requests(job: Mapping[str, Any]) -> dict[str, int]:
     """What all pods that it runs at a time request, in thousandths."""
     parts = _parts(job)
-    if job["kind"] in OPERATED:
+    if job["kind"] == "TrainJob":
+        parts = _parts(_job_set(job))
+    elif job["kind"] in OPERATED:
         pod_sets = integration(job["kind"]).pod_sets(job)
         parts = [(int(one.get("count", 1)), one["template"]) for one in pod_sets]
     found: dict[str, int] = {}

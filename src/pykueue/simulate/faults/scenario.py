@@ -64,6 +64,11 @@ class Scenario:
         lines.append(f"integrations: {{frameworks: [{', '.join(frameworks)}]}}")
         return replace(self, configuration="\n".join(lines) + "\n", jobs=_in_order(jobs))
 
+    def with_memory(self) -> Scenario:
+        """The same cluster with quotas for memory in proportion to those for cpu."""
+        objects = [_with_memory(obj) if obj["kind"] == "ClusterQueue" else obj for obj in self.objects]
+        return replace(self, objects=objects)
+
 
 def scenario(rng: random.Random) -> Scenario:
     """The scenario that the next numbers of `rng` stand for."""
@@ -174,6 +179,18 @@ def _quota(rng: random.Random, in_cohort: bool) -> Object:
     if in_cohort and rng.random() < 0.3:
         quota["lendingLimit"] = rng.choice((0, 2, nominal))
     return quota
+
+
+def _with_memory(queue: Object) -> Object:
+    """The ClusterQueue with enough memory for one pod of a small Spark application per cpu."""
+    (group,) = queue["spec"]["resourceGroups"]
+    flavors = []
+    for flavor in group["flavors"]:
+        (cpu,) = flavor["resources"]
+        memory = {"name": "memory", "nominalQuota": f"{cpu['nominalQuota']}Gi"}
+        flavors.append({**flavor, "resources": [cpu, memory]})
+    covered = {"coveredResources": ["cpu", "memory"], "flavors": flavors}
+    return {**queue, "spec": {**queue["spec"], "resourceGroups": [covered]}}
 
 
 def _cohort(rng: random.Random, names: list[str]) -> Object:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from pykueue.api.objects import Object, controller_of, is_deleting
 from pykueue.api.resources import (
@@ -45,6 +46,7 @@ _RESOURCES: dict[str, Resource] = {
         PODS,
         RESOURCE_FLAVORS,
         WORKLOAD_PRIORITY_CLASSES,
+        CLUSTER_RUNTIMES,
         *KINDS.values(),
     )
 }
@@ -298,8 +300,9 @@ class Users:
         groups = queue["spec"]["resourceGroups"]
         flavor = self._rng.randrange(len(groups[0]["flavors"]))
         nominal = self._rng.choice((0, 2, 4, 10))
+        changed = {"name": "cpu", "nominalQuota": nominal}
         flavors = [
-            {**one, "resources": [{"name": "cpu", "nominalQuota": nominal}]} if number == flavor else one
+            {**one, "resources": [changed, *one["resources"][1:]]} if number == flavor else one
             for number, one in enumerate(groups[0]["flavors"])
         ]
         await self._patch(
