@@ -25,10 +25,15 @@ from pykueue.api.resources import (
     WORKLOADS,
 )
 from pykueue.clock import Clock, run_virtual
+from pykueue.embedded.apiserver.auth.authentication import Authenticator
+from pykueue.embedded.apiserver.inprocess import InProcessTransport
+from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.operators.definitions import definitions
 from pykueue.jobs.kinds import BUILT_IN
+from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request, Transport, WatchEvent
+from pykueue.manager.multikueue.access import Endpoint, WorkerAccess, worker_rules
 from pykueue.manager.multikueue.kubeconfig import Target
 from queue_manifests import admission_check
 
@@ -36,6 +41,9 @@ ORIGIN = "kueue.x-k8s.io/multikueue-origin"
 GROUP = "kueue.x-k8s.io/v1beta2"
 NAMESPACE = "kueue-system"
 FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "kubeflow.org/pytorchjob")
+_KINDS = BUILT_IN.enabled(FRAMEWORKS)
+#: Signs the tokens of workers.
+_KEY = b"a key of a test, long enough to sign"
 INTEGRATIONS = f"integrations: {{frameworks: [{', '.join(FRAMEWORKS)}]}}\n"
 
 
@@ -92,6 +100,30 @@ class _LineTransport:
         await self._inner.close()
 
 
+class _TokenTransport:
+    """Requests of whom a bearer token belongs to, as over HTTP."""
+
+    def __init__(self, server: Server, authenticator: Authenticator, token: str) -> None:
+        self._server = server
+        self._authenticator = authenticator
+        self._token = token
+
+    def _inner(self) -> Transport:
+        user = self._authenticator.by_token(self._token)
+        if user is None:
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        return InProcessTransport(self._server.pipeline, user)
+
+    async def call(self, request: Request) -> Any:
+        return await self._inner().call(request)
+
+    def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        return self._inner().watch(request)
+
+    async def close(self) -> None:
+        pass
+
+
 class Clusters:
     """The manager's cluster and its workers by name."""
 
@@ -99,11 +131,18 @@ class Clusters:
         self.clock = clock
         self.lines: dict[str, Line] = {}
         self.workers: dict[str, Stack] = {}
+        self.access: dict[str, WorkerAccess] = {}
         self.manager = _ManagerStack(clock, INTEGRATIONS + configuration, self.connect)
 
     def connect(self, target: Target) -> Transport:
         name = target.server.removeprefix("https://").partition(".")[0]
-        return self.lines[name].transport(self.workers[name].server.transport(f"manager-on-{name}"))
+        server = self.workers[name].server
+        # A token of the worker's own, or any other text for a user with all rights.
+        inner: Transport = server.transport(f"manager-on-{name}")
+        if target.token.count(".") == 2:
+            authenticator = Authenticator(server.core, _KEY)
+            inner = _TokenTransport(server, authenticator, target.token)
+        return self.lines[name].transport(inner)
 
     async def start(self, *workers: str, quota: int = 10) -> None:
         await _start(self.manager)
@@ -118,19 +157,31 @@ class Clusters:
         self.lines[name] = Line()
         worker = self.workers[name] = Stack(self.clock, INTEGRATIONS, seed, BUILT_IN)
         await _start(worker)
+        worker.server.pipeline.use_authenticator(Authenticator(worker.server.core, _KEY))
         await worker.apply(QUEUES.replace("nominalQuota: 10", f"nominalQuota: {quota}"))
 
     async def set_up(self, *clusters: str) -> None:
         """The check `mk` over these clusters on the manager's queue, and their kubeconfigs."""
         m = self.manager
         for name in clusters:
-            await self.describe(name)
+            await self.register(name)
         await m.client.create(MULTIKUEUE_CONFIGS, config(*clusters))
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "config"}
         check = admission_check("mk", "kueue.x-k8s.io/multikueue", parameters=parameters)
         await m.client.create(ADMISSION_CHECKS, check)
         await m.patch(CLUSTER_QUEUES, "cq", {"spec": strategy(mk=[])})
         await m.settle(5)
+
+    async def register(self, name: str) -> None:
+        """Let the manager use a worker with an account that has the rights of dispatching only."""
+        endpoint = Endpoint(f"https://{name}.test", "")
+        access = WorkerAccess(
+            name, endpoint, self.workers[name].client, self.manager.client, worker_rules(_KINDS)
+        )
+        self.access[name] = access
+        await access.grant()
+        await access.renew()
+        await access.register()
 
     async def describe(self, name: str, **changes: Any) -> None:
         """Create the Secret and the MultiKueueCluster of a worker."""

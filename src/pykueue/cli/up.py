@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import uvloop
@@ -213,6 +213,40 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
             await wait(None)
 
 
+def _up_clusters(folder: Path, port: int, path: Path, options: list[str]) -> None:
+    """Run the clusters of a file, each with these options of `pykueue up`."""
+    # Imported here: one cluster alone does not need them, and would start later.
+    from pykueue.cli.clusters import run_clusters
+    from pykueue.cli.clusters_file import ClustersError, load_clusters
+
+    try:
+        file = load_clusters(path)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        uvloop.run(run_clusters(folder, port, file, options))
+    except (ClustersError, PoolError, StoreError, YamlError, ConfigError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _options_of_each(given: dict[str, Any]) -> list[str]:
+    """Of the parameters of `up`, those that hold for every cluster of a file. Raises UsageError."""
+    for option, present in (
+        ("--nodes", given["nodes"]),
+        ("--config", given["config"]),
+        ("--only", given["parts"] != PARTS),
+    ):
+        if present:
+            raise click.UsageError(f"{option} cannot be used with --clusters")
+    flags = {"--in-memory": "in_memory", "--accept-data-loss": "accept_loss", "--verbose": "verbose"}
+    options = [flag for flag, name in flags.items() if given[name]]
+    if given["qps"] != CLUSTER_PACE.qps:
+        options += ["--kube-api-qps", str(given["qps"])]
+    if given["gates"]:
+        options += ["--feature-gates", ",".join(f"{gate}=true" for gate in given["gates"])]
+    if given["job_kinds"] != JOB_KINDS:
+        options += ["--job-kinds", ",".join(given["job_kinds"]) or "none"]
+    return options
+
+
 @click.command()
 @click.option(
     "--data-dir",
@@ -245,6 +279,12 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Configuration file of the manager (config.kueue.x-k8s.io).",
+)
+@click.option(
+    "--clusters",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File of a manager cluster and its workers, each of which runs in a process of its own; see "
+    "docs/use/multikueue.md. The workers listen on the ports after --port.",
 )
 @click.option(
     "--only",
@@ -291,6 +331,7 @@ def up(
     port: int,
     nodes: Path | None,
     config: Path | None,
+    clusters: Path | None,
     parts: tuple[str, ...],
     qps: float,
     gates: tuple[str, ...],
@@ -300,6 +341,10 @@ def up(
     """Run the embedded cluster, whole or in parts."""
     log_to_stderr(verbose)
     folder = data_folder(folder)
+    if clusters is not None:
+        parameters = click.get_current_context().params
+        _up_clusters(folder, port, clusters, _options_of_each(parameters))
+        return
     try:
         configuration = load_configuration(config, frameworks=FRAMEWORKS)
         pools = load_pools(nodes) if nodes is not None else None

@@ -57,7 +57,8 @@ class _Guard:
             self._broken(str(error) or type(error).__name__)
             raise
         except ApiError as error:
-            if error.code in (401, 403) and request.method == "GET":
+            # Without a right to write one kind, the others are dispatched; without valid credentials none is.
+            if error.code == 401 or (error.code == 403 and request.method == "GET"):
                 self._broken(str(error))
             raise
 
