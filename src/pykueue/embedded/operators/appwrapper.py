@@ -17,6 +17,7 @@ FINALIZER = "workload.codeflare.dev/finalizer"
 _PREFIX = "workload.codeflare.dev.appwrapper/"
 #: Periods in seconds, by the annotation that changes them.
 _PERIODS = {
+    "admissionGracePeriodDuration": 60.0,
     "warmupGracePeriodDuration": 300.0,
     "failureGracePeriodDuration": 60.0,
     "retryPausePeriodDuration": 90.0,
@@ -40,7 +41,14 @@ class AppWrapperOperator(Operator):
 
     def reconcile(self, work: Pass) -> None:
         """One step of the state machine of docs/reference/operators.md 10.2."""
-        _Step(work, {(one.api_version, one.kind): one for one in self.owns}).run()
+        self._step(work).run()
+
+    def report_failure(self, work: Pass, error: Exception) -> None:
+        """Give up after a while if components cannot be created."""
+        self._step(work).creation_failed(error)
+
+    def _step(self, work: Pass) -> _Step:
+        return _Step(work, {(one.api_version, one.kind): one for one in self.owns})
 
 
 class _Step:
@@ -71,6 +79,15 @@ class _Step:
             "Succeeded": self._succeeded,
         }
         states.get(str(work.status.get("phase") or ""), lambda: None)()
+
+    def creation_failed(self, error: Exception) -> None:
+        """Reset or fail when creating the components has failed for the grace period."""
+        work = self._work
+        if work.status.get("phase") != "Resuming" or work.deleting or work.spec.get("suspend"):
+            return
+        if self._elapsed("ResourcesDeployed", "admissionGracePeriodDuration"):
+            work.set_condition("Unhealthy", True, "CreateFailed", str(error))
+            self._reset_or_fail()
 
     def _enter(self, state: str) -> None:
         self._work.put(phase=state)

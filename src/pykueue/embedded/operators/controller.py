@@ -157,11 +157,14 @@ class Operators:
         work = Pass(job, operator.kind, self, self._clock.time(), self._suffix)
         operator.reconcile(work)
         failure = await self._carry_out(work)
+        if failure is not None:
+            report = Pass(job, operator.kind, self, self._clock.time(), self._suffix)
+            operator.report_failure(report, failure)
+            await self._write_status(jobs, report)
+            raise failure
         await self._write_status(jobs, work)
         for type_, reason, message in work.events:
             self._recorder.event(job, type_, reason, message)
-        if failure is not None:
-            raise failure
         return work.again
 
     def _responsible(self, operator: Operator, job: Object) -> bool:
@@ -191,7 +194,7 @@ class Operators:
             if error.namespace_terminating:
                 return
             reason = f"FailedCreate{resource.kind}"
-            work.event(reason, f"Error creating: {error}", WARNING)
+            self._recorder.event(work.job, WARNING, reason, f"Error creating: {error}")
             raise
         self._note(resource, created)
 

@@ -38,6 +38,10 @@ class LeaderWorkerOperator(Operator):
         """One pass: the groups as the set says, one group at a time when its templates changed."""
         _Sync(work).run()
 
+    def report_failure(self, work: Pass, error: Exception) -> None:
+        """Report the pods that there are: the status rests on nothing else."""
+        self.reconcile(work)
+
 
 class _Group:
     """The pods of one group by their index: 0 is the leader's."""

@@ -55,6 +55,10 @@ class RayClusterOperator(Operator):
         """One pass, in the order of docs/reference/operators.md 6.2."""
         _Sync(work).run()
 
+    def report_failure(self, work: Pass, error: Exception) -> None:
+        """Report the pods that there are: the status rests on nothing else."""
+        self.reconcile(work)
+
 
 def head_service_name(cluster: str) -> str:
     """The Service of a cluster's head."""

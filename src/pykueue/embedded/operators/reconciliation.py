@@ -1,7 +1,8 @@
 """What an operator sees of one job, and what it decides to do about it.
 
 Operators are pure: they read from a `Pass`, note in it what is to be written, and return. The controller
-carries it out: deletions first, then patches, creations, and last the status.
+carries it out: deletions first, then patches, creations, and last the status, which is written only if all
+else was.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ class Operator(ABC):
     @abstractmethod
     def reconcile(self, work: Pass) -> None:
         """Decide what is to be done about a job now."""
+
+    def report_failure(self, work: Pass, error: Exception) -> None:
+        """Put into the status of `work` that a write of the last pass failed; nothing else of it is written.
+
+        What the pass decided to report is dropped: it rests on the write. Most operators return the error
+        and report nothing.
+        """
+        return
 
 
 def hash_of(value: Any) -> str:

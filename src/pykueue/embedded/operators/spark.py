@@ -24,6 +24,7 @@ from pykueue.embedded.operators.pods import (
     templated,
 )
 from pykueue.embedded.operators.reconciliation import Operator, Pass, hash_of
+from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING
 
 _APP_LABEL, _EXECUTOR_LABEL = "sparkoperator.k8s.io/app-name", "spark-exec-id"
@@ -32,6 +33,8 @@ _HASH = "sim.pykueue.io/spec-hash"
 #: Seconds until a driver that is missing counts as lost after its submission.
 _GRACE = 10.0
 _RETRY_INTERVAL = 5.0
+#: HTTP codes of answers that the same request would get again.
+_REFUSALS = (400, 403, 404, 422)
 _OF_A_RUN = ("sparkApplicationId", "driverInfo", "executorState")
 _ATTEMPTS = ("submissionAttempts", "executionAttempts", "lastSubmissionAttemptTime")
 _PHASES = {"Pending": "PENDING", "Running": "RUNNING", "Succeeded": "COMPLETED", "Failed": "FAILED"}
@@ -47,6 +50,11 @@ class SparkOperator(Operator):
     def reconcile(self, work: Pass) -> None:
         """One step of the state machine of docs/reference/operators.md 11.3."""
         _Step(work).run()
+
+    def report_failure(self, work: Pass, error: Exception) -> None:
+        """A submission that is refused has failed; other errors are tried again."""
+        if isinstance(error, ApiError) and error.code in _REFUSALS:
+            _Step(work).submission_failed(str(error))
 
 
 class _Step:
@@ -72,6 +80,7 @@ class _Step:
             "SUCCEEDING": self._succeeding,
             "FAILING": self._failing,
             "INVALIDATING": self._invalidating,
+            "SUBMISSION_FAILED": self._submission_failed,
             "PENDING_RERUN": self._rerun,
             "SUSPENDING": self._suspending,
             "SUSPENDED": self._suspended,
@@ -129,6 +138,30 @@ class _Step:
             submissionAttempts=int(status.get("submissionAttempts") or 0) + 1,
             executionAttempts=int(status.get("executionAttempts") or 0) + 1,
         )
+
+    def submission_failed(self, message: str) -> None:
+        """Report that the driver could not be created, if this was to be done."""
+        work = self._work
+        waits = ("", "RESUMING", "PENDING_RERUN", "SUBMISSION_FAILED")
+        if self._state in waits and self._driver is None and not work.spec.get("suspend"):
+            attempts = int(work.status.get("submissionAttempts") or 0) + 1
+            fields = {"lastSubmissionAttemptTime": work.time, "submissionAttempts": attempts}
+            self._enter("SUBMISSION_FAILED", None, message, **fields)
+
+    def _submission_failed(self) -> None:
+        """Submit again while the retries for it last."""
+        work = self._work
+        spec = work.spec.get("restartPolicy") or {}
+        attempts = int(work.status.get("submissionAttempts") or 0)
+        allowed = int(spec.get("onSubmissionFailureRetries") or 0)
+        policy = self._retry_policy()
+        if policy == "Never" or (policy == "OnFailure" and attempts > allowed):
+            message = str(value_at(work.status, ("applicationState", "errorMessage")) or "")
+            self._enter("FAILED", None, message)
+            return
+        interval = float(spec.get("onSubmissionFailureRetryInterval") or _RETRY_INTERVAL)
+        if work.has_elapsed(interval * attempts, work.status["lastSubmissionAttemptTime"]):
+            self._submit()
 
     def _follow_driver(self) -> None:
         work, driver = self._work, self._driver
