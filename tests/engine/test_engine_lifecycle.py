@@ -144,6 +144,55 @@ def test_81_the_replaced_slice_is_not_free_for_others() -> None:
     assert made.usage("a") == {"f/cpu": "8"}
 
 
+REPLACES = {"kueue.x-k8s.io/workload-slice-replacement-for": "default/old"}
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_slice_and_its_replacement_both_with_quota_count_once(first: str) -> None:
+    """A restart between the two writes of a replacement finds both."""
+    made = world()
+    made.queue("q", {"cpu": "8"})
+    counts = {"old": 4, "new": 6}
+    for name in (first, "new" if first == "old" else "old"):
+        made.running(name, "q", 1, count=counts[name], annotations=REPLACES if name == "new" else {})
+    made.engine.check()
+    assert made.usage("q") == {"f/cpu": "6"}
+    assert made.reserved() == {"new"}
+    made.finish("old")
+    made.engine.check()
+    assert made.usage("q") == {"f/cpu": "6"}
+
+
+@pytest.mark.parametrize("how", ["finish", "release"])
+def test_slice_counts_again_when_its_replacement_goes_first(how: str) -> None:
+    made = world()
+    made.queue("q", {"cpu": "8"})
+    made.running("old", "q", 1, count=4)
+    made.running("new", "q", 1, count=6, annotations=REPLACES)
+    made.change("old", podSets=[{**made.workloads["old"]["spec"]["podSets"][0], "count": 3}])
+    assert made.usage("q") == {"f/cpu": "6"}
+    getattr(made, how)("new")
+    made.engine.check()
+    assert made.usage("q") == {"f/cpu": "3"}
+    assert made.reserved() == {"old"}
+
+
+def test_slice_with_reclaimable_pods_lends_its_replacement_only_what_it_uses() -> None:
+    """Two of its four pods have ended, and another workload has their quota."""
+    made = world()
+    made.queue("q", {"cpu": "6"})
+    made.running("old", "q", 1, count=4)
+    made.status("old", reclaimablePods=[{"name": "main", "count": 2}])
+    made.running("other", "q", 3)
+    made.workload("new", "q", 1, count=5, annotations=REPLACES)
+    made.stable()
+    assert made.reserved() == {"old", "other"}
+    made.finish("other")
+    made.stable()
+    assert made.reserved() == {"new"}
+    made.engine.check()
+
+
 def test_a_slice_that_shrinks_gives_quota_back() -> None:
     made = world()
     made.queue("q", {"cpu": "8"})

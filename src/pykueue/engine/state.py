@@ -77,6 +77,8 @@ class State:
         #: Workloads that hold quota and for which domains are to be chosen: (when, in seconds since 1970;
         #: attempts so far), by key.
         self.second_pass: dict[str, tuple[float, int]] = {}
+        #: By key of a slice: the workload that is to replace it.
+        self.replacements: dict[str, WorkloadInfo] = {}
         #: (time, key): when a workload's back-off ends.
         self.timers: list[tuple[float, str]] = []
         #: The time of the last cycle.
@@ -252,6 +254,11 @@ class State:
             capacity.release(info.shared)
         if self.unready and self.unready.pop(info.key, None) is not None and not self.unready:
             self.all_pods_ready()
+
+    def supersede(self, old: WorkloadInfo) -> None:
+        """A slice counts for nothing any more: another one took over its quota (11.9)."""
+        self.release(old)
+        self.undo_log.set(old, "superseded", True)
 
     def release_and_flush(self, info: WorkloadInfo) -> None:
         """Release what a workload reserved; workloads that need it are considered again."""

@@ -63,9 +63,12 @@ def forget_workload(state: State, info: WorkloadInfo) -> None:
         assert info.queue is not None
         state.allow_preemptions(info.queue)
         state.release_and_flush(info)
+        restore_slice(state, info)
     else:
         state.dequeue(info)
         _flush_tree(state, info)
+    if state.replacements.get(info.replaces) is info:
+        state.undo_log.drop(state.replacements, info.replaces)
     local = info.local
     if local is not None:
         state.undo_log.drop(local.workloads, info.key)
@@ -125,6 +128,7 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     info.replaces = replaces if replaces and options.enabled("ElasticJobsViaWorkloadSlices") else ""
     if state.capacities:
         state.set_shared_requests(info)
+    _note_replacement(state, info)
     name = obj.spec.queue_name
     local = info.local
     if local is None or local.key != f"{info.namespace}/{name}":
@@ -134,6 +138,12 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
         local = info.local = state.local(info.namespace, name) if name else None
         if local is not None:
             state.undo_log.put(local.workloads, info.key, info)
+
+
+def _note_replacement(state: State, info: WorkloadInfo) -> None:
+    """Keeps the slice that a workload replaces findable from the other side."""
+    if info.replaces and state.replacements.get(info.replaces) is not info:
+        state.undo_log.put(state.replacements, info.replaces, info)
 
 
 def _is_class_of(
@@ -168,9 +178,26 @@ def _read_reservation(state: State, info: WorkloadInfo, facts: Facts) -> None:
     info.eviction_assumed = False
     info.scan = NO_SCAN
     state.reserve(info, state.queue(admission.cluster_queue))
+    _supersede_slices(state, info)
+    if info.superseded:
+        return
     state.queue_second_pass(info)
     if facts.admitted:
         _settle_history(state, info)
+
+
+def _supersede_slices(state: State, info: WorkloadInfo) -> None:
+    """Of two slices that both hold quota, as a restart may find them, only the replacement counts (11.9)."""
+    newer = state.replacements.get(info.key)
+    pairs = [(info, state.replaced_by(info)), (newer, info)]
+    for replacement, old in pairs:
+        if (
+            old is not None
+            and replacement is not None
+            and replacement.place == RESERVED
+            and state.replaced_by(replacement) is old
+        ):
+            state.supersede(old)
 
 
 def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -> None:
@@ -187,6 +214,7 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
         state.record_undo(info)
         _read(state, info, obj, facts)
         info.clear_reservation()
+        restore_slice(state, info)
         if facts.may_queue:
             state.enqueue(info)
         return
@@ -352,14 +380,15 @@ def read_again(state: State, info: WorkloadInfo) -> None:
 
 
 def restore_slice(state: State, info: WorkloadInfo) -> None:
-    """The admission of a replacement failed: the slice it was to replace holds its quota again (11.9)."""
+    """A replacement holds no quota any more: the slice that it was to replace does, unless it is over (11.9)."""
     old = state.workloads.get(info.replaces) if info.replaces else None
-    if old is None or not old.superseded or old.queue is None:
+    if old is None or not old.superseded or state.replacements.get(old.key) is not info:
         return
     state.record_undo(old)
     old.superseded = False
     facts = Facts(old.obj, state.options)
+    _read(state, old, old.obj, facts)
     if facts.has_reservation:
-        state.reserve(old, old.queue)
+        _read_reservation(state, old, facts)
     elif facts.may_queue:
         state.enqueue(old)

@@ -45,7 +45,7 @@ from pykueue.engine.preemption.classical import (
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.usage import FlavorUsage
-from pykueue.engine.workload import NO_SCAN, WorkloadInfo
+from pykueue.engine.workload import NO_SCAN, WorkloadInfo, effective_counts
 
 
 class Evaluation(Struct):
@@ -73,7 +73,7 @@ class Evaluator:
         policies: Policies = NO_POLICIES,
         topology: TopologyTerms | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
         self._topology = topology
         self.policies = policies
         self._flavors = flavors
@@ -91,7 +91,7 @@ class Evaluator:
         """What evaluations at `now` (seconds since 1970) share, as long as no usage changes."""
         if self.policies is NO_POLICIES:
             return PreemptionContext()
-        return PreemptionContext(EvaluationContext(now, self._options, self.policies))
+        return PreemptionContext(EvaluationContext(now, self.options, self.policies))
 
     def plan(self, scheduling_class: SchedulingClass, queue: ClusterQueue) -> Plan:
         """How the queue's flavors could serve a scheduling class."""
@@ -153,7 +153,7 @@ class Evaluator:
         if queue.within == "Never" and (queue.reclaim == "Never" or queue.parent is None):
             return [], report
         if self.fair_sharing:
-            targets = fair.search(request, report, self._options.preemption_strategies, self._within_nominal)
+            targets = fair.search(request, report, self.options.preemption_strategies, self._within_nominal)
         else:
             targets = classical.search(request, report)
         if targets:
@@ -186,8 +186,8 @@ class _Attempt:
         self.excluded = already_targeted
         scan = NO_SCAN if nominated is not None or not evaluator.fungible else info.scan
         if replaced is not None:
-            self.excluded = (replaced,)
-            pinned, credit = _slice_terms(replaced, self.scheduling_class)
+            self.excluded = (*already_targeted, replaced)
+            pinned, credit = _slice_terms(replaced, self.scheduling_class, evaluator.options)
             self.terms = Terms(scan, pinned, "FlavorOfReplacedSlice", credit)
         elif nominated is not None:
             self.terms = Terms(scan, nominated, "FlavorNotNominated")
@@ -326,19 +326,22 @@ class _Attempt:
         return self.evaluator.search(request)
 
 
-def _slice_terms(replaced: WorkloadInfo, scheduling_class: SchedulingClass) -> tuple[Pinned, Credit]:
+def _slice_terms(
+    replaced: WorkloadInfo, scheduling_class: SchedulingClass, options: Options
+) -> tuple[Pinned, Credit]:
     """The flavors a replacement is bound to, and what its predecessor holds already (11.9)."""
     pinned: dict[tuple[int, str], str] = {}
     credit: dict[tuple[int, str], int] = {}
     assert replaced.admission is not None
     by_name = {given.name: given for given in replaced.admission.pod_set_assignments}
-    sizes = {pods.name: pods.count for pods in replaced.obj.spec.pod_sets}
+    pod_sets = replaced.obj.spec.pod_sets
+    counts = zip(pod_sets, effective_counts(replaced.obj, options), strict=True)
+    sizes = {pods.name: (pods.count, needed) for pods, needed in counts}
     for index, pods in enumerate(scheduling_class.pod_sets):
         given = by_name.get(pods.name)
         if given is None:
             continue
-        size = sizes.get(pods.name, 0)
-        for resource, flavor, amount in reserved_amounts(given, size, size):
+        for resource, flavor, amount in reserved_amounts(given, *sizes.get(pods.name, (0, 0))):
             pinned[(index, resource)] = flavor
             credit[(index, resource)] = amount
     return pinned, credit

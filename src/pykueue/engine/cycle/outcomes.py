@@ -135,8 +135,7 @@ class Outcomes:
             }
         old = entry.replaced
         if old is not None:
-            state.release(old)
-            state.undo_log.set(old, "superseded", True)
+            state.supersede(old)
         state.record_undo(info)
         info.admission, info.usage, info.flavor_resources = reservation
         info.shared = entry.placed

@@ -285,6 +285,7 @@ class TreeCycle:
         found = self.evaluator.evaluate(
             entry.info,
             entry.queue,
+            replaced=entry.replaced,
             nominated=nominated,
             already_targeted=self._tentative.targets | self.moved,
             context=self.evaluator.context(self.now),
