@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from manager_stack import Stack, job, story
 
-from pykueue.api.resources import WORKLOADS
-
 D = "kueue.x-k8s.io"
 
 
@@ -56,32 +54,5 @@ def test_job_with_claims_of_devices_waits_and_names_them() -> None:
         assert await stack.suspended("j")
         text = "quota for claims of devices is not supported by this version of pykueue"
         assert await stack.message("j") == f"podSet main: spec.resourceClaims: {text}"
-
-    story(test)
-
-
-def test_elastic_job_and_slice_wait_and_say_so() -> None:
-    async def test(stack: Stack) -> None:
-        await stack.apply(job("j", annotations={f"{D}/elastic-job": "true"}))
-        await stack.apply(job("plain"))
-        await stack.settle()
-        assert await stack.suspended("j")
-        text = "elastic jobs by workload slices is not supported by this version of pykueue"
-        assert await stack.message("j") == text
-        old = await stack.workload("plain")
-        slice_ = {
-            "apiVersion": f"{D}/v1beta2",
-            "kind": "Workload",
-            "metadata": {
-                "name": "slice",
-                "namespace": "default",
-                "annotations": {f"{D}/workload-slice-replacement-for": f"default/{old['metadata']['name']}"},
-            },
-            "spec": {**old["spec"], "queueName": "lq"},
-        }
-        await stack.client.create(WORKLOADS, slice_)
-        await stack.settle()
-        assert await stack.message("slice") == text
-        assert not await stack.suspended("plain")
 
     story(test)

@@ -47,7 +47,6 @@ DEVICES = Feature(
         KueueDRARejectWorkloadsWhenDRADisabled
     """),
 )
-ELASTIC_JOBS = Feature("elastic jobs by workload slices")
 MULTI_KUEUE = Feature(
     "parts of MultiKueue",
     gates=_names("""
@@ -73,6 +72,6 @@ OTHER = Feature(
 )
 
 #: In the order in which documents list them.
-FEATURES = (TOPOLOGY, DEVICES, ELASTIC_JOBS, MULTI_KUEUE, OTHER_KINDS, RECOVERY, OTHER)
+FEATURES = (TOPOLOGY, DEVICES, MULTI_KUEUE, OTHER_KINDS, RECOVERY, OTHER)
 #: Gates whose behaviour this version does not have.
 GATES = frozenset(gate for feature in FEATURES for gate in feature.gates)

@@ -188,9 +188,7 @@ def _read_reservation(state: State, info: WorkloadInfo, facts: Facts) -> None:
 
 def _supersede_slices(state: State, info: WorkloadInfo) -> None:
     """Of two slices that both hold quota, as a restart may find them, only the replacement counts (11.9)."""
-    newer = state.replacements.get(info.key)
-    pairs = [(info, state.replaced_by(info)), (newer, info)]
-    for replacement, old in pairs:
+    for replacement, old in ((info, state.replaced_by(info)), (state.replacements.get(info.key), info)):
         if (
             old is not None
             and replacement is not None
@@ -380,7 +378,7 @@ def read_again(state: State, info: WorkloadInfo) -> None:
 
 
 def restore_slice(state: State, info: WorkloadInfo) -> None:
-    """A replacement holds no quota any more: the slice that it was to replace does, unless it is over (11.9)."""
+    """A replacement holds no quota any more: the slice that it was to replace counts again (11.9)."""
     old = state.workloads.get(info.replaces) if info.replaces else None
     if old is None or not old.superseded or state.replacements.get(old.key) is not info:
         return

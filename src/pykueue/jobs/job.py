@@ -40,15 +40,21 @@ JOB = JobKind(
 )
 
 
-def _parallelism(job: Mapping[str, Any]) -> int:
+def parallelism(job: Mapping[str, Any]) -> int:
+    """How many of its pods run at a time."""
     value = get(job, "spec", "parallelism")
     return 1 if value is None else int(value)
+
+
+def sized(job: Mapping[str, Any], count: int) -> Object:
+    """The Job with another parallelism."""
+    return replaced(job, ("spec", "parallelism"), count)
 
 
 def _completions(job: Mapping[str, Any]) -> int:
     """Completions; where there are none, as many as run at a time."""
     value = get(job, "spec", "completions")
-    return _parallelism(job) if value is None else int(value)
+    return parallelism(job) if value is None else int(value)
 
 
 def min_parallelism(job: Mapping[str, Any]) -> int | None:
@@ -84,7 +90,7 @@ class BatchJob(DescribedJob):
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         (info,) = infos
         result = super().started(job, infos)
-        if min_parallelism(job) is not None and info.count != _parallelism(job):
+        if min_parallelism(job) is not None and info.count != parallelism(job):
             result = replaced(result, ("spec", "parallelism"), info.count)
             if _syncs_completions(job):
                 result = replaced(result, ("spec", "completions"), info.count)
@@ -137,7 +143,7 @@ class BatchJob(DescribedJob):
         return ready + uncounted >= pod_count(job, _PODS)
 
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
-        parallelism = _parallelism(job)
+        at_a_time = parallelism(job)
         status = section(job, "status")
         if get(job, "spec", "completionMode") == "Indexed":
             done = _indexes(status.get("completedIndexes")) | _indexes(status.get("failedIndexes"))
@@ -145,8 +151,8 @@ class BatchJob(DescribedJob):
         else:
             terminal = int(status.get("succeeded") or 0)
         remaining = _completions(job) - terminal
-        if parallelism > 1 and terminal > 0 and remaining < parallelism:
-            return {names.DEFAULT_POD_SET: parallelism - max(remaining, 0)}
+        if at_a_time > 1 and terminal > 0 and remaining < at_a_time:
+            return {names.DEFAULT_POD_SET: at_a_time - max(remaining, 0)}
         return {}
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
@@ -158,7 +164,7 @@ class BatchJob(DescribedJob):
         yield from _elastic_errors(job)
         if old is None or self.suspend_requested(job) or self.suspend_requested(old):
             return
-        if min_parallelism(old) is not None and _parallelism(job) != _parallelism(old):
+        if min_parallelism(old) is not None and parallelism(job) != parallelism(old):
             text = "cannot change while a job with partial admission runs"
             yield FieldError("spec.parallelism", FORBIDDEN, detail=text)
         if _syncs_completions(job) != _syncs_completions(old):
@@ -194,7 +200,7 @@ def _partial_admission_errors(job: Mapping[str, Any], bounded: bool) -> Iterable
     if text in TRUE:
         if get(job, "spec", "completionMode") != "Indexed":
             yield FieldError(_SYNC_PATH, INVALID, text, "needs spec.completionMode Indexed")
-        if get(job, "spec", "completions") != _parallelism(job):
+        if get(job, "spec", "completions") != parallelism(job):
             completions = get(job, "spec", "completions")
             yield FieldError("spec.completions", INVALID, completions, "must be equal to parallelism")
 

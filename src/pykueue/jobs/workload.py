@@ -160,6 +160,18 @@ def same_pod_sets(wanted: Sequence[Mapping[str, Any]], present: Sequence[Mapping
     )
 
 
+def same_but_counts(workload: Mapping[str, Any], job: Mapping[str, Any], integration: JobIntegration) -> bool:
+    """Whether a Workload with quota describes an elastic job but for the number of its pods."""
+    if get(workload, "spec", "maximumExecutionTimeSeconds") != max_execution_time(job):
+        return False
+    wanted = integration.pod_sets(job)
+    present: Sequence[Mapping[str, Any]] = get(workload, "spec", "podSets") or ()
+    return len(wanted) == len(present) and all(
+        a.get("name") == b.get("name") and _same(a, b, count_of(a))
+        for a, b in zip(wanted, present, strict=True)
+    )
+
+
 def _running_count(pod_set: Mapping[str, Any], admitted_counts: Mapping[str, int]) -> int:
     count = count_of(pod_set)
     return count if pod_set.get("minCount") is None else admitted_counts.get(str(pod_set.get("name")), count)

@@ -18,6 +18,7 @@ from pykueue.api.kueue.names import (
     IS_GROUP_WORKLOAD_ANNOTATION,
     JOB_UID_LABEL,
     MULTIKUEUE_CONTROLLER,
+    POD_SET_LABEL,
     PRIORITY_CLASS_LABEL,
 )
 from pykueue.api.meta import LabelSelector, Selector
@@ -51,10 +52,12 @@ from pykueue.api.resources import (
     Resource,
 )
 from pykueue.jobs.base import JobIntegration, WorkloadSource
+from pykueue.jobs.job import JOB
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.pod import POD, group_name
 from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.jobs.podgroup import PodGroup
+from pykueue.jobs.slices import claimable, is_elastic
 from pykueue.kube.informer import Handler, Informer, Packing
 
 from .ancestors import MAX_OWNERS, Owner, external_resources
@@ -76,17 +79,22 @@ def packing(workload: Mapping[str, Any]) -> Packing:
 _GROUP_INDEX = "group"
 #: Labels by which the pods of a Job, and those of a JobSet, name it.
 POD_OWNER_LABELS = ("batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jobset-uid")
+#: Labels that are kept of a pod of a Job.
+_OUTLINE_LABELS = (*POD_OWNER_LABELS, POD_SET_LABEL)
 #: Pods that have not ended.
 LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 def pod_outline(pod: Mapping[str, Any]) -> Object:
-    """What is kept of a pod of a Job: whose it is, and whether it goes on."""
+    """What is kept of a pod of a Job: whose it is, whether it goes on, and its scheduling gates."""
     metadata = pod["metadata"]
     fields = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
     kept = {name: metadata[name] for name in fields if name in metadata}
-    kept["labels"] = {key: value for key, value in labels_of(pod).items() if key in POD_OWNER_LABELS}
-    return {"metadata": kept, "status": {"phase": get(pod, "status", "phase")}}
+    kept["labels"] = {key: value for key, value in labels_of(pod).items() if key in _OUTLINE_LABELS}
+    outline: Object = {"metadata": kept, "status": {"phase": get(pod, "status", "phase")}}
+    if gates := get(pod, "spec", "schedulingGates"):
+        outline["spec"] = {"schedulingGates": gates}
+    return outline
 
 
 class MissingPriorityClassError(LookupError):
@@ -136,6 +144,7 @@ class Cluster:
         self.leader_worker_sets = (
             informer(LEADER_WORKER_SET.resource, optional=True) if serves_groups else None
         )
+        self._elastic_jobs = configuration.gates["ElasticJobsViaWorkloadSlices"]
         self._job_handlers: list[tuple[Handler, int]] = []
         self._kind_handlers: list[Callable[[], None]] = []
         #: Set while it is known which kinds JobKinds describe.
@@ -148,6 +157,7 @@ class Cluster:
 
     def _add_indexes(self) -> None:
         self.workloads.add_index("owner", _owner_keys)
+        self.workloads.add_index("unfinished", _unfinished_keys)
         self.workloads.add_index("queue", _queue_keys)
         self.workloads.add_index("clusterQueue", _cluster_queue_keys)
         self.workloads.add_index("priorityClass", _priority_class_keys)
@@ -155,7 +165,7 @@ class Cluster:
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)
         self.checks.add_index("parameters", _parameters_keys)
-        self.job_pods.add_index("owner", lambda pod: list(labels_of(pod).values()))
+        self.job_pods.add_index("owner", pod_owners)
         self.flavors.add_index("topology", lambda flavor: [topology_name(flavor)])
         if POD.framework in self.jobs:
             self.jobs[POD.framework].add_index(_GROUP_INDEX, group_keys)
@@ -215,7 +225,11 @@ class Cluster:
         """The Workloads of this very job, oldest first."""
         found = self.workloads.by_index("owner", job["metadata"].get("uid", ""))
         mine = [w for w in found if w["metadata"].get("namespace") == job["metadata"].get("namespace")]
-        return sorted(mine, key=lambda w: (conditions.created(w), w["metadata"]["name"]))
+        return _by_age(mine)
+
+    def unfinished_of(self, uid: str) -> list[Object]:
+        """The unfinished Workloads of the job of a uid, oldest first; an elastic job may have several."""
+        return _by_age(self.workloads.by_index("unfinished", uid))
 
     def job_of(self, workload: Mapping[str, Any]) -> tuple[JobIntegration, Object | None] | None:
         """The integration and job a Workload belongs to; None where its owner's kind is not managed here.
@@ -272,7 +286,10 @@ class Cluster:
         integration, job = jobs[0]
         if is_group_workload(workload):
             return PodGroup.of([pod for _, pod in jobs]).reclaimable()
-        return integration.reclaimable(job)
+        own = integration.reclaimable(job)
+        if integration.kind is JOB and is_elastic(job) and self._elastic_jobs:
+            return claimable(job, workload, own)
+        return own
 
     def jobs_of(self, workload: Mapping[str, Any]) -> Iterator[tuple[JobIntegration, Object]]:
         """The jobs that own the Workload, with their integrations: one, or the pods of a group.
@@ -452,6 +469,12 @@ def _controller_uids(job: Object) -> list[Hashable]:
     return [] if owner is None else [str(owner.get("uid"))]
 
 
+def pod_owners(pod: Mapping[str, Any]) -> list[Hashable]:
+    """The uids of the Job, or JobSet, that a pod belongs to."""
+    labels = labels_of(pod)
+    return [labels[key] for key in POD_OWNER_LABELS if key in labels]
+
+
 def _parameters_keys(check: Object) -> list[Hashable]:
     return [(get(check, "spec", "controllerName"), parameters_name(check))]
 
@@ -462,6 +485,15 @@ def _owner_keys(workload: Object) -> Iterator[Hashable]:
         yield uid
     if owner is not None:
         yield (workload["metadata"].get("namespace") or "", owner.get("kind"), owner.get("name"))
+
+
+def _unfinished_keys(workload: Object) -> Iterable[Hashable]:
+    uid = job_uid(workload)
+    return [uid] if uid and not conditions.is_finished(workload) else ()
+
+
+def _by_age(workloads: Iterable[Object]) -> list[Object]:
+    return sorted(workloads, key=lambda w: (conditions.created(w), w["metadata"]["name"]))
 
 
 def _queue_keys(workload: Object) -> Iterable[Hashable]:

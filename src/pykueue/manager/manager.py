@@ -103,8 +103,6 @@ class Manager:
         self.cluster = Cluster(self.connection, self.kinds, configuration)
         self.kinds = self.cluster.kinds
         options = engine_options(configuration)
-        # No controller replaces the pods of an old slice by those of a new one yet.
-        options = replace(options, unsupported=options.unsupported | {unsupported.ELASTIC_JOBS})
         self.engine = Engine(options, decision_log.DecisionLog())
         self.metrics = Metrics(self.cluster, self.engine, clock)
         DecisionLog(self.cluster.workloads, acts=lambda: self.metrics.role != "follower")

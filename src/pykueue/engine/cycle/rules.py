@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pykueue.api.unsupported import ELASTIC_JOBS
 from pykueue.engine.options import Options
 
 
@@ -11,7 +10,6 @@ class CycleRules:
 
     __slots__ = (
         "by_priority",
-        "elastic_jobs",
         "fair_sharing",
         "fine_reasons",
         "gates_work",
@@ -23,7 +21,6 @@ class CycleRules:
     )
 
     def __init__(self, options: Options) -> None:
-        self.elastic_jobs = ELASTIC_JOBS not in options.unsupported
         self.fair_sharing = options.fair_sharing
         self.recompute = options.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap")
         self.preemptors_first = options.enabled("PrioritizePreemptorWorkloads")

@@ -15,8 +15,6 @@ from typing import Any
 
 from pykueue.api import pending_reasons
 from pykueue.api.cohorts import cycle_message
-from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION, WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
-from pykueue.api.unsupported import ELASTIC_JOBS
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluator
@@ -161,8 +159,6 @@ class TreeCycle:
             problem = pending_reasons.namespace_mismatch(queue.name, info.namespace).message
         else:
             problem = scheduling_class.problem
-            if not problem and not self._rules.elastic_jobs:
-                problem = self._slice_problem(info)
         if problem:
             self.outcomes.return_to_queue(info, queue, reason, requeue, Explanation(problem=problem))
             return None
@@ -185,14 +181,6 @@ class TreeCycle:
             heappush(self.state.timers, (held.until, info.key))
         self.outcomes.set_scan(info, NO_SCAN)
         self.outcomes.return_to_queue(info, queue, "Waiting", "Held", Explanation(problem=held.message))
-
-    def _slice_problem(self, info: WorkloadInfo) -> str:
-        """Why a workload that is a slice of an elastic job is not admitted, or empty."""
-        annotations = info.obj.metadata.annotations
-        replaces = annotations.get(WORKLOAD_SLICE_REPLACEMENT_ANNOTATION)
-        if replaces or annotations.get(ELASTIC_JOB_ANNOTATION) == "true":
-            return ELASTIC_JOBS.message
-        return ""
 
     def _expire_scan(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
         """Forgets which flavors were tried once that may have changed (6.8)."""

@@ -75,6 +75,8 @@ def kind_rights(kind: JobKind) -> list[Rule]:
 def _write_jobs(kind: JobKind) -> Iterator[Rule]:
     """To start and stop jobs of a kind."""
     yield allow(kind.resource, "patch")
+    if kind.elastic:
+        yield allow(PODS, "patch")  # the scheduling gates of their pods
     if kind.writes_status:
         yield allow(kind.resource, "patch", subresource="status")
     if kind.suspend is None:  # what cannot be suspended may have to be deleted

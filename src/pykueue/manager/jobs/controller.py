@@ -37,7 +37,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import ADDED, DELETED, MODIFIED, Handler, Informer
 from pykueue.manager.ancestors import managing_owner
-from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid
+from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid, pod_owners
 from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.creation import create_workload
 from pykueue.manager.workloads.reservations import Reservations
@@ -46,6 +46,7 @@ from pykueue.manager.writes import Writer
 from .lifecycle import JobLifecycle
 from .matching import WorkloadMatcher
 from .pod_set_info import MissingFlavorError
+from .slices import ElasticJobs
 
 #: Seconds after which a job is looked at again that names something that does not exist.
 RETRY = 10.0
@@ -81,6 +82,7 @@ class JobController:
         self._warned: set[str] = set()
         self._matcher = WorkloadMatcher(integration, cluster, reservations)
         self._lifecycle = JobLifecycle(integration, cluster, writer, recorder, clock)
+        self._elastic = ElasticJobs(integration, cluster, writer, reservations, recorder, clock)
         self.controller: Controller[Key] = Controller(
             f"{integration.kind.framework} controller",
             self.reconcile,
@@ -120,11 +122,17 @@ class JobController:
             self._warned.discard(str(job["metadata"].get("uid")))
             self._matcher.forget(job)
             self._lifecycle.forget(job)
+            self._elastic.forget(job)
         self.controller.queue.add(key_of(job))
 
     def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
-        for key in self._lifecycle.awaiting(old if new is None else new):
+        pod = old if new is None else new
+        for key in self._lifecycle.awaiting(pod):
             self.controller.queue.add(key)
+        for uid in pod_owners(pod) if self.integration.kind.elastic else ():
+            for job in self._jobs.by_index("uid", uid):
+                if self._elastic.has(job):
+                    self.controller.queue.add(key_of(job))
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         for workload in (old, new):
@@ -234,7 +242,10 @@ class JobController:
 
     async def _reconcile_managed(self, job: Object) -> None:
         outcome = self.integration.outcome(job)
-        workload, others = self._matcher.match(job)
+        elastic = self._elastic.has(job)
+        if elastic and outcome is None:
+            await self._elastic.tidy(job)
+        workload, others = self._elastic.match(job) if elastic else self._matcher.match(job)
         for other in others:
             if workload is not None or outcome is not None:
                 await self._delete_workload(job, other)
@@ -320,7 +331,10 @@ class JobController:
         if not others:
             await self._create(job)
 
-    async def _create(self, job: Object) -> None:
+    async def _create(
+        self, job: Object, replaces: Object | None = None, counts: Mapping[str, int] | None = None
+    ) -> None:
+        """Create the Workload of a job, or one with other counts that is to replace a slice."""
         if self.integration.on_hold(job):
             return
         if errors := self._matcher.errors(job):
@@ -341,6 +355,8 @@ class JobController:
             text = f"{sets} pod sets; a Workload holds at most {construction.MAX_POD_SETS}"
             self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
             return
+        if self._elastic.has(job):
+            workload = self._elastic.as_slice(workload, job, replaces, counts)
         await self._create_workload(job, workload)
 
     async def _create_workload(self, job: Object, workload: Object) -> None:
@@ -455,6 +471,9 @@ class JobController:
     async def _synchronise(self, job: Object, workload: Object) -> None:
         workload = await self._with_job_changes(job, workload)
         workload = await self._observed(job, workload) or workload
+        missing: Mapping[str, int] = {}
+        if self._elastic.has(job) and conditions.has_quota(workload):
+            workload, missing = await self._elastic.settle(job, workload)
         stop, originals = self._lifecycle.stop, get(workload, "spec", "podSets")
         if conditions.is_evicted(workload) and conditions.has_quota(workload):
             if await stop(job, originals, eviction_text(workload)):
@@ -476,6 +495,12 @@ class JobController:
             elif self.integration.is_stopping(job):
                 # Its stop began before it was admitted again.
                 await stop(job, originals, "Stopped before it starts again")
+            elif self._elastic.has(job):
+                await self._elastic.ungate(job, workload)
+                if missing:
+                    await self._create(job, workload, missing)
+            return
+        if self._elastic.goes_on(job, workload):
             return
         if not suspended and not self._is_outdated(workload):
             await stop(job, originals, "Not admitted by cluster queue")
@@ -517,14 +542,14 @@ class JobController:
         def step(current: Object) -> Object | None:
             if conditions.is_finished(current):
                 return None
-            counts = self.integration.reclaimable(job) if self._gates["ReclaimablePods"] else {}
             if not conditions.has_quota(current):
+                counts = self.integration.reclaimable(job) if self._gates["ReclaimablePods"] else {}
                 return transitions.reclaimable_at_most(current, counts)
             if self._gates["ReclaimablePods"]:
-                current = transitions.with_reclaimable(current, counts)
+                current = transitions.with_reclaimable(current, self._elastic.reclaimable(job, current))
             if self._waits and conditions.is_admitted(current) and not conditions.is_evicted(current):
                 running = not self.integration.is_suspended(job)
-                ready = running and self.integration.pods_ready(job)
+                ready = running and self._elastic.pods_ready(job, current)
                 current = transitions.pods_ready(current, ready, self._clock.time())
             return current
 

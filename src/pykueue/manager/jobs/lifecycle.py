@@ -17,6 +17,7 @@ from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of
 from pykueue.api.resources import PODS
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration, MissingReferenceError
+from pykueue.jobs.job import JOB
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.manager.cluster import LIVE_PODS, Cluster
@@ -45,7 +46,9 @@ class JobLifecycle:
         self._writer = writer
         self._recorder = recorder
         self._clock = clock
-        self._queue_labels = cluster.configuration.gates["AssignQueueLabelsForPods"]
+        gates = cluster.configuration.gates
+        self._queue_labels = gates["AssignQueueLabelsForPods"]
+        self._elastic_jobs = integration.kind is JOB and gates["ElasticJobsViaWorkloadSlices"]
         #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
         self._with_pods: dict[str, Key] = {}
         #: Labels of the pods of jobs, by uid, that are being stopped.
@@ -132,7 +135,9 @@ class JobLifecycle:
     def pod_set_infos(self, workload: Mapping[str, Any]) -> list[PodSetInfo]:
         """What each pod set gains by the admission. Raises MissingFlavorError and PodSetConflictError."""
         flavors = self._cluster.flavors
-        return pod_set_info.pod_set_infos(workload, lambda name: flavors.get("", name), self._queue_labels)
+        return pod_set_info.pod_set_infos(
+            workload, lambda name: flavors.get("", name), self._queue_labels, self._elastic_jobs
+        )
 
     async def start(self, job: Object, workload: Object) -> None:
         """Write the job as its Workload was admitted. Raises MissingFlavorError and PodSetConflictError.

@@ -8,6 +8,7 @@ from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get, section
+from pykueue.jobs import slices
 from pykueue.jobs.podsets import PodSetInfo
 from pykueue.jobs.workload import is_label_value
 
@@ -17,13 +18,20 @@ class MissingFlavorError(LookupError):
 
 
 def pod_set_infos(
-    workload: Mapping[str, Any], flavor: Callable[[str], Object | None], queue_labels: bool
+    workload: Mapping[str, Any],
+    flavor: Callable[[str], Object | None],
+    queue_labels: bool,
+    elastic_jobs: bool = False,
 ) -> list[PodSetInfo]:
     """What each pod set gains, in the order of the Workload's spec.
 
-    `queue_labels`: pods are labelled with their queues too (gate AssignQueueLabelsForPods). Raises
+    `queue_labels`: pods are labelled with their queues too (gate AssignQueueLabelsForPods). `elastic_jobs`:
+    those of elastic jobs are gated until they have quota (gate ElasticJobsViaWorkloadSlices). Raises
     MissingFlavorError, and PodSetConflictError when flavors or checks contradict each other.
     """
+    elastic = elastic_jobs and slices.is_elastic(workload)
+    annotations = {names.WORKLOAD_SLICE_NAME_ANNOTATION: slices.chain_name(workload)} if elastic else {}
+    gates = (slices.GATE,) if elastic else ()
     assignments = {
         assignment.get("name"): assignment
         for assignment in get(workload, "status", "admission", "podSetAssignments") or ()
@@ -42,7 +50,8 @@ def pod_set_infos(
         assignment = assignments.get(name, {})
         count = assignment.get("count", pod_set.get("count", 1))
         own = {names.POD_SET_LABEL: name, **labels}
-        info = PodSetInfo(name, int(count), own, template=section(pod_set, "template"))
+        template = section(pod_set, "template")
+        info = PodSetInfo(name, int(count), own, annotations, scheduling_gates=gates, template=template)
         for flavor_name in dict.fromkeys((assignment.get("flavors") or {}).values()):
             found = flavor(flavor_name)
             if found is None:

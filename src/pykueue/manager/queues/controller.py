@@ -353,7 +353,8 @@ class _Standing(NamedTuple):
     queue: str
     cluster_queue: str
     state: tuple[bool, ...]
-    reclaimable: Any
+    #: Which pods of it count, while it has quota: its size may change then, too.
+    pods: Any
 
 
 def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
@@ -370,8 +371,12 @@ def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
     )
     namespace, _ = key_of(workload)
     queue = str(get(workload, "spec", "queueName") or "")
-    reclaimable = get(workload, "status", "reclaimablePods")
-    return _Standing(namespace, queue, conditions.cluster_queue(workload), state, reclaimable)
+    pods = get(workload, "status", "reclaimablePods"), conditions.has_quota(workload) and _counts(workload)
+    return _Standing(namespace, queue, conditions.cluster_queue(workload), state, pods)
+
+
+def _counts(workload: Mapping[str, Any]) -> list[Any]:
+    return [pods.get("count") for pods in get(workload, "spec", "podSets") or ()]
 
 
 def _flavors(amounts: Iterable[Amount], borrowed: bool = False) -> list[Object]:

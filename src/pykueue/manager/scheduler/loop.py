@@ -219,10 +219,13 @@ class Scheduler:
                 return None
             if _version(workload) != decided_on or not _may_reserve(workload):
                 return None
-            if self._cluster.runs(workload):
+            old = self._cluster.workload(_key(decision.replaces)) if decision.replaces else None
+            if not _may_take_over(old) if decision.replaces else self._cluster.runs(workload):
                 return None  # its job is stopped first
             checks = self._checks(workload, decision)
-            return transitions.reserved(workload, admission, checks, self._waits, self._clock.time())
+            now = self._clock.time()
+            result = transitions.reserved(workload, admission, checks, self._waits, now)
+            return result if old is None else transitions.taken_over(result, old, now)
 
         def undo() -> None:
             self.engine.forget(decision.key)
@@ -397,6 +400,18 @@ def _is_leaving(obj: Mapping[str, Any]) -> bool:
 def _key(text: str) -> Key:
     namespace, _, name = text.partition("/")
     return (namespace, name)
+
+
+def _may_take_over(old: Mapping[str, Any] | None) -> bool:
+    """Whether a slice that is to be replaced still has the quota that its replacement counts on."""
+    return (
+        old is not None
+        and conditions.has_quota(old)
+        and conditions.is_active(old)
+        and not conditions.is_finished(old)
+        and not conditions.is_evicted(old)
+        and not is_deleting(old)
+    )
 
 
 def _may_reserve(workload: Mapping[str, Any]) -> bool:

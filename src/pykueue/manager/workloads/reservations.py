@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, key_of
+from pykueue.jobs.slices import REPLACED, replaced_key
 from pykueue.manager.cluster import Cluster, job_uid
 
 from . import transitions
@@ -103,7 +104,7 @@ class Reservations:
         """
         for workload in self._cluster.workloads_of_running_jobs():
             key = key_of(workload)
-            if conditions.is_finished(workload) and key not in self._kept:
+            if conditions.is_finished(workload) and key not in self._kept and not self._is_replaced(workload):
                 last = transitions.without_condition(workload, conditions.FINISHED)
                 if _shows_admission(last):
                     self._kept[key] = last
@@ -126,6 +127,7 @@ class Reservations:
             and _shows_admission(last)
             and not (new is not None and _is_same(last, new) and _shows_admission(new))
             and key not in self._releasing
+            and not (new is not None and self._is_replaced(new))
             and (key in self._restoring or self._cluster.runs(last))
         ):
             self._kept[key] = last
@@ -134,6 +136,17 @@ class Reservations:
             for handler in self._handlers:
                 handler(last)
         return False
+
+    def _is_replaced(self, workload: Object) -> bool:
+        """Whether another slice of its elastic job took over its quota."""
+        if conditions.reason(workload, conditions.FINISHED) != REPLACED:
+            return False
+        others = self._cluster.unfinished_of(job_uid(workload))
+        return any(
+            conditions.has_quota(other) or replaced_key(other) == key_of(workload)
+            for other in others
+            if not _is_same(other, workload)
+        )
 
 
 def _shows_admission(workload: Object) -> bool:

@@ -105,6 +105,17 @@ def reserved(
     return result
 
 
+def taken_over(workload: Workload, old: Workload, now: float) -> Object:
+    """It got its quota in place of the slice `old`: it runs on the same cluster, and has run as long."""
+    result = dict(workload)
+    if name := get(old, "status", "clusterName"):
+        result = replaced(result, ("status", "clusterName"), name)
+    past = int(get(old, "status", "accumulatedPastExecutionTimeSeconds") or 0)
+    if conditions.is_admitted(old):
+        past += max(0, int(now - conditions.since(old, ADMITTED)))
+    return replaced(result, ("status", "accumulatedPastExecutionTimeSeconds"), past or None)
+
+
 def admitted_as_derived(workload: Workload, now: float) -> Object:
     """With the condition Admitted following from the rest (docs/reference/kueue-semantics.md 11.1)."""
     was = conditions.is_admitted(workload)

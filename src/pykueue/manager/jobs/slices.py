@@ -1,0 +1,274 @@
+"""Elastic jobs: they change their size while they run, by workload slices.
+
+The quota of a job is at any time at least that of the pods that may be scheduled. So its Workload shrinks
+only after pods were deleted, and the scheduling gates of more pods are removed only after a replacement got
+their quota. Both happen in the reconciliation of the job, so that neither overtakes the other.
+Source: docs/reference/kueue-integrations.md 9.6.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pykueue.api import conditions
+from pykueue.api.kueue.names import DEFAULT_POD_SET, POD_SET_LABEL, RESOURCE_IN_USE_FINALIZER
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, without_finalizer
+from pykueue.clock import Clock
+from pykueue.jobs import slices
+from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.job import JOB, parallelism, sized
+from pykueue.jobs.slices import Slices
+from pykueue.jobs.workload import equivalent, same_but_counts
+from pykueue.kube.events import NORMAL, EventRecorder
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.workloads import transitions
+from pykueue.manager.workloads.reservations import Reservations
+from pykueue.manager.writes import Writer
+
+#: Replaced slices of a job that are kept for people to read; older ones are deleted.
+HISTORY = 10
+
+
+class ElasticJobs:
+    """The elastic jobs of one kind."""
+
+    def __init__(
+        self,
+        integration: JobIntegration,
+        cluster: Cluster,
+        writer: Writer,
+        reservations: Reservations,
+        recorder: EventRecorder,
+        clock: Clock,
+    ) -> None:
+        self._integration = integration
+        self._cluster = cluster
+        self._writer = writer
+        self._reservations = reservations
+        self._recorder = recorder
+        self._clock = clock
+        #: By uid of a job: pods whose gate may have been removed by a write without an answer.
+        self._unanswered: dict[str, set[Key]] = {}
+        self._on = integration.kind is JOB and cluster.configuration.gates["ElasticJobsViaWorkloadSlices"]
+
+    def has(self, job: Mapping[str, Any]) -> bool:
+        """Whether the job is elastic."""
+        return self._on and slices.is_elastic(job)
+
+    def _unfinished(self, job: Mapping[str, Any]) -> list[Object]:
+        """The unfinished slices, also those whose status hides that they hold quota."""
+        found = self._cluster.unfinished_of(str(job["metadata"].get("uid")))
+        return [self._reservations.lost(key_of(one)) or one for one in found]
+
+    async def tidy(self, job: Mapping[str, Any]) -> None:
+        """Of several slices that wait, none of which has quota, leave the oldest."""
+        found = slices.classify(self._unfinished(job))
+        if found.active is None:
+            await self._end(found.outdated)
+
+    def match(self, job: Mapping[str, Any]) -> tuple[Object | None, list[Object]]:
+        """The Workload that the job runs with or waits for, and those that are of no use to it.
+
+        Not among these are slices beside the active one: `settle` ends them.
+        """
+        unfinished = self._unfinished(job)
+        if not unfinished:
+            over = (slices.REPLACED, slices.OUT_OF_SYNC)
+            finished = self._cluster.workloads_of(job)
+            last = [one for one in finished if conditions.reason(one, conditions.FINISHED) not in over]
+            return (last[-1] if last else None), []
+        found = slices.classify(unfinished)
+        if self._integration.outcome(job) is not None:
+            kept = found.active or found.pending
+            return kept, [one for one in unfinished if one is not kept]
+        if found.active is not None:
+            fits = same_but_counts(found.active, job, self._integration)
+            return (found.active, []) if fits else (None, [found.active])
+        if found.pending is None:
+            return None, []
+        return (
+            (found.pending, [])
+            if equivalent(found.pending, job, self._integration)
+            else (None, [found.pending])
+        )
+
+    def as_slice(
+        self,
+        workload: Object,
+        job: Mapping[str, Any],
+        old: Object | None,
+        counts: Mapping[str, int] | None = None,
+    ) -> Object:
+        """A new Workload of an elastic job as a slice, which replaces `old` where there is one."""
+        if counts is not None:
+            workload = slices.with_counts(workload, counts)
+        taken = [one["metadata"]["name"] for one in self._cluster.workloads_of(job)]
+        limit = self._cluster.configuration.workload_name_limit
+        return slices.as_slice(workload, job, self._integration.kind, old, limit, taken)
+
+    def goes_on(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+        """Whether a job runs on although its active slice is not admitted: checks of its growth are pending.
+
+        The pods that it grows by are gated until then.
+        """
+        return (
+            self.has(job)
+            and conditions.has_quota(workload)
+            and not conditions.is_evicted(workload)
+            and slices.replaced_key(workload) is not None
+        )
+
+    # Size
+
+    async def settle(self, job: Mapping[str, Any], workload: Object) -> tuple[Object, dict[str, int]]:
+        """Bring the slices of a job with quota to what it asks for.
+
+        Returns the active slice as it is then, and the size of a larger one that is yet to be created; empty
+        where none is needed.
+        """
+        found = slices.classify(self._unfinished(job))
+        active = found.active
+        if active is None or key_of(active) != key_of(workload):
+            return workload, {}
+        await self._learn_outcomes(job)
+        await self._finish_replaced(active, found)
+        target: dict[str, int] = {}
+        if not conditions.is_evicted(active) and conditions.is_active(active):
+            active, target = await self._resized(job, active)
+        pending = found.pending
+        if pending is not None and target:
+            desired = slices.with_counts(pending, target)
+            await self._writer.change(self._cluster.workloads, pending, desired)
+            return active, {}
+        await self._end(found.outdated if pending is None else (*found.outdated, pending))
+        return active, target
+
+    async def _resized(self, job: Mapping[str, Any], active: Object) -> tuple[Object, dict[str, int]]:
+        """The active slice without the pods that the job has deleted, and the size that it lacks, if any."""
+        wanted = slices.counts_of(self._integration.pod_sets(job))
+        over = self._integration.reclaimable(job)
+        needed = {name: count - over.get(name, 0) for name, count in wanted.items()}
+        _, scheduled = self._pods(job)
+        before = slices.reserved_counts(active)
+        after = {name: min(count, max(needed[name], scheduled[name])) for name, count in before.items()}
+        if after != before:
+            counts = slices.counts_of(get(active, "spec", "podSets"))
+            smaller = {name: count - before[name] + after[name] for name, count in counts.items()}
+            desired = slices.with_counts(active, smaller)
+            active = await self._writer.change(self._cluster.workloads, active, desired)
+        if all(needed[name] <= count for name, count in after.items()):
+            return active, {}
+        return active, {
+            name: wanted[name] if needed[name] > count else count for name, count in after.items()
+        }
+
+    async def _finish_replaced(self, active: Object, found: Slices) -> None:
+        """End the slices whose quota the active one took over."""
+        message = f"Replaced by the workload slice {key_of(active)[1]} (UID: {active['metadata'].get('uid')})"
+
+        def step(current: Object) -> Object | None:
+            if conditions.is_finished(current):
+                return None
+            return transitions.finished(current, slices.REPLACED, message, self._clock.time())
+
+        for old in found.replaced:
+            with self._reservations.releasing(key_of(old)):
+                written = await self._writer.update(self._cluster.workloads, key_of(old), step)
+            if not conditions.is_active(old):
+                # It was deactivated while its replacement was being admitted: that ends the job all the same.
+                desired = replaced(active, ("spec", "active"), False)
+                await self._writer.change(self._cluster.workloads, active, desired)
+            if written is not None:
+                self._recorder.event(written, NORMAL, slices.REPLACED, message)
+        if found.replaced:
+            await self._forget_history(active)
+
+    async def _forget_history(self, active: Object) -> None:
+        """Delete the oldest replaced slices of a job that has many."""
+        uid = str((active["metadata"].get("ownerReferences") or [{}])[0].get("uid"))
+        over = [
+            one
+            for one in self._cluster.workloads.by_index("owner", uid)
+            if conditions.reason(one, conditions.FINISHED) == slices.REPLACED and not is_deleting(one)
+        ]
+        over.sort(key=lambda one: (conditions.since(one, conditions.FINISHED), conditions.created(one)))
+        for one in over[:-HISTORY]:
+            await self._writer.delete(self._cluster.workloads, one)
+
+    async def _end(self, outdated: Iterable[Object]) -> None:
+        """End slices that wait for quota that the job does not need."""
+        for one in outdated:
+            if is_deleting(one):
+                desired = without_finalizer(one, RESOURCE_IN_USE_FINALIZER)
+                await self._writer.change(self._cluster.workloads, one, desired)
+            else:
+                await self._writer.update(self._cluster.workloads, key_of(one), self._out_of_sync)
+
+    def _out_of_sync(self, current: Object) -> Object | None:
+        if conditions.is_finished(current) or conditions.has_quota(current):
+            return None
+        text = "The job does not ask for this size any more"
+        return transitions.finished(current, slices.OUT_OF_SYNC, text, self._clock.time())
+
+    # Pods
+
+    def _pods(self, job: Mapping[str, Any]) -> tuple[dict[str, list[Object]], dict[str, int]]:
+        """Live pods by pod set: those that are gated, and how many are not."""
+        gated: dict[str, list[Object]] = defaultdict(list)
+        others: dict[str, int] = defaultdict(int)
+        key = key_of(job)
+        for pod in self._cluster.live_pods(key[0], str(job["metadata"].get("uid"))):
+            name = labels_of(pod).get(POD_SET_LABEL, DEFAULT_POD_SET)
+            if slices.GATE in (get(pod, "spec", "schedulingGates") or ()):
+                gated[name].append(pod)
+            else:
+                others[name] += 1
+        return gated, others
+
+    async def ungate(self, job: Mapping[str, Any], active: Mapping[str, Any]) -> None:
+        """Let as many pods of a job be scheduled as the active slice was admitted with."""
+        gated, scheduled = self._pods(job)
+        if not gated:
+            return
+        counts = slices.reserved_counts(active)
+        unanswered = self._unanswered.setdefault(str(job["metadata"].get("uid")), set())
+        for name, pods in sorted(gated.items()):
+            pods.sort(key=lambda pod: pod["metadata"]["name"])
+            for pod in pods[: max(0, counts.get(name, 0) - scheduled[name])]:
+                gates = [gate for gate in pod["spec"]["schedulingGates"] if gate != slices.GATE]
+                desired = replaced(pod, ("spec", "schedulingGates"), gates or None)
+                unanswered.add(key_of(pod))
+                await self._writer.change(self._cluster.job_pods, pod, desired)
+                unanswered.discard(key_of(pod))
+
+    async def _learn_outcomes(self, job: Mapping[str, Any]) -> None:
+        """Ask the server about pods whose gate was to be removed by a write without an answer."""
+        unanswered = self._unanswered.get(str(job["metadata"].get("uid")), set())
+        for key in sorted(unanswered):
+            await self._writer.reread(self._cluster.job_pods, key)
+            unanswered.discard(key)
+
+    def forget(self, job: Mapping[str, Any]) -> None:
+        """The job is gone."""
+        self._unanswered.pop(str(job["metadata"].get("uid")), None)
+
+    # What its pods tell
+
+    def reclaimable(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> Mapping[str, int]:
+        """Pods per pod set of a Workload with quota that will not run again.
+
+        Of an elastic job, they are those beyond what the Workload has, not beyond what the job asks for, and
+        never fewer than before.
+        """
+        if not self.has(job) or self._integration.kind is not JOB:
+            return self._integration.reclaimable(job)
+        return slices.reclaimable(job, workload, self._integration)
+
+    def pods_ready(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
+        """Whether every pod is ready or has succeeded that the job has quota for."""
+        if self.has(job) and self._integration.kind is JOB:
+            count = slices.reserved_counts(workload).get(DEFAULT_POD_SET, 0)
+            job = sized(job, min(parallelism(job), count))
+        return self._integration.pods_ready(job)
