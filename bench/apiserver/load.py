@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import orjson
 from bench.apiserver.server import ServerProcess
@@ -13,7 +14,16 @@ from bench.apiserver.server import ServerProcess
 WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads"
 
 
-def request(server: ServerProcess, method: str, path: str, body: bytes = b"", media: str = "") -> bytes:
+class Target(Protocol):
+    """What requests are addressed to."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+
+
+def request(server: Target, method: str, path: str, body: bytes = b"", media: str = "") -> bytes:
     """The bytes of one request."""
     head = f"{method} {path} HTTP/1.1\r\nHost: {server.host}\r\nAuthorization: Bearer {server.token}\r\n"
     if body:

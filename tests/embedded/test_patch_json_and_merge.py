@@ -6,6 +6,7 @@ import contextlib
 import copy
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,7 +99,10 @@ def rfc7386(target: Any, patch: Any) -> Any:
 
 @given(documents, documents)
 def test_merge_is_what_the_rfc_says(doc: dict[str, Any], patch: dict[str, Any]) -> None:
-    assert merge_patch(doc, patch) == rfc7386(doc, patch)
+    expected = rfc7386(doc, patch)
+    assert merge_patch(doc, patch) == expected
+    if b"null" not in orjson.dumps(patch):
+        assert merge_patch(doc, patch, nulls=False) == expected
 
 
 def test_json_patch_operations_in_order() -> None:

@@ -7,9 +7,10 @@ parts did not change need not run. Whatever the analysis does not understand cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 from pykueue.api.protobuf_wire import wire_fields
 
@@ -36,16 +37,36 @@ class Reads:
     element: Reads | None = None
     #: Whether the number of its elements matters.
     size: bool = False
+    #: Made from the fields when they are first projected; no field is added afterwards.
+    _parts: _Parts | None = None
 
     def child(self, name: str) -> Reads:
         """What is read of the field `name`; added if nothing was yet."""
         return self.fields.setdefault(name, Reads())
+
+    def parts(self) -> _Parts:
+        """The fields as `project` goes through them."""
+        if self._parts is None:
+            whole = tuple(name for name, below in self.fields.items() if below.whole)
+            others = tuple((name, below) for name, below in self.fields.items() if not below.whole)
+            flat = len(whole) > 1 and not (others or self.element or self.size or self.whole)
+            self._parts = _Parts(whole, others, itemgetter(*whole) if flat else None)
+        return self._parts
 
     def each(self) -> Reads:
         """What is read of every element of a list or map; added if nothing was yet."""
         if self.element is None:
             self.element = Reads()
         return self.element
+
+
+class _Parts(NamedTuple):
+    """The fields that are read of a value."""
+
+    whole: tuple[str, ...]
+    others: tuple[tuple[str, Reads], ...]
+    #: The values of all fields, where all are read whole and nothing else is.
+    flat: Callable[[Any], tuple[Any, ...]] | None
 
 
 def reads_of(serialized: bytes, variables: tuple[str, ...]) -> dict[str, Reads]:
@@ -205,17 +226,25 @@ def project(value: Any, reads: Reads) -> Any:
     if type(value) is dict:
         if reads.element is not None or reads.size:
             return {name: _project_entry(name, inner, reads) for name, inner in value.items()}
-        found = {}
-        for name, below in reads.fields.items():
+        whole, others, _ = reads._parts or reads.parts()
+        found = {name: value[name] for name in whole if name in value} if whole else {}
+        for name, below in others:
             if name in value:
                 inner = value[name]
                 kind = type(inner)
-                plain = below.whole or (kind is not dict and kind is not list)
-                found[name] = inner if plain else project(inner, below)
+                found[name] = project(inner, below) if kind is dict or kind is list else inner
         return found
     if type(value) is list:
         each = reads.element
-        return [None] * len(value) if each is None else [project(inner, each) for inner in value]
+        if each is None:
+            return [None] * len(value)
+        names, _, flat = each._parts or each.parts()
+        if flat is not None:
+            try:
+                return [dict(zip(names, flat(inner), strict=True)) for inner in value]
+            except (KeyError, TypeError):  # some lack a field, or are no objects
+                pass
+        return [project(inner, each) for inner in value]
     return value
 
 

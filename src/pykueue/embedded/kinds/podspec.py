@@ -267,8 +267,11 @@ def qos_class(spec: Object) -> str:
 
 
 def _known(name: str, amounts: Mapping[str, Any]) -> int:
+    amount = amounts.get(name)
+    if amount is None:
+        return 0
     try:
-        return parse(amounts.get(name, 0)).nanos
+        return parse(amount).nanos
     except QuantityError:
         return 0
 

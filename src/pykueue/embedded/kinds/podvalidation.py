@@ -8,8 +8,8 @@ docs/reference/cluster-workloads.md, 4.4 and 5.4 (C8).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from pykueue.api.objects import Object
 from pykueue.api.quantity import Quantity, QuantityError, parse
@@ -61,13 +61,17 @@ _MAX_SECONDS = 2**31 - 1
 def validate_pod_spec(spec: Object, path: str = "spec") -> list[Cause]:
     """Every reason to refuse a pod spec; `path` is where it stands in its object."""
     causes: list[Cause] = []
-    volumes = {one.get("name", "") for one in spec.get("volumes") or ()}
-    causes += _volumes(spec.get("volumes") or (), f"{path}.volumes")
+    volumes: set[str] = set()
+    # Most pods have few of the fields that are checked here.
+    if spec.get("volumes"):
+        volumes.update(one.get("name", "") for one in spec["volumes"])
+        causes += _volumes(spec["volumes"], f"{path}.volumes")
     if not spec.get("containers"):
         causes.append(required(f"{path}.containers"))
     names: set[str] = set()
     causes += _containers(spec.get("containers") or (), f"{path}.containers", names, volumes)
-    causes += _containers(spec.get("initContainers") or (), f"{path}.initContainers", names, volumes)
+    if spec.get("initContainers"):
+        causes += _containers(spec["initContainers"], f"{path}.initContainers", names, volumes)
     causes += _choice(spec, "restartPolicy", _RESTART_POLICIES, path)
     causes += _choice(spec, "dnsPolicy", _DNS_POLICIES, path)
     causes += _seconds(spec, path)
@@ -83,10 +87,10 @@ def validate_pod_spec(spec: Object, path: str = "spec") -> list[Cause]:
         causes += _label_key(key, f"{path}.nodeSelector")
     for name, quantity in (spec.get("overhead") or {}).items():
         causes += _amount(name, quantity, f"{path}.overhead[{name}]")[1]
-    causes += _tolerations(spec.get("tolerations") or (), f"{path}.tolerations")
-    causes += _affinity(spec.get("affinity") or {}, f"{path}.affinity")
-    causes += _spread(spec.get("topologySpreadConstraints") or (), f"{path}.topologySpreadConstraints")
-    causes += _gates(spec.get("schedulingGates") or (), f"{path}.schedulingGates")
+    for field, check in _PARTS:
+        part = spec.get(field)
+        if part:
+            causes += check(part, f"{path}.{field}")
     return causes
 
 
@@ -486,3 +490,12 @@ def _gates(gates: Iterable[Object], path: str) -> list[Cause]:
             causes.append(duplicate(f"{path}[{position}].name", name))
         names.add(name)
     return causes
+
+
+#: Parts of a pod spec with rules of their own.
+_PARTS: Final[tuple[tuple[str, Callable[[Any, str], list[Cause]]], ...]] = (
+    ("tolerations", _tolerations),
+    ("affinity", _affinity),
+    ("topologySpreadConstraints", _spread),
+    ("schedulingGates", _gates),
+)

@@ -29,15 +29,18 @@ _MISSING = object()
 _CONTAINERS = (dict, list)
 
 
-def merge_patch(doc: Object, patch: Any) -> Object:
-    """Lay `patch` over `doc`: null removes a field, objects merge, everything else replaces."""
+def merge_patch(doc: Object, patch: Any, nulls: bool = True) -> Object:
+    """Lay `patch` over `doc`: null removes a field, objects merge, everything else replaces.
+
+    Without `nulls` the patch is known to have none; nothing is copied to remove them from its lists.
+    """
     if not isinstance(patch, dict):
         raise bad_request("a merge patch must be a JSON object")
-    merged: Object = _merge(doc, patch, 0)
+    merged: Object = _merge(doc, patch, 0, nulls)
     return merged
 
 
-def _merge(doc: Object, patch: Object, depth: int) -> Object:
+def _merge(doc: Object, patch: Object, depth: int, nulls: bool) -> Object:
     if depth > MAX_DEPTH:
         raise bad_request(f"the patch is nested deeper than {MAX_DEPTH} levels")
     changed: Object | None = None
@@ -51,11 +54,11 @@ def _merge(doc: Object, patch: Object, depth: int) -> Object:
             del changed[key]
             continue
         if isinstance(value, dict):
-            new = _merge(old if isinstance(old, dict) else {}, value, depth + 1)
+            new = _merge(old if isinstance(old, dict) else {}, value, depth + 1, nulls)
             if new is old or (isinstance(old, dict) and not old and not new):
                 continue
         else:
-            new = _without_nulls(value)
+            new = _without_nulls(value) if nulls and type(value) is list else value
             if same(old, new):
                 continue
         if changed is None:

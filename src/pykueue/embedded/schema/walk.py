@@ -288,8 +288,48 @@ def _compile_unique(node: Node, above: set[int]) -> Unique | None:
     return Unique(keys, children, values, items)
 
 
-def check_unique(value: Any, old: Any, unique: Unique, trail: Trail, causes: list[Cause]) -> None:
+def check_unique(value: Any, old: Any, unique: Unique, causes: list[Cause]) -> None:
     """Add a cause for every repeated element. What is the same object in `old` has been checked before."""
+    if not _is_unique(value, old, unique):
+        _add_repeated(value, old, unique, None, causes)
+
+
+def _is_unique(value: Any, old: Any, unique: Unique) -> bool:
+    """Whether there is no cause: what nearly always is the case, and asked for every write."""
+    if type(value) is dict:
+        before = old if type(old) is dict else None
+        children = unique.children
+        if children:
+            for name in value:
+                if name in children:
+                    inner = value[name]
+                    previous = before.get(name) if before else None
+                    if inner is not previous and not _is_unique(inner, previous, children[name]):
+                        return False
+        each = unique.values
+        if each is not None:
+            return all(_is_unique(inner, before and before.get(name), each) for name, inner in value.items())
+    elif type(value) is list and value and value is not old:
+        keys = unique.keys
+        if keys != () and (len(value) > 1 or type(value[0]) is not dict) and not _are_distinct(value, keys):
+            return False
+        each = unique.items
+        if each is not None:
+            count = len(old) if type(old) is list else 0
+            for index, inner in enumerate(value):
+                previous = old[index] if index < count else None
+                if inner is not previous and not _is_unique(inner, previous, each):
+                    return False
+    return True
+
+
+def _are_distinct(value: list[Any], keys: tuple[tuple[str, Any], ...] | None) -> bool:
+    causes: list[Cause] = []
+    _check_elements(value, keys, None, causes)
+    return not causes
+
+
+def _add_repeated(value: Any, old: Any, unique: Unique, trail: Trail, causes: list[Cause]) -> None:
     if value is old:
         return
     if type(value) is dict:
@@ -299,10 +339,10 @@ def check_unique(value: Any, old: Any, unique: Unique, trail: Trail, causes: lis
             for name in value:
                 child = children.get(name)
                 if child is not None and value[name] is not before.get(name):
-                    check_unique(value[name], before.get(name), child, (trail, name), causes)
+                    _add_repeated(value[name], before.get(name), child, (trail, name), causes)
         if unique.values is not None:
             for name, inner in value.items():
-                check_unique(inner, before.get(name), unique.values, (trail, name), causes)
+                _add_repeated(inner, before.get(name), unique.values, (trail, name), causes)
     elif type(value) is list:
         if unique.keys != ():
             _check_elements(value, unique.keys, trail, causes)
@@ -310,7 +350,7 @@ def check_unique(value: Any, old: Any, unique: Unique, trail: Trail, causes: lis
             previous = old if type(old) is list else ()
             for index, inner in enumerate(value):
                 before_item = previous[index] if index < len(previous) else None
-                check_unique(inner, before_item, unique.items, (trail, index), causes)
+                _add_repeated(inner, before_item, unique.items, (trail, index), causes)
 
 
 def _check_elements(

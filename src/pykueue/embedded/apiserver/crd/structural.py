@@ -166,7 +166,7 @@ class CustomSchema:
                 if old is None or not unchanged(error.instance_path, obj, old, self.node):
                     causes.extend(to_causes(error))
         if self._unique is not None:
-            check_unique(obj, old, self._unique, None, causes)
+            check_unique(obj, old, self._unique, causes)
         rules = self._rules
         if rules is not None:
             skipped = any(cause.reason in _ENDING for cause in causes)

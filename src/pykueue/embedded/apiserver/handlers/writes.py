@@ -317,7 +317,7 @@ class Writes:
             await _compile_schema(endpoint)
         match call.content_type:
             case "application/merge-patch+json":
-                return await self.modify(call, options, lambda old: merge_patch(old, body))
+                return await self.modify(call, options, lambda old: merge_patch(old, body, call.body_nulls))
             case "application/json-patch+json":
                 return await self.modify(call, options, lambda old: json_patch(old, body))
             case "application/strategic-merge-patch+json" if not endpoint.custom:

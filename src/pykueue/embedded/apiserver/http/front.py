@@ -309,7 +309,7 @@ class HttpFront:
     async def _read_body(self, request: Request, call: Call) -> None:
         data = request.body
         media = media_type(request.header(b"content-type"))
-        call.content_type, call.body_size = media, len(data)
+        call.content_type, call.body_size, call.body_nulls = media, len(data), b"null" in data
         if not data:
             if call.method == "DELETE" or (call.method == "POST" and call.target.subresource):
                 return

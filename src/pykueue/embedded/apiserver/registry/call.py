@@ -121,6 +121,8 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     #: Bytes of the body as it was sent; 0 for calls within the process.
     body_size: int = 0
+    #: Whether a JSON body may have nulls.
+    body_nulls: bool = True
     #: The kind and version the path names.
     endpoint: Endpoint = field(init=False)
 

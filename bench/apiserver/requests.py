@@ -1,0 +1,235 @@
+"""`python -m bench.apiserver.requests`: CPU time of single requests inside the API server.
+
+The bytes of requests are fed to connections whose transport drops the answers: store in memory, no TLS, no
+sockets, garbage collection off. Times are of the thread's CPU, so other processes matter little. With
+`--beside` another clone that has this benchmark takes the same requests in turn, in a process of its own, and
+the ratios of the pairs are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+import uvloop
+from bench.apiserver.load import WORKLOADS, request, status_patch, workload
+
+from pykueue.api.crds import crds
+from pykueue.embedded.apiserver.auth.authentication import Authenticator
+from pykueue.embedded.apiserver.http.front import HttpFront
+from pykueue.embedded.apiserver.http.listening import ADMIN
+from pykueue.embedded.apiserver.server import Server
+
+PODS: Final = "/api/v1/namespaces/default/pods"
+CONNECTIONS: Final = 32
+OBJECTS: Final = 500
+LISTED: Final = 10_000
+#: What is sent, and how many of them make one measurement.
+OPERATIONS: Final = {"create": 200, "pod": 200, "patch": 200, "get": 200, "list": 2}
+
+
+class _Target(NamedTuple):
+    host: str
+    token: str
+
+
+_TARGET: Final = _Target("127.0.0.1", "x" * 32)
+
+
+def _pod(name: str) -> bytes:
+    resources = {"requests": {"cpu": "500m", "memory": "2Gi"}}
+    container = {"name": "main", "image": "busybox", "resources": resources}
+    return orjson.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        }
+    )
+
+
+def _message(operation: str, number: int) -> bytes:
+    """The bytes of a request; the number makes it differ from all others."""
+    at = f"{WORKLOADS}/s-{number % OBJECTS}"
+    match operation:
+        case "create":
+            return request(_TARGET, "POST", WORKLOADS, workload(f"c-{number}"))
+        case "pod":
+            return request(_TARGET, "POST", PODS, _pod(f"c-{number}"))
+        case "patch":
+            return request(
+                _TARGET, "PATCH", f"{at}/status", status_patch(number), "application/merge-patch+json"
+            )
+        case "get":
+            return request(_TARGET, "GET", at)
+        case _:
+            return request(_TARGET, "GET", f"{WORKLOADS}?limit={LISTED}")
+
+
+class _Dropped(asyncio.Transport):
+    """A transport that drops what is written, and calls `answered` for each answer."""
+
+    def __init__(self, answered: Callable[[], None]) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1)})
+        self._answered = answered
+
+    def write(self, data: Any) -> None:
+        if bytes(data[:5]) == b"HTTP/":
+            if bytes(data[9:10]) != b"2":
+                raise RuntimeError(bytes(data[:600]).decode())
+            self._answered()
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool:
+        return False
+
+
+class Bench:
+    """A server with objects, and what it takes to answer one operation."""
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+        self._number = 0
+        self._missing = 0
+        self._done: asyncio.Future[None] | None = None
+        self._connections: list[Any] = []
+
+    async def start(self) -> None:
+        server = Server(rng=random.Random(1))
+        await server.start()
+        await server.install_crds(crds())
+        front = HttpFront(server.pipeline, Authenticator(server.core, bytes(32), {_TARGET.token: ADMIN}))
+        for _ in range(CONNECTIONS):
+            connection = front.connect()
+            connection.connection_made(_Dropped(self._answered))
+            self._connections.append(connection)
+        count = LISTED if self._operation == "list" else OBJECTS
+        await self._send([request(_TARGET, "POST", WORKLOADS, workload(f"s-{n}")) for n in range(count)])
+        await self.seconds(OPERATIONS[self._operation])
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def _answered(self) -> None:
+        self._missing -= 1
+        if not self._missing and self._done is not None:
+            self._done.set_result(None)
+
+    async def _send(self, messages: list[bytes]) -> None:
+        for start in range(0, len(messages), CONNECTIONS):
+            part = messages[start : start + CONNECTIONS]
+            self._missing, self._done = len(part), asyncio.get_running_loop().create_future()
+            for connection, message in zip(self._connections, part, strict=False):
+                connection.data_received(message)
+            await self._done
+
+    async def seconds(self, count: int) -> float:
+        """CPU seconds of that many requests."""
+        messages = [_message(self._operation, self._number + n) for n in range(count)]
+        self._number += count
+        start = time.thread_time()
+        await self._send(messages)
+        return time.thread_time() - start
+
+
+async def serve(operation: str) -> None:
+    """One measurement, in µs per request, for each line of the standard input."""
+    bench = Bench(operation)
+    await bench.start()
+    count = OPERATIONS[operation]
+    print("ready", flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(await bench.seconds(count) / count * 1e6, flush=True)
+
+
+class Served:
+    """A process that measures in a clone."""
+
+    def __init__(self, clone: Path, operation: str) -> None:
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{clone / 'src'}:{clone}"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.apiserver.requests", "--serve", operation],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=clone,
+            env=environment,
+        )
+        if self._answer() != "ready":
+            raise RuntimeError(f"{clone}: the benchmark did not start")
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def measure(self) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def compare(operation: str, clones: list[Path], repeats: int) -> str:
+    """Minima and medians in µs per request; beside another clone, ratios too."""
+    served = [Served(clone, operation) for clone in clones]
+    try:
+        times: list[list[float]] = [[] for _ in clones]
+        for turn in range(repeats):
+            order = list(enumerate(served))
+            for index, each in reversed(order) if turn % 2 else order:
+                times[index].append(each.measure())
+    finally:
+        for each in served:
+            each.stop()
+    cells = [f"{operation:8}", *(f"{min(found):9.1f}{statistics.median(found):9.1f}" for found in times)]
+    if len(times) > 1:
+        ratios = sorted(mine / other for mine, other in zip(*times, strict=True))
+        quarter = len(ratios) // 4
+        cells.append(f"{min(times[0]) / min(times[1]):9.3f}{statistics.median(ratios):9.3f}")
+        cells.append(f"  {ratios[quarter]:.3f} to {ratios[-1 - quarter]:.3f}")
+    return "".join(cells)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.apiserver.requests", description=__doc__)
+    parser.add_argument("operations", nargs="*", choices=[*OPERATIONS, []])
+    parser.add_argument("--beside", type=Path, help="another clone of the repository")
+    parser.add_argument("--repeats", type=int, default=60)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        uvloop.run(serve(options.operations[0]))
+        return
+    clones = [Path(__file__).parents[2], *([options.beside.absolute()] if options.beside else [])]
+    titles = "µs          min   median"
+    if options.beside:
+        titles += "     other's        ratio: min   median  quartiles"
+    print(titles)
+    for operation in options.operations or OPERATIONS:
+        print(compare(operation, clones, options.repeats), flush=True)
+
+
+if __name__ == "__main__":
+    main()
