@@ -194,6 +194,20 @@ def test_a_replacement_is_tried_again_until_a_node_comes() -> None:
     assert world.hosts("a") == {"h2": 2, "h3": 2}
 
 
+def test_a_workload_that_lost_several_nodes_is_evicted() -> None:
+    gates = {"TASFailedNodeReplacementFailFast": False}
+    world = NodeWorld("r1{h1:2,h2:2,h3:2},r2{h4:4}", options=Options(gates=gates))
+    world.placed("a", 6, RACK)
+    world.stable()
+    assert world.hosts("a") == {"h1": 2, "h2": 2, "h3": 2}
+    for host in ("h1", "h2"):
+        world.host(host, 2, taints=[{"key": "broken", "effect": "NoSchedule"}])
+    world.status("a", unhealthyNodes=[{"name": "h1"}, {"name": "h2"}])
+    (decision,) = world.cycle()
+    assert isinstance(decision, Evict)
+    assert (decision.key, decision.reason) == ("default/a", "NodeFailures")
+
+
 def without_count_of_changes(document: dict[str, Any]) -> dict[str, Any]:
     """A dump without what never goes back."""
     document["items"][-1]["spec"].pop("changes")

@@ -148,7 +148,7 @@ class Evaluator:
     def search(self, request: PreemptionRequest) -> tuple[Targets, Search]:
         """The workloads to preempt for a request, and how the search went."""
         names = request.queue.flavor_resource_names
-        report = Search(needed=tuple([names[flavor_resource] for flavor_resource in sorted(request.needed)]))
+        report = Search(needed=tuple(sorted([names[flavor_resource] for flavor_resource in request.needed])))
         queue = request.queue
         if queue.within == "Never" and (queue.reclaim == "Never" or queue.parent is None):
             return [], report

@@ -80,11 +80,19 @@ class SecondPass:
         elif _keeps_nodes(info.obj, options):
             return self._assign(info, old, old, info.admitted)
         else:
-            found = nodes.replace_host(info.obj, request, old, failed)
+            hosts = {values[-1] for placed in old for values, _ in placed.domains}
+            lost_hosts = [name for name in failed if name in hosts]
+            # Which slices are whole is not known once several nodes are gone: it starts again (15.3).
+            several = len(lost_hosts) > 1
+            found = (
+                "several of its nodes failed"
+                if several
+                else nodes.replace_host(info.obj, request, old, (lost_hosts or failed)[0])
+            )
             if not isinstance(found, str):
                 return self._assign(info, old, found, info.admitted)
             found = f"no replacement for unhealthy node(s) {', '.join(failed)}: {found}"
-            if options.enabled("TASFailedNodeReplacementFailFast"):
+            if several or options.enabled("TASFailedNodeReplacementFailFast"):
                 self._state.undo_log.set(info, "eviction_assumed", True)
                 self._state.mark_evicted(info, True)
                 return Evict(info.key, "NodeFailures", found, queue.name, self._state.cycle)

@@ -348,13 +348,12 @@ class NodeCapacity(SharedCapacity):
         return needs._replace(filter=found)
 
     def replace_host(
-        self, workload: kueue.Workload, request: NodeRequest, old: NodeReservation, failed: Sequence[str]
+        self, workload: kueue.Workload, request: NodeRequest, old: NodeReservation, host: str
     ) -> NodeReservation | str:
-        """What a workload is to reserve in place of the first of the failed hosts, or why it cannot (15.5).
+        """What a workload is to reserve in place of a failed host, or why it cannot (15.5).
 
-        No pod goes to any of the failed hosts.
+        No pod goes to that host.
         """
-        host = failed[0]
         by_name = {each.name: each for each in request.pod_sets}
         result = {each.name: each for each in old}
         assumed: list[_Use] = []
@@ -373,7 +372,7 @@ class NodeCapacity(SharedCapacity):
             ]
             loss = loss_of(placed, updated, host, tree, group)
             leader = by_name[members[1].name] if len(members) > 1 else None
-            found = loss if isinstance(loss, str) else self._place_lost(tree, updated, loss, failed, leader)
+            found = loss if isinstance(loss, str) else self._place_lost(tree, updated, loss, host, leader)
             if isinstance(found, Failure | str):
                 failure = found
                 break
@@ -393,13 +392,13 @@ class NodeCapacity(SharedCapacity):
         tree: FlavorTree,
         needs: PodSetNeeds,
         loss: Loss,
-        failed: Sequence[str],
+        host: str,
         leader: PodSetNeeds | None,
     ) -> tuple[Unit, Placed] | Failure | str:
         region = loss.region
 
         def within(leaf: Domain) -> bool:
-            return leaf.values[: len(region)] == region and leaf.values[-1] not in failed
+            return leaf.values[: len(region)] == region and leaf.values[-1] != host
 
         unit = Unit(tree.flavor, needs._replace(level=loss.level), loss.pods, leader)
         placed = self._place_unit(tree, unit, False, within)

@@ -171,16 +171,24 @@ def assigned_domains(
     pod_sets: Sequence[PodSetNeeds], admission: kueue.Admission, trees: Mapping[str, FlavorTree]
 ) -> NodeReservation:
     """The domains that an admission assigns."""
-    amounts = {needs.name: needs.amounts for needs in pod_sets}
+    by_name = {needs.name: needs for needs in pod_sets}
+    flavors_of_groups: dict[str, set[str]] = {}
+    for given in admission.pod_set_assignments:
+        if given.name in by_name:
+            flavors_of_groups.setdefault(by_name[given.name].group, set()).update(given.flavors.values())
     found: list[PlacedPodSet] = []
     for given in admission.pod_set_assignments:
         assignment = given.topology_assignment
-        if assignment is None or given.name not in amounts:
+        if assignment is None or given.name not in by_name:
             continue
-        flavors = sorted(set(given.flavors.values()))
+        needs = by_name[given.name]
+        # A member of a group that requests nothing has no flavor of its own.
+        flavors = sorted(
+            set(given.flavors.values()) or (flavors_of_groups[needs.group] if needs.group else ())
+        )
         flavor = next((each for each in flavors if each in trees), flavors[0] if flavors else "")
         levels = tuple(assignment.levels)
         width = 1 if levels[-1] == HOSTNAME else len(levels)
         domains = tuple([(values[-width:], pods) for values, pods in expand(assignment)])
-        found.append(PlacedPodSet(given.name, flavor, levels[-width:], domains, amounts[given.name]))
+        found.append(PlacedPodSet(given.name, flavor, levels[-width:], domains, needs.amounts))
     return tuple(found)
