@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pykueue.api.durations import parse_duration
+from pykueue.cli.options import duration
 from pykueue.cli.question_source import (
     INCOMPLETE,
     WRONG,
@@ -25,16 +25,6 @@ from pykueue.questions.used import used as answer_used
 _GIBI = 1 << 30
 
 
-def _duration(ctx: click.Context, param: click.Parameter, value: str) -> float:
-    try:
-        seconds = parse_duration(value, days=True)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if seconds <= 0:
-        raise click.BadParameter("must be greater than 0")
-    return seconds
-
-
 @click.command()
 @source_options
 @click.option(
@@ -48,7 +38,7 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str) -> float:
     "--since",
     default="24h",
     show_default=True,
-    callback=_duration,
+    callback=duration,
     metavar="DURATION",
     help="Length of the window, which ends now.",
 )

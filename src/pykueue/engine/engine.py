@@ -9,7 +9,7 @@ Deterministic: the same events in the same order give the same decisions; ties a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -17,11 +17,12 @@ from pykueue.api.kueue import Workload
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.consistency import problems
 from pykueue.engine.cycle.evaluation import Evaluator
+from pykueue.engine.cycle.outcomes import Outcomes
 from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.cycle.second_pass import SecondPass
 from pykueue.engine.cycle.tree_cycle import TreeCycle
 from pykueue.engine.decision_log import DecisionLog, Story
-from pykueue.engine.decisions import Decision
+from pykueue.engine.decisions import Decision, Requeue
 from pykueue.engine.event_handlers import EventHandlers
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.explain.queries import Queries
@@ -32,7 +33,7 @@ from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota.tree import Tree
 from pykueue.engine.state import State, tree_order
-from pykueue.engine.workload import ACTIVE, INADMISSIBLE, RESERVED
+from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, RESERVED
 
 
 class EngineError(RuntimeError):
@@ -283,6 +284,53 @@ class Engine(Queries):
         finally:
             state.undo_log.undo()
             state.ready, state.now = ready, now
+
+    def focus(self, cluster_queue: str, flush: bool = False, unfit: Iterable[str] = ()) -> None:
+        """On a fork: the next cycles decide only about the tree of a ClusterQueue, and those that share a
+        capacity with it, until an event concerns others.
+
+        `flush`: the inadmissible workloads of the tree are active, as `Engine.flush` makes them.
+        `unfit`: keys of active workloads that are inadmissible instead.
+        Raises EngineError outside a fork, and KeyError for a queue that does not exist.
+        """
+        state = self._state
+        if not state.undo_log.on:
+            raise EngineError("focus is for forks: no fork is open")
+        state.settle()
+        queues = state.queues[cluster_queue].tree.queues
+        for queue in queues if flush else ():
+            state.flush(queue)
+        for key in unfit:
+            info = state.workloads.get(key)
+            if info is not None and info.place == ACTIVE:
+                state.places.move(info, IN_FLIGHT)
+                state.places.move(info, INADMISSIBLE)
+        state.ready = dict.fromkeys(queues)
+
+    def requeue_unfit(self, now: float) -> list[Requeue]:
+        """Make inadmissible what cycles at `now` (seconds since 1970) would, and leave all else as it is.
+
+        For an engine that follows another manager, which admits and preempts: that one has considered the
+        heads of all queues too. The decisions that took effect.
+        """
+        state = self._state
+        found: list[Requeue] = []
+        while self.has_heads():
+            with self.fork() as fork:
+                decisions = fork.cycle(now)
+            unfit = [each for each in decisions if isinstance(each, Requeue) and each.inadmissible]
+            if not unfit:
+                break
+            for each in unfit:
+                info = state.workloads[each.key]
+                assert info.queue is not None
+                state.places.move(info, IN_FLIGHT)
+                Outcomes(state, self._evaluator, self._rules, now).return_to_queue(
+                    info, info.queue, each.reason, each.requeue, each.explanation
+                )
+            found += unfit
+        state.ready.clear()
+        return found
 
     def cycle_alone(self, key: str, now: float) -> AloneCycle:
         """One cycle on a fork, at `now` (seconds since 1970), in which a pending workload is the only head.

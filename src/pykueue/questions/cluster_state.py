@@ -89,10 +89,12 @@ async def read_cluster(
     configuration: Configuration | None = None,
     manager_namespace: str = MANAGER_NAMESPACE,
     namespace: str | None = None,
+    engine_state: bool = True,
 ) -> ClusterState:
     """The state of a cluster; `configuration` replaces that of the manager.
 
-    Kinds that may be listed in `namespace` alone are listed there, and are in `unread` nevertheless.
+    `engine_state`: that of pykueue's manager is read where it is served. Kinds that may be listed in
+    `namespace` alone are listed there, and are in `unread` nevertheless.
 
     Raises ApiError where the cluster does not serve Kueue's kinds, ConnectionError and TimeoutError. What is
     forbidden is in `unread`.
@@ -103,15 +105,28 @@ async def read_cluster(
     state.manifests = [manifest for manifests in lists for manifest in manifests]
     if configuration is not None:
         return state
-    try:
-        found = await client.call(Request("GET", ENGINE_STATE_PATH))
-        if is_state(found):
-            state.engine_state = state_of([found])
-            return state
-    except ApiError:
-        pass  # the manager is not pykueue, or the user has no right to read the state of its engine
+    if engine_state:
+        try:
+            found = await client.call(Request("GET", ENGINE_STATE_PATH))
+            if is_state(found):
+                state.engine_state = state_of([found])
+                return state
+        except ApiError:
+            pass  # the manager is not pykueue, or the user has no right to read the state of its engine
     await _read_configuration(client, manager_namespace, state)
     return state
+
+
+async def followed_kinds(client: Client) -> tuple[Resource, ...]:
+    """The kinds that decisions depend on, in the versions to follow them in. Raises ApiError."""
+    version = await _served_version(client)
+    return tuple(_in_version(kind, version) for kind in KINDS)
+
+
+def _in_version(kind: Resource, version: str) -> Resource:
+    if kind.group != KUEUE_GROUP:
+        return kind
+    return kind._replace(version=version.rpartition("/")[2])
 
 
 async def _served_version(client: Client) -> str:
@@ -134,8 +149,7 @@ async def _list(
     client: Client, kind: Resource, version: str, namespace: str | None, state: ClusterState
 ) -> list[Object]:
     """All objects of a kind, in version v1beta2; none where the cluster does not serve the kind."""
-    if kind.group == KUEUE_GROUP:
-        kind = kind._replace(version=version.rpartition("/")[2])
+    kind = _in_version(kind, version)
     name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
     try:
         items = (await client.list(kind)).items

@@ -1,0 +1,245 @@
+"""`pykueue shadow`: the decisions of a cluster's manager, compared with the engine's, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from web_visibility_world import KUEUE, WORKLOADS, World, in_world, queues, workload
+
+from pykueue.clock import Clock, run_virtual
+from pykueue.cluster import Cluster
+from pykueue.engine import Options
+from pykueue.kube.client import Client
+from pykueue.kube.transport import MERGE_PATCH
+from pykueue.manager.configuration import load
+from pykueue.questions.cluster_state import followed_kinds
+from pykueue.questions.shadow import Report, Settings, Shadow
+from pykueue.questions.shadow.changes import Change, ChangeQueue
+from pykueue.questions.shadow.metrics import ShadowMetrics
+from pykueue.questions.shadow.report import report_text
+
+#: Longer than changes are held back.
+SETTLED = 4.0
+
+
+class Followed(World):
+    """A cluster that a shadow follows."""
+
+    shadow: Shadow
+
+    async def follow(self) -> asyncio.Task[None]:
+        client = Client(self._transport, clock=self.clock)
+        self.shadow = Shadow(client, Options(), await followed_kinds(client), Settings(), self.clock)
+        task = asyncio.create_task(self.shadow.run())
+        await self.pause(1)
+        return task
+
+    async def report(self) -> Report:
+        await self.pause(SETTLED)
+        return self.shadow.report()
+
+    async def admit(self, name: str, cpu: str = "1", queue: str = "cq", flavor: str = "default") -> None:
+        """Write the admission that a manager writes."""
+        given = {"name": "main", "flavors": {"cpu": flavor}, "resourceUsage": {"cpu": cpu}, "count": 1}
+        await self.status(
+            name,
+            {
+                "admission": {"clusterQueue": queue, "podSetAssignments": [given]},
+                "conditions": [condition("QuotaReserved"), condition("Admitted")],
+            },
+        )
+
+    async def requeue(self, name: str, message: str) -> None:
+        await self.status(name, {"conditions": [condition("QuotaReserved", "False", "Pending", message)]})
+
+    async def preempt(self, name: str, by: str) -> None:
+        """Write the eviction that a manager writes."""
+        found = await self.get(f"{WORKLOADS}/{by}")
+        uid = found["metadata"]["uid"]
+        message = f"Preempted to accommodate a workload (UID: {uid}, JobUID: u) due to prioritization"
+        old = (await self.get(f"{WORKLOADS}/{name}"))["status"]["conditions"]
+        evicted = [condition("Evicted", reason="Preempted"), condition("Preempted", "True", "X", message)]
+        await self.status(name, {"conditions": [*old, *evicted]})
+
+    async def status(self, name: str, status: dict[str, Any]) -> None:
+        await self.request("PATCH", f"{WORKLOADS}/{name}/status", {"status": status}, MERGE_PATCH)
+
+
+def condition(type: str, status: str = "True", reason: str = "", message: str = "") -> dict[str, str]:
+    time = "2026-01-01T00:00:00Z"
+    reason = reason or type
+    return {"type": type, "status": status, "reason": reason, "message": message, "lastTransitionTime": time}
+
+
+def without_manager(story: Callable[[Followed], Awaitable[None]], **queue: Any) -> None:
+    """Tell a story on a cluster whose manager's part the story plays: a ClusterQueue `cq` of 1 cpu."""
+
+    async def main(clock: Clock) -> None:
+        cluster = Cluster(clock=clock, rng=random.Random(1), configuration=load(None), parts=("apiserver",))
+        await cluster.start()
+        work = asyncio.create_task(cluster.run())
+        task = None
+        try:
+            await cluster.synced()
+            world = Followed(cluster, clock)
+            for obj in queues():
+                if obj["kind"] == "ClusterQueue":
+                    obj["spec"].update(queue)
+                place = "/namespaces/default" if "namespace" in obj["metadata"] else ""
+                await world.request("POST", f"{KUEUE}{place}/{obj['kind'].lower()}s", obj)
+            task = await world.follow()
+            await story(world)
+        finally:
+            for each in filter(None, (task, work)):
+                each.cancel()
+                await asyncio.gather(each, return_exceptions=True)
+            await cluster.stop()
+
+    run_virtual(main)
+
+
+def test_decisions_of_the_same_engine_are_all_equal() -> None:
+    async def story(world: World) -> None:
+        beside = Followed(world.cluster, world.clock)
+        task = await beside.follow()
+        for number in range(12):
+            await world.submit(workload(f"w{number}", priority=number % 3, cpu=f"{250 * (1 + number % 4)}m"))
+            await world.pause(0.5)
+        for _ in range(20):
+            for name in await world.admitted():
+                await world.finish(name)
+            await world.pause()
+        report = await beside.report()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert report.kinds["Admit"].decisions == 12
+        assert (report.equal, report.causes, report.overdue) == (report.decisions, {}, 0)
+        assert (report.share_equal, report.late_changes, report.unread) == (1.0, 0, [])
+
+    in_world(story)
+
+
+def test_equal_admission_requeue_and_preemption() -> None:
+    async def story(world: Followed) -> None:
+        await world.submit(workload("low"))
+        await world.pause()
+        await world.admit("low")
+        await world.submit(workload("large", cpu="2"))
+        await world.pause()
+        await world.requeue("large", "insufficient quota")
+        await world.submit(workload("high", priority=5))
+        await world.pause()
+        await world.preempt("low", "high")
+        report = await world.report()
+        assert {kind: tally.decisions for kind, tally in report.kinds.items()} == {
+            "Admit": 1,
+            "Requeue": 1,
+            "Preempt": 1,
+        }
+        assert report.share_equal == 1.0
+        assert list(report_text(report))[1].startswith("3 decisions of the manager: 100.00 % equal")
+
+    without_manager(story, preemption={"withinClusterQueue": "LowerPriority"})
+
+
+def test_admission_beyond_the_quota_has_no_other_cause_than_the_decision() -> None:
+    async def story(world: Followed) -> None:
+        await world.submit(workload("w", cpu="2"))
+        await world.pause()
+        await world.admit("w", cpu="2")
+        report = await world.report()
+        (difference,) = report.differences
+        assert (difference.workload, difference.kind, difference.cause) == ("default/w", "Admit", "Decision")
+        assert difference.manager == "admitted: ClusterQueue cq, main x1 cpu=default"
+        assert "insufficient quota for cpu in flavor default" in difference.engine
+        assert (report.share_equal, report.share_same) == (0.0, 0.0)
+
+    without_manager(story)
+
+
+def test_admission_out_of_order_is_classed_as_the_order_of_the_cycle() -> None:
+    async def story(world: Followed) -> None:
+        for name, priority in (("first", 5), ("second", 1)):
+            await world.submit(workload(name, priority=priority))
+        await world.pause(10)
+        await world.admit("second")
+        (difference,) = (await world.report()).differences
+        assert difference.cause == "CycleOrder"
+        assert "pykueue admits before: default/first" in difference.evidence[0]
+
+    without_manager(story)
+
+
+def test_decision_on_a_state_that_changed_before_its_write_is_a_race() -> None:
+    async def story(world: Followed) -> None:
+        await world.submit(workload("w"))
+        await world.pause(10)
+        await world.submit(workload("urgent", priority=9))
+        await world.admit("w")
+        report = await world.report()
+        (difference,) = report.differences
+        assert difference.cause == "Race"
+        assert difference.evidence[0].startswith("Workload default/urgent created at resourceVersion ")
+        assert (report.share_equal, report.share_same) == (0.0, 1.0)
+
+    without_manager(story)
+
+
+def test_decision_written_after_one_that_follows_from_it_is_a_matter_of_write_order() -> None:
+    async def story(world: Followed) -> None:
+        for name, cpu in (("large", "750m"), ("small", "500m")):
+            await world.submit(workload(name, cpu=cpu))
+            await world.pause(10)
+        await world.requeue("small", "insufficient unused quota, after large")
+        await world.admit("large", cpu="750m")
+        report = await world.report()
+        assert report.kinds["Requeue"].equal + report.kinds["Requeue"].causes.get("WriteOrder", 0) == 1
+        assert report.kinds["Admit"].equal == 1
+
+    without_manager(story)
+
+
+def test_decision_that_the_manager_does_not_make_is_overdue_once() -> None:
+    async def story(world: Followed) -> None:
+        await world.submit(workload("w"))
+        await world.pause(5)
+        assert world.shadow.report().overdue == 0
+        await world.pause(60)
+        report = await world.report()
+        assert (report.overdue, report.decisions, report.share_equal) == (1, 0, 1.0)
+        (difference,) = report.differences
+        assert (difference.cause, difference.manager) == ("Overdue", "no decision")
+        assert difference.engine == "admit: ClusterQueue cq, main x1 cpu=default"
+        await world.admit("w")
+        assert (await world.report()).kinds["Admit"].equal == 1
+
+    without_manager(story)
+
+
+@pytest.mark.parametrize(("order", "late"), [((1, 2, 3), 0), ((3, 1, 2), 0)])
+def test_changes_are_released_in_the_order_of_their_versions(order: tuple[int, ...], late: int) -> None:
+    queue = ChangeQueue()
+    for version in order:
+        queue.add(Change(version, "Workload", "ns", "w", None, None, 10.0))
+    assert list(queue.settled(9.0)) == []
+    assert [change.version for change in queue.settled(10.0)] == [1, 2, 3]
+    assert queue.late == late
+
+
+def test_change_that_arrives_after_a_later_one_is_counted() -> None:
+    queue = ChangeQueue()
+    queue.add(Change(5, "Workload", "ns", "w", None, None, 1.0))
+    assert [change.version for change in queue.settled(2.0)] == [5]
+    queue.add(Change(4, "Workload", "ns", "w", None, None, 3.0))
+    assert queue.late == 1
+    assert [change.version for change in queue.settled(3.0)] == [4]
+
+
+def test_metrics_count_decisions_by_kind_and_result() -> None:
+    metrics = ShadowMetrics()
+    metrics.compared("Admit", None)
+    assert b'pykueue_shadow_decisions_total{kind="Admit",result="Equal"} 1.0' in metrics.text()
