@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from pykueue.jobs.described import DescribedJob
+from pykueue.jobs.job import BatchJob
+from pykueue.jobs.originals import without_record
 from pykueue.simulate.faults import play
 from pykueue.simulate.faults.jobkinds import requests
 from pykueue.simulate.faults.kindruns import ALL, manifest, play_kinds
@@ -37,9 +39,10 @@ def test_a_job_of_every_kind_has_as_many_pods_as_asked(kind: str) -> None:
 
 
 def test_templates_that_are_not_restored_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchanged(self: DescribedJob, template: dict[str, Any], original: dict[str, Any]) -> dict[str, Any]:
-        return template
+    def suspended(self: DescribedJob, job: dict[str, Any], originals: object) -> dict[str, Any]:
+        return without_record(job)
 
-    monkeypatch.setattr(DescribedJob, "_restored_template", unchanged)
+    for class_ in (DescribedJob, BatchJob):
+        monkeypatch.setattr(class_, "_restored", suspended)
     found = (violation for seed in range(50) for violation in play(seed).violations)
     assert any("its pod templates are not what its user wrote" in one for one in found)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
+from pykueue.api.kueue import names
 from pykueue.api.objects import merge_patch, replaced
 from pykueue.jobs import workload as construction
 from pykueue.jobs.job import BatchJob
@@ -138,7 +140,11 @@ class TestStarting:
     def test_injects_what_the_admission_brings_and_unsuspends_in_one_patch(self) -> None:
         original = job()
         patch = merge_patch(original, JOB.started(original, [INFO]))
+        record = patch["metadata"]["annotations"].pop(names.ORIGINAL_TEMPLATES_ANNOTATION)
+        own = {"labels": {names.POD_SET_LABEL: None}, "nodeSelector": {"instance": None}}
+        assert orjson.loads(record) == {"templates": [{**own, "tolerations": None}]}
         assert patch == {
+            "metadata": {"annotations": {}},
             "spec": {
                 "suspend": False,
                 "template": {
@@ -148,7 +154,7 @@ class TestStarting:
                         "tolerations": [{"key": "spot", "operator": "Exists"}],
                     },
                 },
-            }
+            },
         }
 
     def test_refuses_to_overrule_the_template(self) -> None:

@@ -10,6 +10,7 @@ import yaml
 from manager_stack import QUEUES, Stack, job, story
 
 import job_kind_manifests
+from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_ROLES, CRDS, WORKLOADS, Resource
 from pykueue.api.userkinds import JOB_KINDS, compile_kind
@@ -391,7 +392,7 @@ def test_a_file_of_the_configuration_describes_kinds_too(tmp_path: Path) -> None
     story(test, configuration)
 
 
-def test_starting_and_stopping_change_nothing_but_suspend_and_templates() -> None:
+def test_starting_changes_nothing_but_suspend_templates_and_the_record_of_them() -> None:
     async def test(s: Stack) -> None:
         before = widget()
         before["metadata"]["annotations"] = {"a": "b"}
@@ -399,6 +400,8 @@ def test_starting_and_stopping_change_nothing_but_suspend_and_templates() -> Non
         await create(s, definition(), job_kind(), before)
         await s.settle()
         obj = await get_widget(s)
+        record = obj["metadata"]["annotations"].pop(names.ORIGINAL_TEMPLATES_ANNOTATION)
+        assert names.POD_SET_LABEL in record
         assert obj["metadata"]["annotations"] == {"a": "b"}
         assert obj["metadata"]["labels"] == before["metadata"]["labels"]
         assert not obj["metadata"].get("finalizers")

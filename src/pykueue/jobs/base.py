@@ -100,19 +100,33 @@ class JobIntegration(WorkloadSource, Protocol):
         ...
 
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
-        """The job as it must be to run as admitted. Raises PodSetConflictError when that is impossible."""
+        """The job as it must be to run as admitted. Raises PodSetConflictError when that is impossible.
+
+        With a record of what this changes, where the kind needs one to undo it (`originals`).
+        """
+        ...
+
+    def has_record(self, job: Mapping[str, Any]) -> bool:
+        """Whether it says itself what its last start changed."""
+        ...
+
+    def original(self, job: Mapping[str, Any]) -> Object:
+        """The job without what its last start changed, as far as its record says."""
         ...
 
     def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
         """The next write of stopping it; None when nothing is left to write for now.
 
-        `originals` are the Workload's pod sets, whose templates are restored; None where they are unknown.
+        `originals` are the Workload's pod sets, whose templates are restored where the job has no record of
+        what its start changed; None where they are unknown.
         """
         ...
 
-    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
-        """The job as it was when it was queued: suspended, with the pod templates of its Workload's pod
-        sets."""
+    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Object:
+        """The job as it was when it was queued: suspended, with its original pod templates.
+
+        `originals` as for `stop`.
+        """
         ...
 
     def is_active(self, job: Mapping[str, Any]) -> bool:

@@ -17,10 +17,12 @@ from pykueue.api.jobkinds import (
     values_at,
     with_value,
 )
-from pykueue.api.objects import Object, get, replaced, section
+from pykueue.api.kueue import names
+from pykueue.api.objects import Object, annotations_of, get, replaced, section
 from pykueue.api.validation.fields import FieldError, new_errors
 
 from .base import JobIntegration, Outcome, Reader, Write
+from .originals import changes_of, record_of, undone, with_record, without_record
 from .podsets import PodSetInfo, injected, pod_set, restored
 from .structure import structure_errors
 
@@ -120,20 +122,51 @@ class DescribedJob(DescribedPodSets):
         return self.kind.suspend
 
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
-        result = self.with_templates(job, lambda index, template: injected(template, infos[index]))
-        return replaced(result, self._suspend, False)
+        before = self.original(job)
+        after = replaced(self._injected(before, infos), self._suspend, False)
+        return with_record(after, self._changes(before, after))
+
+    def _injected(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
+        return self.with_templates(job, lambda index, template: injected(template, infos[index]))
+
+    def _changes(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
+        """The record of a start (`originals`)."""
+        old, new = ([template_at(job, s) for s in pod_set_slots(job, self.kind)] for job in (before, after))
+        return changes_of(old, new)
+
+    def has_record(self, job: Mapping[str, Any]) -> bool:
+        return self._record(job) is not None
+
+    def _record(self, job: Mapping[str, Any]) -> Object | None:
+        if names.ORIGINAL_TEMPLATES_ANNOTATION not in annotations_of(job):
+            return None
+        return record_of(job, len(list(pod_set_slots(job, self.kind))))
+
+    def original(self, job: Mapping[str, Any]) -> Object:
+        record = self._record(job)
+        result = without_record(job)
+        if record is None:
+            return result
+        changes, keep = record["templates"], self.kind.template_labels
+        return self.with_templates(result, lambda index, template: undone(template, changes[index], keep))
 
     def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
         """Suspend and restore the templates at once."""
-        desired = self.suspended(job) if originals is None else self.queued(job, originals)
+        desired = self.queued(job, originals)
         return None if desired == job else Write(desired)
 
-    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
-        desired = self.suspended(job)
+    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Object:
+        return self.suspended(self._restored(job, originals))
+
+    def _restored(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Object:
+        """The job with its original templates: by its record, or as its Workload has them."""
+        result = self.original(job)
+        if originals is None or self.has_record(job):
+            return result
         if len(originals) != len(list(pod_set_slots(job, self.kind))):
-            return desired
+            return result
         return self.with_templates(
-            desired, lambda index, template: self._restored_template(template, originals[index])
+            result, lambda index, template: self._restored_template(template, originals[index])
         )
 
     def _restored_template(self, template: Mapping[str, Any], original: Mapping[str, Any]) -> Object:

@@ -67,6 +67,11 @@ def _syncs_completions(job: Mapping[str, Any]) -> bool:
     return annotations_of(job).get(names.COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION) in TRUE
 
 
+def _with_parallelism(job: Mapping[str, Any], count: int) -> Object:
+    result = replaced(job, ("spec", "parallelism"), count)
+    return replaced(result, ("spec", "completions"), count) if _syncs_completions(job) else result
+
+
 class BatchJob(DescribedJob):
     """Jobs whose parallelism may shrink, and that are stopped in several steps."""
 
@@ -87,14 +92,23 @@ class BatchJob(DescribedJob):
             result["minCount"] = minimum
         return [result]
 
-    def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
+    def _injected(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         (info,) = infos
-        result = super().started(job, infos)
+        result = super()._injected(job, infos)
         if min_parallelism(job) is not None and info.count != parallelism(job):
-            result = replaced(result, ("spec", "parallelism"), info.count)
-            if _syncs_completions(job):
-                result = replaced(result, ("spec", "completions"), info.count)
+            result = _with_parallelism(result, info.count)
         return result
+
+    def _changes(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
+        changes = super()._changes(before, after)
+        if parallelism(before) != parallelism(after):
+            changes["parallelism"] = parallelism(before)
+        return changes
+
+    def original(self, job: Mapping[str, Any]) -> Object:
+        count = (self._record(job) or {}).get("parallelism")
+        result = super().original(job)
+        return _with_parallelism(result, count) if type(count) is int and count >= 0 else result
 
     def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
         """Suspend, then forget the start time, then restore the template: the order the API accepts.
@@ -106,29 +120,24 @@ class BatchJob(DescribedJob):
         """
         if not self.suspend_requested(job):
             desired = self.suspended(job)
-            if originals is not None and self._restored(job, originals) != job:
+            if self._restored(job, originals) != job:
                 desired = replaced(desired, ("metadata", "annotations", names.STOPPING_ANNOTATION), "true")
             return Write(desired)
         if self.is_active(job):
             return None
         if get(job, "status", "startTime") is not None:
             return Write(replaced(job, ("status", "startTime"), None), "status")
-        desired = dict(job) if originals is None else self._restored(job, originals)
-        desired = replaced(desired, ("metadata", "annotations", names.STOPPING_ANNOTATION), None)
+        desired = replaced(
+            self._restored(job, originals), ("metadata", "annotations", names.STOPPING_ANNOTATION), None
+        )
         return None if desired == job else Write(desired)
 
-    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
-        return self.suspended(self._restored(job, originals))
-
-    def _restored(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
-        original = originals[0]
-        result = self.with_templates(job, lambda _, template: self._restored_template(template, original))
-        if annotations_of(job).get(names.MIN_PARALLELISM_ANNOTATION) is not None:
-            count = original.get("count")
+    def _restored(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Object:
+        result = super()._restored(job, originals)
+        if originals and not self.has_record(job) and names.MIN_PARALLELISM_ANNOTATION in annotations_of(job):
+            count = originals[0].get("count")
             if count is not None and get(job, "spec", "parallelism") is not None:
-                result = replaced(result, ("spec", "parallelism"), count)
-                if _syncs_completions(job):
-                    result = replaced(result, ("spec", "completions"), count)
+                result = _with_parallelism(result, count)
         return result
 
     def is_active(self, job: Mapping[str, Any]) -> bool:

@@ -148,7 +148,14 @@ class PlainPod:
             return None
         return Write(dict(job), delete=True)
 
-    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]]) -> Object:
+    def has_record(self, job: Mapping[str, Any]) -> bool:
+        """Never: a pod that was started is not queued again."""
+        return False
+
+    def original(self, job: Mapping[str, Any]) -> Object:
+        return dict(job)
+
+    def queued(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Object:
         """As it is: a gated pod cannot be given its template back."""
         return dict(job)
 

@@ -17,6 +17,8 @@ from .base import JobIntegration
 
 #: Metadata that belongs to the object in its own cluster.
 _COPIED_METADATA = ("name", "namespace")
+#: Annotations of a start or stop in its own cluster.
+_LOCAL = (names.STOPPING_ANNOTATION, names.ORIGINAL_TEMPLATES_ANNOTATION)
 
 
 #: Labels have values of at most so many characters.
@@ -48,7 +50,7 @@ def remote_copy(
     """
     kind = integration.kind
     labels = {**labels_of(job), names.MULTIKUEUE_ORIGIN_LABEL: origin}
-    annotations = {key: text for key, text in annotations_of(job).items() if key != names.STOPPING_ANNOTATION}
+    annotations = {key: text for key, text in annotations_of(job).items() if key not in _LOCAL}
     name = str(workload["metadata"]["name"])
     (annotations if len(name) > _LABEL_LENGTH else labels)[names.PREBUILT_WORKLOAD_LABEL] = name
     spec = integration.queued(job, get(workload, "spec", "podSets") or ())["spec"]

@@ -6,7 +6,7 @@ gives to the pods goes to the role's pod template, which Spark starts from, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pykueue.api import quantity
@@ -16,7 +16,6 @@ from pykueue.api.objects import Object, get, replaced, section
 from pykueue.api.quantity import QuantityError
 from pykueue.api.validation.fields import INVALID, REQUIRED, FieldError, new_errors
 
-from .base import Write
 from .described import DescribedJob, template_at
 from .podsets import TEMPLATE_FIELDS, PodSetInfo, injected
 
@@ -38,25 +37,28 @@ class SparkApplication(DescribedJob):
         names = [slot.name for slot in pod_set_slots(job, self.kind)]
         return [error for name in names for error in _role_errors(name, value_at(job, ("spec", name)))]
 
-    def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
+    def _injected(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         result: Object = dict(job)
         for slot, info in zip(pod_set_slots(job, self.kind), infos, strict=True):
             before = self._template(job, slot)
             template = _with_added(template_at(job, slot), before, injected(before, info))
             result = with_value(result, slot.template, template or None)
-        assert self.kind.suspend is not None
-        return replaced(result, self.kind.suspend, False)
+        return result
 
-    def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
-        """Suspend, and take back what the start added: whatever the Workload's templates do not have."""
-        desired = self.suspended(job)
-        slots = list(pod_set_slots(job, self.kind))
-        if originals is not None and len(originals) == len(slots):
-            for slot, original in zip(slots, originals, strict=True):
-                if value_at(job, slot.template) is not None:
-                    template = _without_added(template_at(job, slot), section(original, "template"))
-                    desired = with_value(desired, slot.template, template or None)
-        return None if desired == job else Write(desired)
+    def with_templates(
+        self, job: Mapping[str, Any], change: Callable[[int, Mapping[str, Any]], Object]
+    ) -> Object:
+        """The job with each pod template that a role has changed; one that says nothing is left out."""
+        result: Object = dict(job)
+        for index, slot in enumerate(pod_set_slots(job, self.kind)):
+            if value_at(job, slot.template) is not None:
+                template = change(index, template_at(job, slot))
+                result = with_value(result, slot.template, template or None)
+        return result
+
+    def _restored_template(self, template: Mapping[str, Any], original: Mapping[str, Any]) -> Object:
+        """Without what the start added: whatever the Workload's templates do not have."""
+        return _without_added(template, section(original, "template"))
 
 
 def _with_added(template: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:

@@ -305,28 +305,23 @@ class JobController:
 
     async def _without_workload(self, job: Object, others: Sequence[Object]) -> None:
         stop, why = self._lifecycle.stop, "No matching Workload"
+        originals = get(others[0], "spec", "podSets") if len(others) == 1 else None
         if not self.integration.is_suspended(job):
-            # Without the templates of a Workload that was removed, the next one would ask for its flavors.
-            removed = self._reservations.lost_of(str(job["metadata"].get("uid")))
-            known = others or ([removed] if removed is not None else [])
-            originals = (
-                get(known[0], "spec", "podSets") if len(known) == 1 else self._lifecycle.originals(job)
-            )
             await stop(job, originals, why)
             return
         if self.integration.is_active(job):
             return
+        if self.integration.has_record(job) and not await stop(job, originals, why):
+            return  # what an admission added must not become part of a Workload
         if construction.prebuilt_name(job) and self.integration.kind.prebuilt:
             await self._adopt_prebuilt(job)
             return
         if len(others) == 1 and not conditions.has_quota(others[0]) and not conditions.is_finished(others[0]):
-            if not self._lifecycle.is_injected(job, others[0]) or await stop(
-                job, get(others[0], "spec", "podSets"), why
-            ):
+            if not self._lifecycle.is_injected(job, others[0]) or await stop(job, originals, why):
                 await self._rewrite(job, others[0])
             return
         for other in others:
-            if not conditions.has_quota(other) or await stop(job, None, why):
+            if not conditions.has_quota(other) or await stop(job, originals, why):
                 await self._delete_workload(job, other)
         if not others:
             await self._create(job)

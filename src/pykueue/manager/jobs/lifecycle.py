@@ -55,9 +55,6 @@ class JobLifecycle:
         self._selectors: dict[str, set[str]] = {}
         #: Jobs that have stopped but for pods that go on.
         self._polled: set[Key] = set()
-        #: Jobs, by uid, that were started here and whose templates have not been restored since; with the
-        #: pod sets to restore them from, where the Workload may not be there any more.
-        self._injected: dict[str, Any] = {}
 
     # Live pods
 
@@ -107,22 +104,14 @@ class JobLifecycle:
         """The job is gone."""
         uid = str(job["metadata"].get("uid"))
         self._with_pods.pop(uid, None)
-        self._injected.pop(uid, None)
         self._selectors.pop(uid, None)
 
-    def originals(self, job: Mapping[str, Any]) -> Any:
-        """The pod sets of the Workload that a job was started for and that went before the job had started.
-
-        None where there is no such Workload.
-        """
-        return self._injected.get(str(job["metadata"].get("uid")))
-
     def is_injected(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
-        """Whether its templates may have what an admission added, which no Workload may ask for.
+        """Whether its templates have what an admission added, which no Workload may ask for.
 
-        A job that an earlier manager started has the pod set label, which is not in its Workload.
+        A job that Kueue started has no record of it, but the pod set label, which is not in its Workload.
         """
-        if str(job["metadata"].get("uid")) in self._injected:
+        if self._integration.has_record(job):
             return True
         originals = get(workload, "spec", "podSets") or ()
         try:
@@ -145,24 +134,28 @@ class JobLifecycle:
         A job that its user suspended still has the node selectors of its last admission, which may contradict
         the new one: its templates are restored first, and the change of the job leads here again.
         """
-        uid = str(job["metadata"].get("uid"))
         infos = self.pod_set_infos(workload)
+        originals = get(workload, "spec", "podSets")
         try:
             desired = self._integration.started(job, infos)
         except PodSetConflictError:
-            write = self._integration.stop(job, get(workload, "spec", "podSets"))
-            if not self.is_injected(job, workload) or write is None or write.delete:
+            if not self.is_injected(job, workload) or not await self._restore(job, originals):
                 raise
-            await self._writer.change(self._jobs, job, write.desired, write.subresource)
             return
-        # First: a write without an answer may have been made, and the Workload may vanish before it is.
-        self._injected[uid] = get(workload, "spec", "podSets")
+        if self._integration.has_record(job) and self._integration.suspended(desired) != job:
+            await self._restore(job, originals)
+            return
         await self._writer.change(self._jobs, job, desired)
-        known = self._cluster.workloads.get(*key_of(workload))
-        if known is not None and known["metadata"].get("uid") == workload["metadata"].get("uid"):
-            self._injected[uid] = None
         queue = conditions.cluster_queue(workload)
         self._recorder.event(job, NORMAL, "Started", f"Admitted by clusterQueue {queue}")
+
+    async def _restore(self, job: Object, originals: Any) -> bool:
+        """Restore the templates of a suspended job; False where only deleting it would."""
+        write = self._integration.stop(job, originals)
+        if write is None or write.delete:
+            return False
+        await self._writer.change(self._jobs, job, write.desired, write.subresource)
+        return True
 
     # Stop
 
@@ -176,8 +169,6 @@ class JobLifecycle:
         self._note_selectors(job)
         write = self._integration.stop(job, originals)
         if write is None:
-            if originals is not None:
-                self._injected.pop(str(job["metadata"].get("uid")), None)
             if self._integration.is_active(job) or self.awaits_pods(job) or await self._has_pods(job):
                 return False
             self._selectors.pop(str(job["metadata"].get("uid")), None)

@@ -14,13 +14,17 @@ async def create_workload(
 ) -> None:
     """Create the Workload and record that at its job; nothing where a Workload of that name exists.
 
-    Such a Workload is on its way to the cache, or it is being deleted. Raises ApiError.
+    Such a Workload may be gone before the cache shows it, and no event would lead to the job again. Raises
+    ApiError: AlreadyExists until the cache has it, so that the caller tries again.
     """
     try:
         created = await writer.create(cluster.workloads, workload)
     except ApiError as error:
-        if error.already_exists:
-            return
-        raise
+        if not error.already_exists:
+            raise
+        await writer.reread(cluster.workloads, key_of(workload))
+        if cluster.workload(key_of(workload)) is None:
+            raise
+        return
     namespace, name = key_of(created)
     recorder.event(job, NORMAL, "CreatedWorkload", f"Created Workload: {namespace}/{name}")

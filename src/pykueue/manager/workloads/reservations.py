@@ -93,10 +93,6 @@ class Reservations:
         """The Workload as it was before its status lost its quota; None where status and quota agree."""
         return self._kept.get(key)
 
-    def lost_of(self, uid: str) -> Object | None:
-        """The same by the uid of the job, also where the Workload itself is gone."""
-        return next((w for w in self._kept.values() if job_uid(w) == uid), None)
-
     def recover(self) -> Iterator[Object]:
         """Keep the quota of Workloads marked as finished whose job runs; yields each as it was before.
 

@@ -81,8 +81,6 @@ class Invariants(Stored):
         self._stopped: dict[str, float] = {}
         #: The pod templates of jobs as their users wrote them, by uid.
         self._templates: dict[str, list[bytes]] = {}
-        #: Jobs, by uid, whose Workload was removed by hand: the manager alone knows their templates now.
-        self._unrecorded: set[str] = set()
         #: Edits by hand of Workloads and jobs.
         self.staleness = Staleness()
         #: When Workloads and jobs were last edited by hand, by uid.
@@ -149,11 +147,8 @@ class Invariants(Stored):
     # Edits by hand
 
     def forget(self) -> None:
-        """The manager died: what it remembered of edited statuses and removed Workloads is gone."""
+        """The manager died: what it remembered of edited statuses is gone."""
         self._owed.clear()
-        for uid in self._unrecorded:
-            self._templates.pop(uid, None)
-        self._unrecorded.clear()
 
     def stood_still(self, seconds: float) -> None:
         """Everything paused: what was under way before arrives so much later."""
@@ -181,8 +176,6 @@ class Invariants(Stored):
         job = self.job_of(before or obj) if resource is WORKLOADS else None
         if job is not None:
             self._edited_workloads[job["metadata"]["uid"]] = uid
-            if after is None:
-                self._unrecorded.add(job["metadata"]["uid"])
 
     def observe(self) -> None:
         """The manager is about to send a request: what of the edits does it know?"""
