@@ -11,7 +11,6 @@ from pykueue.api import KINDS, decode, decode_as, encode, kueue
 from pykueue.api.meta import find_condition, parse_time
 from pykueue.api.quantity import parse
 from pykueue.api.topologies import expand
-from pykueue.api.unsupported import TOPOLOGY
 from pykueue.engine import Admit, Assign, Decision, Delay, Evict, Options, Preempt, Requeue, Upsert
 from pykueue.engine.driver import Driver
 from pykueue.engine.workload import needs_second_pass
@@ -36,8 +35,7 @@ def options_of(scenario: Manifest) -> Options:
     if scenario.get("resourceTransformations"):
         document["resources"] = {"transformations": scenario["resourceTransformations"]}
     options = engine_options(parse_configuration(json.dumps(document)))
-    unsupported = options.unsupported - {TOPOLOGY}
-    return dataclasses.replace(options, gates=scenario.get("featureGates") or {}, unsupported=unsupported)
+    return dataclasses.replace(options, gates=scenario.get("featureGates") or {})
 
 
 def start(scenario: Manifest) -> Driver:

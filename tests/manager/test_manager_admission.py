@@ -80,7 +80,7 @@ class TestChecks:
             await answer(s, "a", "Ready", podSetUpdates=updates)
             assert (await s.conditions("a"))["Admitted"] == ("True", "Admitted")
             template = (await s.job("a"))["spec"]["template"]
-            assert template["metadata"]["annotations"] == {"a": "b"}
+            assert template["metadata"]["annotations"]["a"] == "b"
             assert template["spec"]["nodeSelector"] == {"pool": "new"}
 
         story(life)

@@ -49,6 +49,7 @@ GRANTED = {
     "podtemplates": f"{READ} create patch delete",
     "limitranges": READ,
     "namespaces": READ,
+    "nodes": READ,
     "pods": f"{READ} patch delete",
     "pods/status": "patch",
     "pods/finalizers": "update",

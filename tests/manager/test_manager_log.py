@@ -63,7 +63,7 @@ def test_gates_without_effect_are_named_whatever_way_they_are_chosen() -> None:
     assert found("PartialAdmission: true") == []
     (group,) = found("AllAlpha: true")
     assert group.startswith("featureGates.AllAlpha: the behaviour of ")
-    assert "TASBalancedPlacement" in group
+    assert "SchedulerLibraryIntegration" in group
     assert "PriorityBoost" not in group
     assert found("AllAlpha: false") == []
 
@@ -72,11 +72,9 @@ def test_every_gate_is_read_by_the_code_or_listed_as_without_effect() -> None:
     sources = Path(pykueue.__file__).parent.rglob("*.py")
     text = "".join(path.read_text() for path in sources if path.name != "gates.py" or "api" in path.parts)
     read = {name for name in DEFAULTS if f'"{name}"' in text}
-    # The engine places by topology; the manager does not give it nodes, so these have no effect in a cluster.
-    engine_only = read & {*unsupported.TOPOLOGY.gates, "SkipReassignmentForPodOwnedWorkloads"}
     # These two are always on.
     locked = {"ManagedJobsNamespaceSelectorAlwaysRespected", "TLSOptions"}
-    assert set(DEFAULTS) - read - locked == unsupported.GATES - engine_only
+    assert set(DEFAULTS) - read - locked == unsupported.GATES
     assert not unsupported.GATES & GROUPS.keys()
 
 

@@ -29,7 +29,7 @@ def test_a_pod_waits_behind_its_gate_and_runs_as_admitted() -> None:
     async def test(pods: Pods) -> None:
         await pods.create(pod("big", "4"), pod("p", "2"))
         waiting = await pods.get("p")
-        assert waiting["spec"]["schedulingGates"] == [GATE]
+        assert waiting["spec"]["schedulingGates"] == [GATE, {"name": f"{D}topology"}]
         assert waiting["metadata"]["labels"][f"{D}managed"] == "true"
         assert waiting["metadata"]["finalizers"] == [f"{D}managed"]
         assert waiting["metadata"]["annotations"][f"{D}role-hash"]
@@ -51,7 +51,7 @@ def test_a_pod_waits_behind_its_gate_and_runs_as_admitted() -> None:
 
 
 def test_a_pod_that_kueue_gave_a_topology_gate_runs_without_it() -> None:
-    """Topology is not supported here; other gates belong to their owners."""
+    """Its pod set has no topology assignment; other gates belong to their owners."""
 
     async def test(pods: Pods) -> None:
         foreign = {"name": "example.com/licence"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from manager_stack import Stack, job, story
 
 D = "kueue.x-k8s.io"
@@ -16,34 +15,6 @@ def annotated(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container], **spec},
     }
-
-
-@pytest.mark.parametrize(
-    ("annotations", "request_"),
-    [
-        ({f"{D}/podset-required-topology": "rack"}, {"required": "rack"}),
-        ({f"{D}/podset-preferred-topology": "rack"}, {"preferred": "rack"}),
-        ({f"{D}/podset-unconstrained-topology": "true"}, {"unconstrained": True}),
-        (
-            {f"{D}/podset-slice-required-topology": "rack", f"{D}/podset-slice-size": "2"},
-            {"podSetSliceRequiredTopology": "rack", "podSetSliceSize": 2},
-        ),
-    ],
-)
-def test_topology_annotation_becomes_a_request_that_is_not_ignored(
-    annotations: dict[str, str], request_: dict[str, Any]
-) -> None:
-    async def test(stack: Stack) -> None:
-        await stack.apply(job("j", 2, template=annotated(annotations)))
-        await stack.settle()
-        (pod_set,) = (await stack.workload("j"))["spec"]["podSets"]
-        assert pod_set["topologyRequest"] == request_
-        assert await stack.suspended("j")
-        assert (await stack.conditions("j"))["QuotaReserved"] == ("False", "Misconfigured")
-        text = "topology-aware scheduling is not supported by this version of pykueue"
-        assert await stack.message("j") == f"podSet main: topologyRequest: {text}"
-
-    story(test)
 
 
 def test_job_with_claims_of_devices_waits_and_names_them() -> None:

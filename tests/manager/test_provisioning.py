@@ -58,6 +58,7 @@ class TestLife:
             assert not await w.stack.suspended("a")
             annotations = (await w.stack.job("a"))["spec"]["template"]["metadata"]["annotations"]
             assert annotations == {
+                "kueue.x-k8s.io/workload": workload["metadata"]["name"],
                 "autoscaling.x-k8s.io/consume-provisioning-request": name,
                 "autoscaling.x-k8s.io/provisioning-class-name": CLASS,
             }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from engine_world import START, World
 
-from pykueue.api.unsupported import TOPOLOGY
+from pykueue.api.unsupported import DEVICES
 from pykueue.engine import Options
 from pykueue.questions import Why, why
 from pykueue.questions.cluster_state import without_unsupported
@@ -91,20 +91,22 @@ def test_cohort_cycle() -> None:
 
 
 def test_no_verdict_on_a_feature_that_only_the_manager_of_the_cluster_has() -> None:
-    options = Options(unsupported=frozenset({TOPOLOGY}))
+    options = Options(unsupported=frozenset({DEVICES}))
     world = world_with(options)
     world.workload("w", "q", 1)
     (pods,) = world.workloads["w"]["spec"]["podSets"]
-    world.change("w", podSets=[{**pods, "topologyRequest": {"required": "example.com/rack"}}])
+    template = pods["template"]
+    spec = {**template["spec"], "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
+    world.change("w", podSets=[{**pods, "template": {**template, "spec": spec}}])
     world.cycle()
     answer = without_unsupported(ask(world), options)
     assert (answer.head, answer.place) == (None, None)
-    assert answer.unread == ["topology-aware scheduling is not supported by this version of pykueue"]
+    assert answer.unread == ["quota for claims of devices is not supported by this version of pykueue"]
 
 
 @pytest.mark.parametrize("cpu", [1, 11])
 def test_answers_on_supported_features_stay(cpu: int) -> None:
-    world = world_with(Options(unsupported=frozenset({TOPOLOGY})))
+    world = world_with(Options(unsupported=frozenset({DEVICES})))
     world.workload("w", "q", cpu)
     answer = ask(world)
     assert without_unsupported(answer, world.engine.options) == answer

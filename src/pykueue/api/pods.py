@@ -7,6 +7,9 @@ from typing import Any
 
 from .objects import get, true_condition
 
+#: Selects, by their fields, pods that have not ended.
+LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
+
 
 def phase(pod: Mapping[str, Any]) -> str:
     """`status.phase`; empty before it has one."""

@@ -28,15 +28,11 @@ class Feature:
 
 
 TOPOLOGY = Feature(
-    "topology-aware scheduling",
+    "parts of topology-aware scheduling",
     gates=_names("""
-        TopologyAwareScheduling ElasticJobsViaWorkloadSlicesWithTAS SchedulerLibraryIntegration
-        TASAssignmentsEncodingByHostnamePrefix TASBalancedPlacement TASCacheNodeMatchResults
-        TASCacheTopologyTree TASCachingRemainingResources TASFailedNodeReplacement
-        TASFailedNodeReplacementFailFast TASHandleOverlappingFlavors TASMultiLayerTopology
-        TASProfileMixed TASRecomputeAssignmentWithinSchedulingCycle
-        TASReplaceNodeDueToNotReadyOverFixedTime TASReplaceNodeOnNodeTaints
-        TASReplaceNodeOnPodTermination TASRespectNodeAffinityPreferred
+        ElasticJobsViaWorkloadSlicesWithTAS SchedulerLibraryIntegration TASCacheNodeMatchResults
+        TASCacheTopologyTree TASCachingRemainingResources TASReplaceNodeDueToNotReadyOverFixedTime
+        TASReplaceNodeOnNodeTaints TASReplaceNodeOnPodTermination
     """),
 )
 DEVICES = Feature(
@@ -66,7 +62,7 @@ OTHER = Feature(
     "some behaviour around the edges",
     gates=_names("""
         RemoveFinalizersWithStrictPatch WorkloadIdentifierAnnotations PodIntegrationValidateGroupOwner
-        SkipReassignmentForPodOwnedWorkloads VectorizedResourceRequests SkipAncestorCheckForDeletedWorkloads
+        VectorizedResourceRequests SkipAncestorCheckForDeletedWorkloads
         UnadmittedWorkloadsExplicitStatus WorkloadRequestUseMergePatch
     """),
 )

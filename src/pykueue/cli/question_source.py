@@ -58,7 +58,7 @@ def of_manifests(paths: tuple[Path, ...], config: Path | None) -> QuestionSource
     configuration = load_configuration(config)
     found = read(Source(paths), configuration, strict=False)
     state = found.state
-    options = options_with(state if config is None else None, configuration, found.manifests)
+    options = options_with(state if config is None else None, configuration)
     now = state.now if state is not None else float(int(Clock().time()))
     run = Run(found.manifests, options, now, state=state)
     run.until_stable()

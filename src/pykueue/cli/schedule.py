@@ -152,7 +152,7 @@ def schedule(
         source = Source(paths)
         found = read(source, configuration, strict)
         state = found.state
-        options = options_with(state if config is None else None, configuration, found.manifests)
+        options = options_with(state if config is None else None, configuration)
         if now is None:
             now = state.now if state is not None else float(int(Clock().time()))
         decide = partial(_decided, options=options, now=now, cycles=cycles, stories=stories)

@@ -6,7 +6,7 @@ place, one second passes between cycles, and three cycles in a row that change n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from pykueue.api import decode, encode, kueue
@@ -205,16 +205,9 @@ def _condition_of(obj: kueue.Workload, type: str) -> tuple[str, str]:
     return "", ""
 
 
-def options_with(
-    state: EngineState | None, configuration: Configuration, manifests: Iterable[Mapping[str, Any]]
-) -> Options:
-    """The options of the engine that a state was dumped of; without one, as the configuration says them.
-
-    Pods are placed by the topology of nodes where nodes are among the manifests.
-    """
-    if state is not None:
-        return options_of(state)
-    return engine_options(configuration, nodes=any(each.get("kind") == "Node" for each in manifests))
+def options_with(state: EngineState | None, configuration: Configuration) -> Options:
+    """The options of the engine that a state was dumped of; without one, as the configuration says them."""
+    return options_of(state) if state is not None else engine_options(configuration)
 
 
 def _namespace(name: str) -> Namespace:

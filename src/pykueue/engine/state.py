@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from pykueue.api import kueue
-from pykueue.api.unsupported import TOPOLOGY
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations, SharedCapacity
 from pykueue.engine.fair_sharing.usage_history import UsageHistory
@@ -471,7 +470,7 @@ def _exchange(old: Reservations, new: Reservations) -> None:
 
 def _nodes(options: Options, undo_log: UndoLog) -> NodeCapacity | None:
     """The nodes as a capacity, as the feature gates say; None if placement is off."""
-    if TOPOLOGY in options.unsupported or not options.enabled("TopologyAwareScheduling"):
+    if not options.enabled("TopologyAwareScheduling"):
         return None
     rules = TopologyRules(
         least_free_first=options.enabled("TASProfileMixed"),

@@ -16,7 +16,11 @@ from .base import Write
 from .described import DescribedJob
 from .podsets import PodSetInfo
 
-_PODS = PodSetPaths(("spec", "template"), counts=((("spec", "parallelism"), ("spec", "completions")),))
+_PODS = PodSetPaths(
+    ("spec", "template"),
+    counts=((("spec", "parallelism"), ("spec", "completions")),),
+    index_label="batch.kubernetes.io/job-completion-index",
+)
 JOB = JobKind(
     framework="batch/job",
     resource=JOBS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -26,9 +27,12 @@ from .podsets import PodSetInfo, injected, pod_set
 from .workload import prebuilt_name
 
 _GATE = {"name": names.ADMISSION_GATE}
-#: Gates that go at admission. Kueue gives pods the other one as well and takes it away there, too, unless it
-#: gave their places out (docs/reference/topology-aware-scheduling.md 3.2), which is not done here.
-_GATES_UNTIL_ADMISSION = (_GATE, {"name": names.TOPOLOGY_GATE})
+#: Gates that go at admission; the second one stays until the pod gets its domain, if its pod set has domains
+#: (docs/reference/topology-aware-scheduling.md 3.2).
+_TOPOLOGY_GATE = {"name": names.TOPOLOGY_GATE}
+_GATES_UNTIL_ADMISSION = (_GATE, _TOPOLOGY_GATE)
+#: How topology-aware scheduling ranks the pods of a pod set.
+RANKS = {"podIndexLabel": names.POD_GROUP_POD_INDEX_LABEL}
 _HASH_DIGITS = 8
 #: Fields of a pod's spec that belong to its own life and not to what it asks for.
 _OWN_FIELDS = ("nodeName", "schedulingGates")
@@ -39,17 +43,21 @@ def is_gated(pod: Mapping[str, Any]) -> bool:
     return _GATE in (get(pod, "spec", "schedulingGates") or ())
 
 
-def gated(pod: Mapping[str, Any]) -> Object:
-    """The pod with the gate."""
-    if is_gated(pod):
-        return dict(pod)
-    return replaced(pod, ("spec", "schedulingGates"), [*(get(pod, "spec", "schedulingGates") or ()), _GATE])
+def gated(pod: Mapping[str, Any], topology: bool = False) -> Object:
+    """The pod with the gate; with `topology` also with the one that is removed when it gets its domain."""
+    present = get(pod, "spec", "schedulingGates") or ()
+    wanted = (_GATE, _TOPOLOGY_GATE) if topology else (_GATE,)
+    missing = [gate for gate in wanted if gate not in present]
+    return replaced(pod, ("spec", "schedulingGates"), [*present, *missing]) if missing else dict(pod)
 
 
 def ungated(pod: Mapping[str, Any], info: PodSetInfo) -> Object:
     """The pod as it must be to run as admitted. Raises PodSetConflictError when that is impossible."""
-    gates = [gate for gate in get(pod, "spec", "schedulingGates") or () if gate not in _GATES_UNTIL_ADMISSION]
-    return injected(replaced(pod, ("spec", "schedulingGates"), gates or None), info)
+    present = get(pod, "spec", "schedulingGates") or ()
+    gates = [gate for gate in present if gate not in _GATES_UNTIL_ADMISSION or gate in info.scheduling_gates]
+    # Gates cannot be added to a pod.
+    kept = replace(info, scheduling_gates=tuple([gate for gate in info.scheduling_gates if gate in present]))
+    return injected(replaced(pod, ("spec", "schedulingGates"), gates or None), kept)
 
 
 def is_stopped_by_us(pod: Mapping[str, Any]) -> bool:
@@ -95,7 +103,7 @@ def role_hash(spec: Mapping[str, Any]) -> str:
 def template_of(pod: Mapping[str, Any]) -> Object:
     """The pod as the template of a pod set: what it asks for, without what became of it."""
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key not in _OWN_FIELDS}
-    gates = [gate for gate in get(pod, "spec", "schedulingGates") or () if gate != _GATE]
+    gates = [g for g in get(pod, "spec", "schedulingGates") or () if g not in _GATES_UNTIL_ADMISSION]
     if gates:
         spec["schedulingGates"] = gates
     metadata = {key: pod["metadata"][key] for key in ("labels", "annotations") if pod["metadata"].get(key)}
@@ -137,7 +145,7 @@ class PlainPod:
         return gated(job)
 
     def pod_sets(self, job: Mapping[str, Any]) -> list[Object]:
-        return [pod_set(template_of(job), 1)]
+        return [pod_set(template_of(job), 1, ranks=RANKS)]
 
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         (info,) = infos

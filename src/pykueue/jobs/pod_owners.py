@@ -6,6 +6,7 @@ Source: docs/reference/kueue-integrations.md 9.4, "Deployment" and "StatefulSet"
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pykueue.api.jobkinds import JobKind, PodSetPaths
@@ -27,9 +28,15 @@ def replicas(stateful_set: Mapping[str, Any]) -> int:
     return 1 if value is None else int(value)
 
 
-_PODS = (PodSetPaths(("spec", "template"), counts=((("spec", "replicas"),),)),)
-DEPLOYMENT = JobKind("deployment", DEPLOYMENTS, _PODS, suspend=None, custom=False)
-STATEFUL_SET = JobKind("statefulset", STATEFUL_SETS, _PODS, suspend=None, custom=False)
+_PODS = PodSetPaths(("spec", "template"), counts=((("spec", "replicas"),),))
+DEPLOYMENT = JobKind("deployment", DEPLOYMENTS, (_PODS,), suspend=None, custom=False)
+STATEFUL_SET = JobKind(
+    "statefulset",
+    STATEFUL_SETS,
+    (replace(_PODS, index_label="apps.kubernetes.io/pod-index"),),
+    suspend=None,
+    custom=False,
+)
 
 
 class Deployment(DescribedPodSets):

@@ -19,7 +19,7 @@ from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels
 from pykueue.api.pods import is_ready, is_terminal
 
 from .base import Outcome
-from .pod import group_name, is_gated, is_stopped_by_us, template_of, total_count
+from .pod import RANKS, group_name, is_gated, is_stopped_by_us, template_of, total_count
 from .podsets import count_of, pod_set
 from .workload import queue_name
 
@@ -244,12 +244,12 @@ class PodGroup:
         chosen = self._able[: self.total]
         if self.is_fast:
             sample = next(pod for pod in chosen if not is_terminal(pod))
-            return [pod_set(template_of(sample), self.total, role(sample))]
+            return [pod_set(template_of(sample), self.total, role(sample), RANKS)]
         counts = Counter(map(role, chosen))
         # The template of a pod that has run also has what its admission added: rather one that has not.
         by_age = sorted(chosen, key=lambda pod: (is_terminal(pod), _age(pod)))
         samples = {role(pod): pod for pod in reversed(by_age)}
-        return [pod_set(template_of(samples[name]), counts[name], name) for name in sorted(counts)]
+        return [pod_set(template_of(samples[name]), counts[name], name, RANKS) for name in sorted(counts)]
 
     def excess(self, pod_sets: Iterable[Mapping[str, Any]]) -> list[Object]:
         """Pods beyond the counts of the Workload: those of unknown roles, and the newest.

@@ -8,12 +8,14 @@ and
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get, replaced, section
+from pykueue.api.validation.syntax import FALSE, TRUE
 
 
 class PodSetConflictError(Exception):
@@ -42,15 +44,12 @@ class PodSetInfo:
         tolerations: Iterable[Object] = (),
     ) -> PodSetInfo:
         """With more of each. Raises PodSetConflictError where one key would get two values."""
-        return PodSetInfo(
-            self.name,
-            self.count,
-            _merged("labels", self.labels, labels or {}, self.name),
-            _merged("annotations", self.annotations, annotations or {}, self.name),
-            _merged("nodeSelector", self.node_selector, node_selector or {}, self.name),
-            _extended(self.tolerations, tolerations),
-            self.scheduling_gates,
-            self.template,
+        return replace(
+            self,
+            labels=_merged("labels", self.labels, labels or {}, self.name),
+            annotations=_merged("annotations", self.annotations, annotations or {}, self.name),
+            node_selector=_merged("nodeSelector", self.node_selector, node_selector or {}, self.name),
+            tolerations=_extended(self.tolerations, tolerations),
         )
 
     def with_flavor(self, flavor: Mapping[str, Any]) -> PodSetInfo:
@@ -184,25 +183,43 @@ def topology_request(annotations: Mapping[str, str]) -> Object:
     """The topologyRequest that a template's annotations make (docs/reference/topology-aware-scheduling.md
     3.3).
 
-    Empty where they request nothing. A slice size that is not a whole number above 0 makes no slices.
+    Empty where they request nothing. A slice size that is not a whole number above 0 makes no slices, and so
+    do layers that are no list of levels and sizes.
     """
     result: Object = {}
     if level := annotations.get(names.REQUIRED_TOPOLOGY_ANNOTATION):
         result["required"] = level
     elif level := annotations.get(names.PREFERRED_TOPOLOGY_ANNOTATION):
         result["preferred"] = level
-    elif annotations.get(names.UNCONSTRAINED_TOPOLOGY_ANNOTATION) == "true":
-        result["unconstrained"] = True
+    elif (value := annotations.get(names.UNCONSTRAINED_TOPOLOGY_ANNOTATION)) in (*TRUE, *FALSE):
+        result["unconstrained"] = value in TRUE
+    layers = _layers(annotations.get(names.SLICE_CONSTRAINTS_ANNOTATION))
     level, size = (
         annotations.get(names.SLICE_REQUIRED_TOPOLOGY_ANNOTATION),
         annotations.get(names.SLICE_SIZE_ANNOTATION, ""),
     )
-    if level and size.isdecimal() and int(size) > 0:
+    if layers:
+        result["podsetSliceRequiredTopologyConstraints"] = layers
+    elif level and size.isdecimal() and int(size) > 0:
         result |= {"podSetSliceRequiredTopology": level, "podSetSliceSize": int(size)}
     group = annotations.get(names.POD_SET_GROUP_NAME_ANNOTATION)
     if group and ("required" in result or "preferred" in result):
         result["podSetGroupName"] = group
     return result
+
+
+def _layers(text: str | None) -> list[Object]:
+    """The layers of slices that an annotation lists; none where it is not such a list."""
+    try:
+        layers = json.loads(text) if text else None
+    except ValueError:
+        return []
+    if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
+        return []
+    found = [(layer.get("topology"), layer.get("size")) for layer in layers]
+    if not all(isinstance(level, str) and level and type(size) is int and size > 0 for level, size in found):
+        return []
+    return [{"topology": level, "size": size} for level, size in found]
 
 
 def _as_written(template: Mapping[str, Any]) -> Object:

@@ -32,7 +32,7 @@ from pykueue.api.objects import (
     key_of,
     labels_of,
 )
-from pykueue.api.pods import is_terminal
+from pykueue.api.pods import LIVE_PODS, is_terminal
 from pykueue.api.queue_specs import check_names, flavor_names, is_check_of, parameters_name, topology_name
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
@@ -63,6 +63,8 @@ from pykueue.kube.informer import Handler, Informer, Packing
 from .ancestors import MAX_OWNERS, Owner, external_resources
 from .configuration import Configuration
 from .connection import Connection
+from .nodes.assignments import assigned_hosts
+from .nodes.caches import NodeCaches
 
 #: The label that the API server gives to every namespace.
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -81,8 +83,6 @@ _GROUP_INDEX = "group"
 POD_OWNER_LABELS = ("batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jobset-uid")
 #: Labels that are kept of a pod of a Job.
 _OUTLINE_LABELS = (*POD_OWNER_LABELS, POD_SET_LABEL)
-#: Pods that have not ended.
-LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 def pod_outline(pod: Mapping[str, Any]) -> Object:
@@ -138,6 +138,8 @@ class Cluster:
         self.job_pods = informer(
             PODS, label_selector=POD_OWNER_LABELS[0], field_selector=LIVE_PODS, transform=pod_outline
         )
+        #: Nodes, and the pods on them, for topology-aware scheduling.
+        self.nodes = NodeCaches(connection, self.flavors, configuration.gates["TopologyAwareScheduling"])
         serves_sets = STATEFUL_SET.framework in kinds.pod_owners
         self.stateful_sets = informer(STATEFUL_SETS) if serves_sets else None
         serves_groups = LEADER_WORKER_SET.framework in kinds.pod_owners
@@ -161,6 +163,7 @@ class Cluster:
         self.workloads.add_index("queue", _queue_keys)
         self.workloads.add_index("clusterQueue", _cluster_queue_keys)
         self.workloads.add_index("priorityClass", _priority_class_keys)
+        self.workloads.add_index("host", assigned_hosts)
         self.local_queues.add_index("clusterQueue", lambda queue: [get(queue, "spec", "clusterQueue") or ""])
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)

@@ -15,6 +15,8 @@ from pykueue.api import DecodeError, decode, kueue, resources
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.kueue import V1BETA1, V1BETA2
 from pykueue.api.objects import Object, get
+from pykueue.api.pods import LIVE_PODS
+from pykueue.api.queue_specs import topology_name
 from pykueue.api.resources import CONFIG_MAPS, KUEUE_GROUP, Resource
 from pykueue.engine import Engine, Options, Upsert
 from pykueue.engine.dump import EngineState, is_state, options_of, restore, state_of
@@ -103,6 +105,10 @@ async def read_cluster(
     version = await _served_version(client)
     lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in KINDS))
     state.manifests = [manifest for manifests in lists for manifest in manifests]
+    if any(map(topology_name, state.manifests)):
+        nodes = await _list(client, resources.NODES, version, namespace, state)
+        pods = await _list(client, resources.PODS, version, namespace, state, LIVE_PODS)
+        state.manifests = [*nodes, *pods, *state.manifests]
     if configuration is not None:
         return state
     if engine_state:
@@ -146,13 +152,18 @@ async def _served_version(client: Client) -> str:
 
 
 async def _list(
-    client: Client, kind: Resource, version: str, namespace: str | None, state: ClusterState
+    client: Client,
+    kind: Resource,
+    version: str,
+    namespace: str | None,
+    state: ClusterState,
+    field_selector: str | None = None,
 ) -> list[Object]:
     """All objects of a kind, in version v1beta2; none where the cluster does not serve the kind."""
     kind = _in_version(kind, version)
     name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
     try:
-        items = (await client.list(kind)).items
+        items = (await client.list(kind, field_selector=field_selector)).items
     except ApiError as error:
         if error.not_found:
             return []

@@ -8,7 +8,6 @@ import pytest
 from engine_world import World
 from topology_world import NodeWorld
 
-from pykueue.api.unsupported import TOPOLOGY
 from pykueue.engine import Admit, Assign, Evict, Options, Preempt, Requeue
 from pykueue.engine.dump import dump, load
 from pykueue.engine.explain.render import message
@@ -131,8 +130,8 @@ def test_pods_without_a_request_are_placed_where_all_flavors_have_a_topology() -
     assert world.hosts("plain") == {"h2": 1}, "the smallest gap first"
 
 
-def test_a_flavor_with_a_topology_is_no_plain_quota_where_nodes_are_not_known() -> None:
-    world = World(Options(unsupported=frozenset({TOPOLOGY})))
+def test_a_flavor_with_a_topology_is_no_plain_quota_where_no_nodes_are_known() -> None:
+    world = World()
     NodeWorld.topology(world, "racks", "RH")  # type: ignore[arg-type]
     NodeWorld.tas_flavor(world, "f", "racks")  # type: ignore[arg-type]
     world.flavor("plain")

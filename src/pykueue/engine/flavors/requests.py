@@ -16,7 +16,7 @@ from pykueue.api.core import Affinity, Container, LimitRange, PodSpec, RuntimeCl
 from pykueue.api.decoding import DecodeError
 from pykueue.api.kueue import PodSet
 from pykueue.api.quantity import MAX_INT64, Quantity
-from pykueue.api.unsupported import DEVICES, TOPOLOGY
+from pykueue.api.unsupported import DEVICES
 from pykueue.engine.options import Options, Transformation
 from pykueue.engine.quota.usage import units
 
@@ -283,7 +283,7 @@ class SchedulingClasses:
             per_pod, out_of_range = self._quota_requests(requests)
             trouble = trouble or out_of_range
             scheduling_class = PodSetClass(pods, count, spec, per_pod, _in_units(requests))
-            trouble = trouble or self._unsupported(scheduling_class, spec)
+            trouble = trouble or self._unsupported(spec)
             if not trouble and any(amount > MAX_INT64 for amount in scheduling_class.total.values()):
                 trouble = "the total request exceeds the largest amount that can be counted"
             if trouble and not problem:
@@ -298,12 +298,9 @@ class SchedulingClasses:
             )
         return found
 
-    def _unsupported(self, scheduling_class: PodSetClass, spec: PodSpec) -> str:
-        """What the pod set requests that is not carried out, or empty."""
-        unsupported = self._options.unsupported
-        if scheduling_class.wants_topology and TOPOLOGY in unsupported:
-            return f"topologyRequest: {TOPOLOGY.message}"
-        if spec.resource_claims and DEVICES in unsupported:
+    def _unsupported(self, spec: PodSpec) -> str:
+        """What the pods request that is not carried out, or empty."""
+        if spec.resource_claims and DEVICES in self._options.unsupported:
             return f"spec.resourceClaims: {DEVICES.message}"
         return ""
 

@@ -13,6 +13,7 @@ from pykueue.api.resources import (
     LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
+    NODES,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_FLAVORS,
@@ -36,6 +37,7 @@ from .multikueue import multikueue
 from .pods import leader_worker_sets, pods, stateful_sets
 from .queues import queues
 from .scheduler import explainer, scheduler
+from .topology import ungater
 from .workloads import workloads
 
 #: Workers of a controller where the configuration's groupKindConcurrency says nothing.
@@ -55,6 +57,8 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield queues()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
     yield provisioning(workers("ProvisioningRequest.autoscaling.x-k8s.io"))
+    if configuration.gates["TopologyAwareScheduling"]:
+        yield ungater(workers("Workload.kueue.x-k8s.io"))
     if configuration.gates["MultiKueue"]:
         yield multikueue(kinds, workers("Workload.kueue.x-k8s.io"))
     yield job_kinds(configuration.integrations.job_kind_files)
@@ -98,6 +102,7 @@ def caches(jobs: Iterable[Resource]) -> Component:
             LIMIT_RANGES,
             RUNTIME_CLASSES,
             PODS,
+            NODES,  # once a flavor refers to a Topology
             CRDS,  # whether what is optional is served
             *jobs,
         ),

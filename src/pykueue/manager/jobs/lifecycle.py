@@ -14,13 +14,14 @@ from pykueue.api.jobkinds import pod_selector
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, section
+from pykueue.api.pods import LIVE_PODS
 from pykueue.api.resources import PODS
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration, MissingReferenceError
 from pykueue.jobs.job import JOB
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 from pykueue.kube.events import NORMAL, EventRecorder
-from pykueue.manager.cluster import LIVE_PODS, Cluster
+from pykueue.manager.cluster import Cluster
 from pykueue.manager.writes import Writer
 
 from . import pod_set_info
@@ -49,6 +50,7 @@ class JobLifecycle:
         gates = cluster.configuration.gates
         self._queue_labels = gates["AssignQueueLabelsForPods"]
         self._elastic_jobs = integration.kind is JOB and gates["ElasticJobsViaWorkloadSlices"]
+        self._topology = gates["TopologyAwareScheduling"]
         #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
         self._with_pods: dict[str, Key] = {}
         #: Labels of the pods of jobs, by uid, that are being stopped.
@@ -125,7 +127,11 @@ class JobLifecycle:
         """What each pod set gains by the admission. Raises MissingFlavorError and PodSetConflictError."""
         flavors = self._cluster.flavors
         return pod_set_info.pod_set_infos(
-            workload, lambda name: flavors.get("", name), self._queue_labels, self._elastic_jobs
+            workload,
+            lambda name: flavors.get("", name),
+            self._queue_labels,
+            self._elastic_jobs,
+            self._topology,
         )
 
     async def start(self, job: Object, workload: Object) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pykueue.api.kueue import names
@@ -17,16 +18,22 @@ class MissingFlavorError(LookupError):
     """A flavor of the admission does not exist (any more)."""
 
 
+#: The requests for topology that a pod template says with an annotation.
+_REQUESTS = ("required", "preferred", "unconstrained")
+
+
 def pod_set_infos(
     workload: Mapping[str, Any],
     flavor: Callable[[str], Object | None],
     queue_labels: bool,
     elastic_jobs: bool = False,
+    topology: bool = True,
 ) -> list[PodSetInfo]:
     """What each pod set gains, in the order of the Workload's spec.
 
     `queue_labels`: pods are labelled with their queues too (gate AssignQueueLabelsForPods). `elastic_jobs`:
-    those of elastic jobs are gated until they have quota (gate ElasticJobsViaWorkloadSlices). Raises
+    those of elastic jobs are gated until they have quota (gate ElasticJobsViaWorkloadSlices). `topology`:
+    pods name their Workload, and are gated if they have domains (gate TopologyAwareScheduling). Raises
     MissingFlavorError, and PodSetConflictError when flavors or checks contradict each other.
     """
     elastic = elastic_jobs and slices.is_elastic(workload)
@@ -52,6 +59,8 @@ def pod_set_infos(
         own = {names.POD_SET_LABEL: name, **labels}
         template = section(pod_set, "template")
         info = PodSetInfo(name, int(count), own, annotations, scheduling_gates=gates, template=template)
+        if topology:
+            info = _with_topology(info, workload, pod_set, assignment)
         for flavor_name in dict.fromkeys((assignment.get("flavors") or {}).values()):
             found = flavor(flavor_name)
             if found is None:
@@ -68,3 +77,16 @@ def pod_set_infos(
                     )
         infos.append(info)
     return infos
+
+
+def _with_topology(
+    info: PodSetInfo, workload: Mapping[str, Any], pod_set: Object, assignment: Mapping[str, Any]
+) -> PodSetInfo:
+    """With the name of the Workload and, where the pods have domains, what keeps them until then."""
+    annotations = {names.WORKLOAD_ANNOTATION: str(workload["metadata"]["name"])}
+    if not assignment.get("topologyAssignment"):
+        return info.merged(annotations=annotations)
+    if all(get(pod_set, "topologyRequest", field) is None for field in _REQUESTS):
+        annotations[names.UNCONSTRAINED_TOPOLOGY_ANNOTATION] = "true"
+    gates = (*info.scheduling_gates, {"name": names.TOPOLOGY_GATE})
+    return replace(info, scheduling_gates=gates).merged(annotations=annotations)

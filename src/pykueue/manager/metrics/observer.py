@@ -21,7 +21,7 @@ from pykueue.clock import Clock
 from pykueue.engine.decisions import Admit, Decision, Requeue
 from pykueue.jobs.pod import group_name
 from pykueue.kube.informer import Informer
-from pykueue.manager.cluster import Cluster
+from pykueue.manager.cluster import Cluster, is_group_workload
 from pykueue.manager.connection import Order
 
 from .labels import CustomLabels, Source, cohorts_above
@@ -260,12 +260,12 @@ class Observer:
         def on_event(type_: str, old: Any, new: Any) -> None:
             if old is None or new is None or self._role == "follower":
                 return
-            for gate in _gates(old) - _gates(new):
-                self._was_ungated(new, gate)
+            if _is_gated(old) and not _is_gated(new):
+                self._was_ungated(new)
 
         pods.on_event(on_event, Order.OBSERVE)
 
-    def _was_ungated(self, pod: Mapping[str, Any], gate: str) -> None:
+    def _was_ungated(self, pod: Mapping[str, Any]) -> None:
         group = group_name(pod)
         if group:
             workload = self._cluster.workload((pod["metadata"].get("namespace") or "", group))
@@ -273,9 +273,16 @@ class Observer:
             workload = next(iter(self._cluster.workloads_of(pod)), None)
         if workload is None or not conditions.is_admitted(workload):
             return
+        self._observe_ungating(names.ADMISSION_GATE, workload, bool(group))
+
+    def got_domain(self, workload: Mapping[str, Any]) -> None:
+        """A pod of a Workload lost its topology gate."""
+        self._observe_ungating(names.TOPOLOGY_GATE, workload, is_group_workload(workload))
+
+    def _observe_ungating(self, gate: str, workload: Mapping[str, Any], group: bool) -> None:
         seconds = max(0.0, self._clock.time() - conditions.since(workload, conditions.ADMITTED))
         queue = conditions.cluster_queue(workload)
-        labels = (gate, queue, str(bool(group)).lower(), *self._of_queue(queue))
+        labels = (gate, queue, str(group).lower(), *self._of_queue(queue))
         self._ungated.labels(*labels).observe(seconds)
 
     def _was_created(self, workload: Mapping[str, Any]) -> None:
@@ -411,10 +418,9 @@ _TIMES: dict[str, tuple[str, tuple[float, ...]]] = {
 }
 
 
-def _gates(pod: Mapping[str, Any]) -> set[str]:
-    """Those of its scheduling gates that the manager removes."""
-    gates = {str(gate.get("name")) for gate in get(pod, "spec", "schedulingGates") or ()}
-    return gates & {names.ADMISSION_GATE, names.TOPOLOGY_GATE}
+def _is_gated(pod: Mapping[str, Any]) -> bool:
+    """Whether it waits for admission."""
+    return any(gate.get("name") == names.ADMISSION_GATE for gate in get(pod, "spec", "schedulingGates") or ())
 
 
 def _priority_class(workload: Mapping[str, Any]) -> str:

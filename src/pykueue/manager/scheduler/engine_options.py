@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pykueue.api.quantity import parse
-from pykueue.api.unsupported import DEVICES, TOPOLOGY
+from pykueue.api.unsupported import DEVICES
 from pykueue.engine.options import GATES, AdmissionFairSharing, Options, Transformation
 from pykueue.manager.configuration import Configuration
 
 
-def engine_options(configuration: Configuration, nodes: bool = False) -> Options:
-    """The engine's options as the file says them; `nodes`: the engine gets to know the nodes as well."""
+def engine_options(configuration: Configuration) -> Options:
+    """The engine's options as the file says them."""
     gates = configuration.gates
     waiting = configuration.wait_for_pods_ready
     sharing = configuration.fair_sharing
@@ -41,5 +41,5 @@ def engine_options(configuration: Configuration, nodes: bool = False) -> Options
             for each in configuration.resources.transformations
         ),
         quota_check_strategy=configuration.resources.quota_check_strategy,
-        unsupported=frozenset({DEVICES} if nodes else {TOPOLOGY, DEVICES}),
+        unsupported=frozenset({DEVICES}),
     )

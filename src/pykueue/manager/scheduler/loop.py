@@ -19,7 +19,7 @@ from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.queue_specs import checks_for
 from pykueue.clock import Clock, Recheck
 from pykueue.engine import Engine
-from pykueue.engine.decisions import Admit, Preempt, Requeue
+from pykueue.engine.decisions import Admit, Assign, Delay, Evict, Preempt, Requeue
 from pykueue.engine.events import Removed, Upsert
 from pykueue.engine.explain.render import PREEMPTION_CAUSES, message
 from pykueue.kube.errors import ApiError
@@ -28,6 +28,7 @@ from pykueue.kube.informer import MODIFIED, Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.connection import Order
 from pykueue.manager.metrics import Metrics
+from pykueue.manager.nodes.outlines import runs_outside
 from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
@@ -72,6 +73,8 @@ class Scheduler:
         self._timer: Recheck | None = None
         #: Workloads with reclaimable pods that came before their job may have.
         self._claims: set[Key] = set()
+        #: Admissions of Workloads as they were, while other domains are being written.
+        self._assigning: dict[Key, Any] = {}
         #: When the engine wants a cycle although nothing happens, in seconds since 1970.
         self._due: float | None = None
         for informer in (
@@ -87,6 +90,8 @@ class Scheduler:
         ):
             self._feed(informer)
         cluster.workloads.on_event(self._workload_changed, Order.DECIDE)
+        cluster.nodes.on_node_event(self._node_changed, Order.DECIDE)
+        cluster.nodes.on_pod_event(self._pod_changed, Order.DECIDE)
         reservations.on_restored(self._review_kept)
         cluster.on_job_event(self._job_changed, Order.DECIDE)
         cluster.job_pods.on_event(self._job_changed, Order.DECIDE)
@@ -97,13 +102,26 @@ class Scheduler:
         kind = informer.resource.kind
 
         def on_event(type_: str, old: Any, new: Any) -> None:
-            if new is None:
-                self._apply_deleted(kind, key_of(old))
-            else:
-                self._apply(kind, new)
-            self._wake.set()
+            self._changed(kind, old, new)
 
         informer.on_event(on_event, Order.DECIDE)
+
+    def _changed(self, kind: str, old: Any, new: Any) -> None:
+        if new is None:
+            self._apply_deleted(kind, key_of(old))
+        else:
+            self._apply(kind, new)
+        self._wake.set()
+
+    def _node_changed(self, type_: str, old: Any, new: Any) -> None:
+        if old is None or new is None or _content(old) != _content(new):
+            self._changed("Node", old, new)
+
+    def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
+        """What runs outside of topology assignments takes room that these must leave."""
+        before, after = (pod if runs_outside(pod) else None for pod in (old, new))
+        if (before or after) and (before is None or after is None or before["spec"] != after["spec"]):
+            self._changed("Pod", before, after)
 
     def _apply_deleted(self, kind: str, key: Key) -> None:
         self.engine.apply(Removed(kind, *key), self._clock.time())
@@ -113,6 +131,8 @@ class Scheduler:
         lost = self._reservations.lost(key)
         if self._reservations.keeps(key, old, new):
             return
+        if key in self._assigning and _holds(new, self._assigning[key]):
+            return  # the cache does not show the other domains yet
         if new is None or _is_leaving(new):
             self._apply_deleted("Workload", key)
         else:
@@ -148,6 +168,7 @@ class Scheduler:
     async def run(self) -> None:
         """Decide until cancelled."""
         await self._cluster.synced()
+        await self._cluster.nodes.synced()
         while self._claims:
             workload = self._cluster.workload(self._claims.pop())
             if workload is not None and not _is_leaving(workload):
@@ -159,6 +180,8 @@ class Scheduler:
             try:
                 while True:
                     self._wake.clear()
+                    # The first flavor with a Topology makes nodes and pods be watched.
+                    await self._cluster.nodes.synced()
                     await self._cycle(tasks)
                     await self._wake.wait()
             finally:
@@ -189,6 +212,14 @@ class Scheduler:
                     case Requeue():
                         self._requeues[decision.key] = decision
                         self._requeues_wake.set()
+                    case Assign():
+                        seen = self._cluster.workload(_key(decision.key)) or {}
+                        self._assigning[_key(decision.key)] = get(seen, "status", "admission")
+                        self._carry_out(tasks, self._assign(decision, seen))
+                    case Evict():
+                        self._carry_out(tasks, self._evict(decision))
+                    case Delay():
+                        self._record_delay(decision)
             await self._clock.sleep(took)
         self._set_timer()
 
@@ -230,11 +261,9 @@ class Scheduler:
         def undo() -> None:
             self.engine.forget(decision.key)
             # Until here the engine took no news of a Workload whose admission was being written.
-            newest = self._cluster.workload(key)
-            if newest is not None and not _is_leaving(newest):
-                self._apply("Workload", newest)
+            self._apply_newest(key)
             # Its queue by now may be another one than that which it was counted in.
-            self._reservations.undone(decision.cluster_queue, newest)
+            self._reservations.undone(decision.cluster_queue, self._cluster.workload(key))
 
         written = await self._written(key, step, undo)
         if written is not None:
@@ -284,6 +313,59 @@ class Scheduler:
                 self._metrics.observer.preemption(queue, decision.reason)
                 note = f"Preempted {decision.key} due to {decision.reason}"
                 self._recorder.event(preemptor, NORMAL, "PreemptedWorkload", note)
+
+    async def _assign(self, decision: Assign, seen: Object) -> None:
+        """Write the domains of a Workload that holds quota, if it is still as it was `seen`."""
+        key = _key(decision.key)
+        before, admission = self._assigning[key], encode(decision.admission)
+        basis = (_version(seen), get(seen, "status", "unhealthyNodes"))
+
+        def step(workload: Object) -> Object | None:
+            if (_version(workload), get(workload, "status", "unhealthyNodes")) != basis:
+                return None
+            if conditions.is_evicted(workload) or not _holds(workload, before):
+                return None
+            return transitions.assigned(workload, admission, self._waits, self._clock.time())
+
+        def end() -> None:
+            self._assigning.pop(key, None)
+            self._apply_newest(key)
+
+        written = await self._written(key, step, end)
+        if written is None:
+            return
+        end()
+        if conditions.is_admitted(written) and not conditions.is_admitted(seen):
+            note = f"Admitted by ClusterQueue {decision.cluster_queue}, after its topology was assigned"
+            self._recorder.event(written, NORMAL, conditions.ADMITTED, note)
+
+    async def _evict(self, decision: Evict) -> None:
+        key = _key(decision.key)
+
+        def step(workload: Object) -> Object | None:
+            if not conditions.has_quota(workload) or conditions.is_finished(workload):
+                return None
+            if conditions.is_evicted(workload) or not get(workload, "status", "unhealthyNodes"):
+                return None
+            return transitions.evicted(workload, decision.reason, decision.message, self._clock.time())
+
+        def undo() -> None:
+            self.engine.forget_preemption(decision.key)
+            self._apply_newest(key)
+
+        written = await self._written(key, step, undo)
+        if written is not None:
+            self._recorder.event(written, NORMAL, f"EvictedDueTo{decision.reason}", decision.message)
+
+    def _record_delay(self, decision: Delay) -> None:
+        workload = self._cluster.workload(_key(decision.key))
+        if workload is not None:
+            self._recorder.event(workload, WARNING, "SecondPassFailed", decision.message)
+
+    def _apply_newest(self, key: Key) -> None:
+        newest = self._cluster.workload(key)
+        if newest is not None and not _is_leaving(newest):
+            self._apply("Workload", newest)
 
     def _preemption_text(self, decision: Preempt, preemptor: Mapping[str, Any] | None) -> str:
         job = labels_of(preemptor).get(JOB_UID_LABEL) if preemptor is not None else None
@@ -388,8 +470,23 @@ class Scheduler:
 
 def _version(workload: Mapping[str, Any] | None) -> tuple[Any, Any]:
     """Which Workload this is, and which spec of it."""
-    metadata = workload["metadata"] if workload is not None else {}
+    metadata = workload["metadata"] if workload else {}
     return (metadata.get("uid"), metadata.get("generation"))
+
+
+def _content(outline: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What of the outline of a node the engine reads."""
+    return (outline["metadata"].get("labels"), outline["spec"], outline["status"])
+
+
+def _holds(workload: Mapping[str, Any] | None, admission: Any) -> bool:
+    """Whether it holds quota by this very admission and goes on."""
+    return (
+        workload is not None
+        and conditions.has_quota(workload)
+        and not conditions.is_finished(workload)
+        and get(workload, "status", "admission") == admission
+    )
 
 
 def _is_leaving(obj: Mapping[str, Any]) -> bool:

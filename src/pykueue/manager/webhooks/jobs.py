@@ -77,6 +77,10 @@ class JobRules:
             ordinary = get(job, *kind.managed_by) in (None, kind.controller)
             if ordinary and self._lookups.runs_elsewhere(namespace, queue):
                 job = replaced(job, kind.managed_by, names.MULTIKUEUE_CONTROLLER)
+        return self._of_kind(job)
+
+    def _of_kind(self, job: Object) -> Object:
+        """With the defaults of its kind."""
         return self._integration.default(job)
 
     def _queued(self, obj: Object, namespace: str, owned: bool) -> Object:

@@ -61,11 +61,14 @@ class PodRules(JobRules):
 
     def default(self, obj: Object) -> Object:
         if suspending_parent(obj):
-            return with_role(gated(obj))
+            return with_role(gated(obj, self._gates["TopologyAwareScheduling"]))
         namespace = str(get(obj, "metadata", "namespace") or "")
         if not self._alone or not self._lookups.takes_namespace(namespace):
             return obj
         return super().default(obj)
+
+    def _of_kind(self, job: Object) -> Object:
+        return gated(super()._of_kind(job), self._gates["TopologyAwareScheduling"])
 
     def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
         if self._alone or suspending_parent(obj):

@@ -116,6 +116,16 @@ def taken_over(workload: Workload, old: Workload, now: float) -> Object:
     return replaced(result, ("status", "accumulatedPastExecutionTimeSeconds"), past or None)
 
 
+def assigned(workload: Workload, admission: Mapping[str, Any], waits_for_pods: bool, now: float) -> Object:
+    """It got the domains of its pods, for the first time or in place of failed nodes."""
+    was = conditions.is_admitted(workload)
+    result = replaced(workload, ("status", "admission"), dict(admission))
+    result = admitted_as_derived(replaced(result, ("status", "unhealthyNodes"), None), now)
+    if waits_for_pods and conditions.is_admitted(result) and not was:
+        result = waiting_for_start(result, now)
+    return result
+
+
 def admitted_as_derived(workload: Workload, now: float) -> Object:
     """With the condition Admitted following from the rest (docs/reference/kueue-semantics.md 11.1)."""
     was = conditions.is_admitted(workload)

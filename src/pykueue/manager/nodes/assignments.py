@@ -1,0 +1,49 @@
+"""What the topology assignment of a Workload says, read from its status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pykueue.api import conditions
+from pykueue.api.decoding import decode_as
+from pykueue.api.kueue import TopologyAssignment
+from pykueue.api.objects import Object, get
+from pykueue.api.topologies import HOSTNAME, expand
+
+
+def pod_set_assignments(workload: Mapping[str, Any]) -> Iterator[Object]:
+    """Its pod set assignments that have a topology assignment."""
+    for given in get(workload, "status", "admission", "podSetAssignments") or ():
+        if given.get("topologyAssignment"):
+            yield given
+
+
+def is_placed(workload: Mapping[str, Any]) -> bool:
+    """Whether it is admitted, goes on, and has a topology assignment."""
+    return (
+        conditions.may_run(workload)
+        and not conditions.is_finished(workload)
+        and not conditions.is_evicted(workload)
+        and any(True for _ in pod_set_assignments(workload))
+    )
+
+
+def hosts_of(given: Mapping[str, Any]) -> Iterable[str]:
+    """The hosts of a pod set assignment; none where the lowest level is not the host name."""
+    assignment: Any = given["topologyAssignment"]
+    if (get(assignment, "levels") or [""])[-1] != HOSTNAME:
+        return ()
+    return dict.fromkeys(domain.values[-1] for domain in expand(decode_as(TopologyAssignment, assignment)))
+
+
+def assigned_hosts(workload: Mapping[str, Any]) -> Iterable[str]:
+    """The hosts that an admitted Workload is assigned to, each once."""
+    if not is_placed(workload):
+        return ()
+    return dict.fromkeys(host for given in pod_set_assignments(workload) for host in hosts_of(given))
+
+
+def unhealthy_nodes(workload: Mapping[str, Any]) -> list[str]:
+    """`status.unhealthyNodes`: the hosts whose pods wait for another one."""
+    return [str(one.get("name")) for one in get(workload, "status", "unhealthyNodes") or ()]

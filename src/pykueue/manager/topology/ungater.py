@@ -1,0 +1,152 @@
+"""Lets pods go to the domains of their Workload's topology assignment.
+
+A pod of a placed pod set waits by a scheduling gate, which is removed in the write that pins the pod to its
+domain. All that is needed is in the API: which pods run where, and which domains the Workload has. Source:
+docs/reference/topology-aware-scheduling.md 14.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pykueue.api import conditions
+from pykueue.api.decoding import decode_as
+from pykueue.api.kueue import Admission, PodSet, names
+from pykueue.api.objects import Key, Object, annotations_of, get, key_of, labels_of, replaced, section
+from pykueue.api.topologies import HOSTNAME
+from pykueue.clock import Clock
+from pykueue.kube.controller import Controller
+from pykueue.kube.errors import ApiError
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.metrics import Metrics
+from pykueue.manager.nodes.assignments import is_placed, unhealthy_nodes
+from pykueue.manager.nodes.outlines import is_placed_by_topology, is_topology_gated, slice_name
+from pykueue.manager.writes import Writer
+
+from .ranks import Placement, placements, spans
+
+#: Pods ungated at the same time.
+_AT_ONCE = 8
+#: Seconds in which changes of pods of one Workload are collected.
+_BATCH = 0.1
+
+log = logging.getLogger(__name__)
+
+
+class Ungater:
+    """Reconciles the pods of admitted Workloads that have a topology assignment."""
+
+    def __init__(
+        self, cluster: Cluster, writer: Writer, metrics: Metrics, clock: Clock, workers: int
+    ) -> None:
+        self._cluster = cluster
+        self._nodes = cluster.nodes
+        self._writer = writer
+        self._metrics = metrics
+        self._clock = clock
+        #: Pods, by Workload, whose last write had no answer.
+        self._doubtful: dict[Key, set[Key]] = {}
+        self.controller: Controller[Key] = Controller(
+            "topology ungater",
+            self.reconcile,
+            clock=clock,
+            workers=workers,
+            wait_for=[cluster.synced, cluster.nodes.synced],
+        )
+        cluster.workloads.on_event(self._workload_changed)
+        cluster.nodes.on_pod_event(self._pod_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        if new is not None and is_placed(new) and (old is None or _placement(old) != _placement(new)):
+            self.controller.queue.add(key_of(new))
+
+    def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
+        pod = old if new is None else new
+        if not is_placed_by_topology(pod):
+            return
+        name = annotations_of(pod).get(names.WORKLOAD_ANNOTATION)
+        if name:
+            self.controller.queue.add_after((pod["metadata"].get("namespace") or "", name), _BATCH)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Ungate the pods of one Workload that have a domain."""
+        for pod_key in list(self._doubtful.get(key, ())):
+            assert self._nodes.pods is not None
+            await self._writer.reread(self._nodes.pods, pod_key)
+            self._doubtful[key].discard(pod_key)
+        self._doubtful.pop(key, None)
+        workload = self._cluster.workload(key)
+        if workload is None or not is_placed(workload) or self._nodes.pods is None:
+            return None
+        found = self._placements(workload)
+        free = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(placement: Placement) -> None:
+            async with free:
+                await self._ungate(key, workload, placement)
+
+        for result in await asyncio.gather(*map(one, found), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+        return None
+
+    def _placements(self, workload: Object) -> list[Placement]:
+        pods = self._nodes.pods_of_slice((workload["metadata"].get("namespace") or "", slice_name(workload)))
+        if not any(map(is_topology_gated, pods)):
+            return []
+        admission = decode_as(Admission, get(workload, "status", "admission"))
+        pod_sets = [decode_as(PodSet, one) for one in get(workload, "spec", "podSets") or ()]
+        by_name = {each.name: each for each in pod_sets}
+        indexes = spans(pod_sets, admission)
+        failed = set(unhealthy_nodes(workload))
+        found: list[Placement] = []
+        for given in admission.pod_set_assignments:
+            if given.topology_assignment is None or given.name not in by_name:
+                continue
+            mine = [pod for pod in pods if labels_of(pod).get(names.POD_SET_LABEL) == given.name]
+            mine.sort(
+                key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"])
+            )
+            found += placements(by_name[given.name], given, indexes[given.name], mine)
+        return [one for one in found if one.node_labels.get(HOSTNAME) not in failed]
+
+    async def _ungate(self, key: Key, workload: Mapping[str, Any], placement: Placement) -> None:
+        pod = placement.pod
+        gates = [
+            gate
+            for gate in get(pod, "spec", "schedulingGates") or ()
+            if gate != {"name": names.TOPOLOGY_GATE}
+        ]
+        desired = replaced(pod, ("spec", "schedulingGates"), gates or None)
+        selector = {**section(pod, "spec", "nodeSelector"), **placement.node_labels}
+        desired = replaced(desired, ("spec", "nodeSelector"), selector)
+        assert self._nodes.pods is not None
+        try:
+            await self._writer.change(self._nodes.pods, pod, desired)
+        except ApiError as error:
+            if error.not_found:
+                return
+            if error.code >= 500:
+                self._doubtful.setdefault(key, set()).add(key_of(pod))
+            raise
+        except (ConnectionError, TimeoutError):
+            self._doubtful.setdefault(key, set()).add(key_of(pod))
+            raise
+        self._metrics.observer.got_domain(workload)
+
+
+def _placement(workload: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What decides about where its pods go."""
+    return (
+        is_placed(workload),
+        get(workload, "status", "admission"),
+        get(workload, "status", "unhealthyNodes"),
+        conditions.since(workload, conditions.ADMITTED),
+    )
