@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stories_world import Story, job, play
-from topology_world import RACK, annotated, assigned, bound, hosts, queues
+from topology_stories import RACK, annotated, assigned, bound, hosts, queues
 
 
 def test_pods_of_a_required_rack_run_on_the_hosts_of_the_assignment_in_order_of_rank() -> None:
