@@ -9,6 +9,7 @@ from kind_samples import SAMPLES, with_status
 
 from pykueue.api.jobkinds import value_at, with_value
 from pykueue.jobs.base import MissingReferenceError
+from pykueue.jobs.job import BatchJob
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 
@@ -325,3 +326,12 @@ def test_gate_that_is_set_to_false_switches_its_kind_off() -> None:
     assert name in BUILT_IN.enabled([name]).jobs
     assert name in BUILT_IN.enabled([name], {gate: True}).jobs
     assert name not in BUILT_IN.enabled([name], {gate: False}).jobs
+
+
+def test_job_with_fewer_completions_than_parallelism_gives_back_no_running_pod() -> None:
+    """It is admitted with 3 pods; one has succeeded, two run."""
+    job = {
+        "spec": {"parallelism": 4, "completions": 3, "template": {}},
+        "status": {"active": 2, "succeeded": 1},
+    }
+    assert BatchJob().reclaimable(job) == {"main": 1}

@@ -129,6 +129,24 @@ def test_growth_that_is_taken_back_leaves_no_slice() -> None:
     play(story, nodes=NODES, objects=queues({"cpu": 8}))
 
 
+def test_slices_have_the_pod_template_of_the_user() -> None:
+    async def story(world: Story) -> None:
+        await world.create(elastic("a", 1))
+        await world.wait(5)
+        first = (await slices(world, "a"))[0]["spec"]["podSets"][0]["template"]
+        await resize(world, "a", 2)
+        await world.wait(5)
+        (second,) = await slices(world, "a")
+        assert second["spec"]["podSets"][0]["template"] == first
+        await world.patch(WORKLOADS, second["metadata"]["name"], {"spec": {"active": False}})
+        await world.wait(45)
+        template = (await world.get(JOBS, "a"))["spec"]["template"]
+        assert "schedulingGates" not in template["spec"]
+        assert SLICE not in template["metadata"]["annotations"]
+
+    play(story, nodes=NODES, objects=queues({"cpu": 10}))
+
+
 def test_pending_job_changes_its_size_in_place() -> None:
     async def story(world: Story) -> None:
         await world.create(job("b", 8, run_time="forever"), elastic("a", 3))

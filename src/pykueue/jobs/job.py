@@ -55,6 +55,11 @@ def sized(job: Mapping[str, Any], count: int) -> Object:
     return replaced(job, ("spec", "parallelism"), count)
 
 
+def size(job: Mapping[str, Any]) -> int:
+    """How many pods its Workload is for: no more run at a time."""
+    return pod_count(job, _PODS)
+
+
 def _completions(job: Mapping[str, Any]) -> int:
     """Completions; where there are none, as many as run at a time."""
     value = get(job, "spec", "completions")
@@ -156,7 +161,7 @@ class BatchJob(DescribedJob):
         return ready + uncounted >= pod_count(job, _PODS)
 
     def reclaimable(self, job: Mapping[str, Any]) -> dict[str, int]:
-        at_a_time = parallelism(job)
+        at_a_time = size(job)
         status = section(job, "status")
         if get(job, "spec", "completionMode") == "Indexed":
             done = _indexes(status.get("completedIndexes")) | _indexes(status.get("failedIndexes"))

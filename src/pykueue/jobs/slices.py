@@ -17,7 +17,7 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, key_of, replaced
 
 from .base import JobIntegration
-from .job import parallelism, sized
+from .job import size, sized
 from .podsets import count_of
 from .workload import workload_name
 
@@ -96,7 +96,7 @@ def claimable(job: Mapping[str, Any], workload: Mapping[str, Any], own: Mapping[
     `own` are the pods of the Job that will not run again, of those that it asks for.
     """
     name = names.DEFAULT_POD_SET
-    needed = parallelism(job) - own.get(name, 0)
+    needed = size(job) - own.get(name, 0)
     return {name: max(0, counts_of(get(workload, "spec", "podSets")).get(name, 0) - needed)}
 
 

@@ -102,8 +102,10 @@ class ElasticJobs:
         counts: Mapping[str, int] | None = None,
     ) -> Object:
         """A new Workload of an elastic job as a slice, which replaces `old` where there is one."""
-        if counts is not None:
-            workload = slices.with_counts(workload, counts)
+        if old is not None and counts is not None:
+            # The templates of a job that runs have what its start added to them.
+            pod_sets = get(slices.with_counts(old, counts), "spec", "podSets")
+            workload = replaced(workload, ("spec", "podSets"), pod_sets)
         taken = [one["metadata"]["name"] for one in self._cluster.workloads_of(job)]
         limit = self._cluster.configuration.workload_name_limit
         return slices.as_slice(workload, job, self._integration.kind, old, limit, taken)

@@ -10,6 +10,7 @@ from collections import Counter
 import click
 
 from pykueue.simulate.faults import play
+from pykueue.simulate.faults.elasticruns import play_elastic
 from pykueue.simulate.faults.kindruns import chosen, play_kinds
 from pykueue.simulate.faults.podruns import play_pods
 
@@ -28,6 +29,7 @@ from pykueue.simulate.faults.podruns import play_pods
 @click.option(
     "--kinds", default="", help="Run jobs of these kinds, by name and separated by commas, or of `all` kinds."
 )
+@click.option("--elastic", is_flag=True, help="Run elastic jobs that change their size.")
 @click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
@@ -38,6 +40,7 @@ def main(
     pods: bool,
     plain_pods: bool,
     kinds: str,
+    elastic: bool,
     edits: bool,
     keep_going: bool,
 ) -> None:
@@ -52,6 +55,8 @@ def main(
             break
         if kinds:
             report = play_kinds(number, chosen(kinds), edits)
+        elif elastic:
+            report = play_elastic(number)
         else:
             report = play_pods(number, edits) if plain_pods else play(number, pods, edits)
         ended, writes, deaths = ended + 1, writes + report.writes, deaths + report.deaths

@@ -11,6 +11,7 @@ from typing import Any
 from pykueue.api import conditions, quantity
 from pykueue.api.objects import Object, get, is_deleting, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, LIMIT_RANGES, LOCAL_QUEUES, WORKLOADS
+from pykueue.jobs.slices import replaced_key
 from pykueue.manager.configuration import Configuration
 
 from .causes import priority_of
@@ -117,6 +118,7 @@ class PriorityOrder:
                 check.get("state") in ("Retry", "Rejected")
                 for check in get(workload, "status", "admissionChecks") or ()
             )
+            and replaced_key(workload) is None  # a replacement is bound to the flavors of its slice
             and not any(_exceeds(workload, limits) for limits in self._stored.objects(LIMIT_RANGES))
         )
 

@@ -67,7 +67,7 @@ def misplaced(stored: Stored) -> Iterable[str]:
     for job in stored.jobs():
         if not labels_of(job).get(QUEUE_LABEL) or ended(job) or suspended(job):
             continue
-        if not any(map(is_to_run, stored.workloads_of(job))):
+        if not any(is_to_run(w) or stored.goes_on(w) for w in stored.workloads_of(job)):
             yield f"job {job['metadata']['name']} runs and no workload of it is admitted"
 
 

@@ -70,6 +70,10 @@ class Stored:
         job = self.job_of(workload)
         return None if job is None else reclaimable(job)
 
+    def goes_on(self, workload: Mapping[str, Any]) -> bool:
+        """Whether its job may run on although the Workload is not admitted."""
+        return False
+
     def counted(self, workload: Object) -> Object:
         """The Workload with no more reclaimable pods than its job has really given back."""
         claimed = get(workload, "status", "reclaimablePods")

@@ -1,0 +1,165 @@
+"""Runs whose jobs change their size while they run, on the cluster's own controllers, scheduler and nodes.
+
+Troubles, queues and most of what users do are those of every run; what must hold of slices is added.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pykueue.api import conditions
+from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION
+from pykueue.api.objects import Object, get, is_deleting, key_of
+from pykueue.api.pods import is_terminal
+from pykueue.api.resources import JOBS, PODS, WORKLOADS, Resource
+from pykueue.clock import Clock
+from pykueue.jobs.slices import (
+    GATE,
+    OUT_OF_SYNC,
+    REPLACED,
+    claimable,
+    is_elastic,
+    replaced_key,
+    reserved_counts,
+)
+from pykueue.kube.client import Client
+from pykueue.manager.cluster import job_uid
+
+from .invariants import Invariants
+from .jobkinds import ended
+from .quota import holds_quota
+from .run import Report, Run, play_run
+from .scenario import Scenario, job, job_labels, scenario
+from .trace import Trace
+from .users import Users
+
+
+def elastic_scenario(rng: random.Random) -> Scenario:
+    """A scenario most of whose jobs are elastic."""
+    plan = scenario(rng)
+    jobs: list[tuple[float, Object]] = []
+    for number in range(rng.randint(2, 6)):
+        at = rng.uniform(0.0, plan.trouble * 0.6)
+        labels = job_labels(rng, rng.choice(plan.of_kind("LocalQueue")))
+        size = rng.randint(1, plan.room())
+        annotations = {ELASTIC_JOB_ANNOTATION: "true"} if rng.random() < 0.8 else {}
+        jobs.append((at, job(f"e{number}", labels, annotations, size, 1, size * rng.randint(1, 4))))
+    return plan.with_jobs(jobs, ("batch/job",))
+
+
+class ResizingUsers(Users):
+    """Users who also let jobs grow."""
+
+    def __init__(
+        self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
+    ) -> None:
+        super().__init__(client, clock, rng, scenario, trace)
+        self._acts = (*self._acts, *[self._resize] * 10)
+
+    async def _resize(self) -> str:
+        found = await self._one(JOBS, lambda job: not ended(job))
+        if found is None:
+            return ""
+        size = self._rng.randint(1, self._scenario.room())
+        await self._patch(JOBS, found, {"spec": {"parallelism": size}})
+        return f"sets parallelism {size} of job {found['metadata']['name']}"
+
+
+class ElasticInvariants(Invariants):
+    """Every pod without the gate has quota, and no quota is counted twice for one job."""
+
+    def objects(self, resource: Resource) -> list[Object]:
+        """Slices whose quota was taken over, or that wait for nothing any more, are left out."""
+        found = super().objects(resource)
+        if resource is not WORKLOADS:
+            return found
+        taken_over = {(job_uid(one), replaced_key(one)) for one in found if holds_quota(one)}
+        return [one for one in found if not _is_over(one) and (job_uid(one), key_of(one)) not in taken_over]
+
+    def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
+        own = super().reclaimable(workload)
+        job = self.job_of(workload)
+        return own if own is None or job is None or not is_elastic(job) else claimable(job, workload, own)
+
+    def goes_on(self, workload: Mapping[str, Any]) -> bool:
+        return holds_quota(workload) and replaced_key(workload) is not None
+
+    def _workload(self, before: Object | None, after: Object | None) -> None:
+        if before is None or after is None or _is_over(before) or not _is_over(after):
+            super()._workload(before, after)
+        elif conditions.reason(after, conditions.FINISHED) == OUT_OF_SYNC:
+            if holds_quota(before):
+                self._violate(after, "ended as outdated with quota")
+        else:
+            self._taken_over(before)
+        self._covered(self.job_of(after or before or {}))
+
+    def _taken_over(self, workload: Object) -> None:
+        """The replacement has at least the quota of the slice."""
+        sizes = reserved_counts(workload)
+        if holds_quota(workload) and not any(
+            holds_quota(other)
+            and replaced_key(other) == key_of(workload)
+            and all(count <= reserved_counts(other)[name] for name, count in sizes.items())
+            for other in self.objects(WORKLOADS)
+            if job_uid(other) == job_uid(workload)
+        ):
+            self._violate(workload, "was replaced, and no slice has its quota")
+
+    def _started(self, job: Object) -> None:
+        if not is_elastic(job):
+            super()._started(job)
+        elif not any(holds_quota(one) for one in self.workloads_of(job)):
+            self._violate(job, "the job was started without an admitted workload")
+
+    def _pod(self, before: Object | None, after: Object | None) -> None:
+        super()._pod(before, after)
+        if after is not None:
+            for job in self.owners(after):
+                self._covered(job)
+
+    def _covered(self, job: Object | None) -> None:
+        """No more pods of an elastic job are without the gate than it has quota for."""
+        if job is None or not is_elastic(job) or self._just_stopped(job):
+            return
+        scheduled = sum(
+            GATE not in (get(pod, "spec", "schedulingGates") or ())
+            and not is_terminal(pod)
+            and not is_deleting(pod)
+            for pod in self.objects(PODS)
+            if any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self.owners(pod))
+        )
+        reserved = max(
+            (
+                sum(reserved_counts(self.counted(one)).values())
+                for one in self.workloads_of(job)
+                if holds_quota(one)
+            ),
+            default=0,
+        )
+        if scheduled > reserved:
+            self._violate(job, f"{scheduled} pods are not gated, quota is reserved for {reserved}")
+
+
+def _is_over(workload: Mapping[str, Any]) -> bool:
+    return conditions.is_finished(workload) and conditions.reason(workload, conditions.FINISHED) in (
+        REPLACED,
+        OUT_OF_SYNC,
+    )
+
+
+class ElasticRun(Run):
+    """A run of elastic jobs."""
+
+    invariants_class = ElasticInvariants
+    users_class = ResizingUsers
+
+
+def play_elastic(seed: int) -> Report:
+    """Play the run of this seed, in virtual time."""
+    rng = random.Random(seed)
+    report = play_run(ElasticRun, seed, elastic_scenario(rng), rng, True)
+    return replace(report, options=" --elastic")

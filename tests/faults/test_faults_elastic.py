@@ -1,0 +1,18 @@
+"""Runs by seed whose jobs change their size; docs/develop/testing.md says how they are made."""
+
+from __future__ import annotations
+
+import os
+
+from pykueue.simulate.faults.elasticruns import play_elastic
+
+RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "2000")) // 200
+FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
+#: Lines of the trace that a failure shows.
+SHOWN = 120
+
+
+def test_slices_survive_whatever_fails() -> None:
+    for seed in range(FIRST, FIRST + RUNS):
+        report = play_elastic(seed)
+        assert not report.violations, report.text(SHOWN)
