@@ -12,6 +12,7 @@ from kind_samples import SAMPLES
 from kind_worlds import frameworks, serve
 from manager_stack import Stack, job, story
 
+from pykueue.api.jobkinds import pod_set_slots, value_at
 from pykueue.api.resources import JOBS, PODS, WORKLOADS, Resource
 from queue_manifests import cluster_queue, flavor, local_queue
 
@@ -178,10 +179,13 @@ def test_quota_stays_while_pods_go_on_whose_cluster_the_status_names_no_more(
         await stack.client.create(resource, sample.job())
         await stack.settle()
         await stack.patch(resource, sample.name, {"status": running}, "status")
+        job = await stack.get(resource, sample.name)
+        (head,) = (slot for slot in pod_set_slots(job, sample.kind) if slot.name == "head")
+        labels = {**value_at(job, head.template)["metadata"]["labels"], "ray.io/cluster": cluster}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "default", "labels": {"ray.io/cluster": cluster}},
+            "metadata": {"name": "p", "namespace": "default", "labels": labels},
             "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
         }
         await stack.client.create(PODS, pod)

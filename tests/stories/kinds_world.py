@@ -14,6 +14,7 @@ from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, WORKLOAD
 from pykueue.api.yaml import load_documents
 from pykueue.clock import Clock
 from pykueue.cluster import Cluster
+from pykueue.embedded.apiserver.webhooks.admission import Webhook
 from pykueue.embedded.nodes.pool import NodePool, Simulation
 from pykueue.kube.discovery import Discovery
 from pykueue.simulate.submit import Submitter
@@ -44,6 +45,8 @@ class World(RestartableCluster):
         super().__init__(clock)
         self._cpu = cpu
         self._starts = 0
+        #: Asked by every cluster that is started from now on.
+        self.webhooks: list[Webhook] = []
 
     def make_cluster(self) -> Cluster:
         self._starts += 1
@@ -55,7 +58,11 @@ class World(RestartableCluster):
             labels=dict(NODE_LABELS),
             simulation=Simulation(stop_delay="5s"),
         )
-        return Cluster(clock=self.clock, rng=random.Random(self._starts), pools=[node], store=self.store)
+        made = Cluster(clock=self.clock, rng=random.Random(self._starts), pools=[node], store=self.store)
+        assert made.server is not None
+        for webhook in self.webhooks:
+            made.server.admission.register(webhook)
+        return made
 
     async def start(self) -> None:
         await super().start()

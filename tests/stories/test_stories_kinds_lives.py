@@ -13,6 +13,7 @@ from kinds_world import KINDS, NODE_LABELS, TOLERATION, World, live, manifests, 
 from stories_world import EXAMPLE, job
 
 from pykueue.api.resources import JOBS, WORKLOADS
+from pykueue.embedded.apiserver.webhooks.admission import Webhook
 
 Object = dict[str, Any]
 
@@ -182,5 +183,40 @@ def test_finished_app_wrapper_does_not_get_quota_again_while_its_components_are_
         await world.client.patch(JOBS, name, "default", {"metadata": {"finalizers": None}})
         await world.wait(30)
         assert not await world.all(WORKLOADS)
+
+    play(story, QUOTA)
+
+
+def test_quota_of_a_stopped_ray_job_returns_after_its_pods_when_the_manager_is_restarted() -> None:
+    """KubeRay has deleted the cluster and cleared its name from the status, but its pods still run."""
+    _, made = sample("ray/rayjob")
+
+    async def story(world: World) -> None:
+        keeps_pods = False
+
+        async def review(review: Object) -> Object:
+            return {"response": {"uid": review["request"]["uid"], "allowed": not keeps_pods}}
+
+        rules = [{"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+        world.webhooks.append(Webhook("keep", False, rules, review))
+        await world.restart()
+        await world.create(made)
+        await runs(world, made)
+        keeps_pods = True
+        name = (await world.workloads(made))[0]["metadata"]["name"]
+        await world.client.patch(WORKLOADS, name, "default", {"spec": {"active": False}})
+        await world.wait(10)
+        stopped = await world.get(made)
+        assert stopped["status"]["jobDeploymentStatus"] == "Suspended"
+        assert "rayClusterName" not in stopped["status"]
+        assert len(live(await world.pods())) == 4
+        assert await world.used() > 0
+        await world.restart()
+        await world.wait(10)
+        assert await world.used() > 0
+        keeps_pods = False
+        await world.wait(120)
+        assert not live(await world.pods())
+        assert await world.used() == 0
 
     play(story, QUOTA)

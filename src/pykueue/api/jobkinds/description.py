@@ -396,6 +396,11 @@ def pod_selector(job: Mapping[str, Any], kind: JobKind) -> str:
     )
 
 
+def has_pods_named_by_status(kind: JobKind) -> bool:
+    """Whether the labels of a job's pods are known only from its status, which may drop them too early."""
+    return any("{status." in text for _, text in (*kind.pod_labels, *kind.other_pod_labels))
+
+
 def _conditions(job: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     found = value_at(job, ("status", "conditions"))
     return (one for one in found if isinstance(one, dict)) if isinstance(found, list) else iter(())

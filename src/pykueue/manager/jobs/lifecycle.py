@@ -7,10 +7,11 @@ a job has stopped completely. Source: docs/reference/kueue-integrations.md 9.3, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.jobkinds import pod_selector
+from pykueue.api.jobkinds import has_pods_named_by_status, pod_selector
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, section
@@ -53,8 +54,8 @@ class JobLifecycle:
         self._topology = gates["TopologyAwareScheduling"]
         #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
         self._with_pods: dict[str, Key] = {}
-        #: Labels of the pods of jobs, by uid, that are being stopped.
-        self._selectors: dict[str, set[str]] = {}
+        #: Whether pods are given the uid of their job, because nothing else names it for as long as they run.
+        self._labels_pods = has_pods_named_by_status(integration.kind)
         #: Jobs that have stopped but for pods that go on.
         self._polled: set[Key] = set()
 
@@ -83,18 +84,19 @@ class JobLifecycle:
         """
         key = key_of(job)
         client = self._cluster.connection.client
-        for selector in sorted(self._selectors.get(str(job["metadata"].get("uid")), ())):
+        for selector in self._pod_selectors(job):
             found = await client.list(PODS, key[0], label_selector=selector, field_selector=LIVE_PODS)
             if not all(map(is_deleting, found.items)):
                 self._polled.add(key)
                 return True
         return False
 
-    def _note_selectors(self, job: Mapping[str, Any]) -> None:
-        """Remember the labels of the job's pods: its status may drop their source before they are gone."""
+    def _pod_selectors(self, job: Mapping[str, Any]) -> Iterator[str]:
+        if self._labels_pods:
+            yield f"{names.JOB_UID_LABEL}={job['metadata'].get('uid')}"
         selector = pod_selector(job, self._integration.kind)
         if selector:
-            self._selectors.setdefault(str(job["metadata"].get("uid")), set()).add(selector)
+            yield selector
 
     def poll_after(self, key: Key) -> float | None:
         """Seconds after which a job is looked at again whose pods go on; None: when it changes."""
@@ -106,7 +108,6 @@ class JobLifecycle:
         """The job is gone."""
         uid = str(job["metadata"].get("uid"))
         self._with_pods.pop(uid, None)
-        self._selectors.pop(uid, None)
 
     def is_injected(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
         """Whether its templates have what an admission added, which no Workload may ask for.
@@ -142,6 +143,9 @@ class JobLifecycle:
         """
         infos = self.pod_set_infos(workload)
         originals = get(workload, "spec", "podSets")
+        if self._labels_pods:
+            uid = str(job["metadata"].get("uid"))
+            infos = [replace(info, labels={**info.labels, names.JOB_UID_LABEL: uid}) for info in infos]
         try:
             desired = self._integration.started(job, infos)
         except PodSetConflictError:
@@ -172,12 +176,10 @@ class JobLifecycle:
         Whether it has stopped is read from the API server, not from the cache: quota is released because of
         it, and the cache may not have a start yet whose response was lost.
         """
-        self._note_selectors(job)
         write = self._integration.stop(job, originals)
         if write is None:
             if self._integration.is_active(job) or self.awaits_pods(job) or await self._has_pods(job):
                 return False
-            self._selectors.pop(str(job["metadata"].get("uid")), None)
             stored = await self._writer.reread(self._jobs, key_of(job))
             return (
                 stored is None

@@ -349,7 +349,11 @@ class Invariants(Stored):
 
     def _without_pods(self, workload: Object, job: Object) -> None:
         for pod in self.objects(PODS):
-            ours = any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self.owners(pod))
+            uid = job["metadata"]["uid"]
+            # Pods of a RayCluster may outlive it: only their label names the job then.
+            ours = labels_of(pod).get(names.JOB_UID_LABEL) == uid or any(
+                owner["metadata"]["uid"] == uid for owner in self.owners(pod)
+            )
             if ours and not is_terminal(pod) and not is_deleting(pod):
                 self._violate(workload, f"gave its quota back while pod {_name(pod)} runs")
 
