@@ -9,7 +9,7 @@ from edited_statuses import forged
 from manager_stack import Stack, story
 from pods_world import FLAVORED, PODS_ON, Pods, member
 
-from pykueue.api.resources import CLUSTER_QUEUES, WORKLOADS
+from pykueue.api.resources import CLUSTER_QUEUES, PODS, WORKLOADS
 
 Object = dict[str, Any]
 
@@ -147,5 +147,44 @@ def test_pods_of_a_group_claimed_as_reclaimable_keep_their_quota_while_they_run(
         assert "reclaimablePods" not in (await pods.workload())["status"]
         await pods.end("p0")
         assert await pods.gated() == []
+
+    story(life, PODS_ON, FLAVORED)
+
+
+@pytest.mark.parametrize("admitted", [False, True])
+def test_workload_of_a_group_finishes_when_it_loses_its_owners_after_its_pods_are_gone(
+    admitted: bool,
+) -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        if not admitted:
+            await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        await pods.create(*(member(name, 2) for name in ("p0", "p1")))
+        await s.stop_manager()
+        await s.patch(WORKLOADS, "g", {"metadata": {"ownerReferences": None}})
+        for name in ("p0", "p1"):
+            await s.patch(PODS, name, {"metadata": {"finalizers": None}})
+            await s.client.delete(PODS, name, "default", grace_period=0)
+        await s.start_manager()
+        await s.settle()
+        assert (await pods.conditions())["Finished"] == ("True", "OwnerNotFound")
+        assert not (await pods.workload())["metadata"].get("finalizers")
+        assert (await s.cluster_queue())["status"]["reservingWorkloads"] == 0
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "None"}})
+        await pods.create(*(member(name, 4, group="h") for name in ("q0", "q1", "q2", "q3")))
+        assert await pods.gated() == []
+
+    story(life, PODS_ON, FLAVORED)
+
+
+def test_workload_that_was_made_ahead_of_its_pods_is_kept() -> None:
+    async def life(s: Stack) -> None:
+        pods = Pods(s)
+        await pods.create(*(member(name, 2) for name in ("p0", "p1")))
+        made = await pods.workload()
+        metadata = {"name": "h", "namespace": "default", "annotations": made["metadata"]["annotations"]}
+        await s.apply({**made, "metadata": metadata, "status": {}})
+        await s.settle()
+        assert "Finished" not in await pods.conditions("h")
 
     story(life, PODS_ON, FLAVORED)

@@ -210,6 +210,23 @@ class PodGroupController(_PodsController):
             await self._drop_finalizer(workload)
         elif conditions.is_evicted(workload) and conditions.has_quota(workload):
             await self._set_status(workload, self._released)
+        elif self._is_orphan(workload):
+            text = "The pods that the workload belonged to are gone"
+            await self._set_status(workload, lambda w: self._finished(w, "OwnerNotFound", text))
+
+    def _is_orphan(self, workload: Object) -> bool:
+        """Whether a Workload without pods had owners (docs/reference/kueue-api.md 5.7).
+
+        The manager adds the finalizer where it creates the Workload of pods. One made ahead of its pods, by a
+        user or for a worker cluster, has none; one made for a set of pods names that in its annotations.
+        """
+        metadata = workload["metadata"]
+        return (
+            self._gates["FinishOrphanedWorkloads"]
+            and not metadata.get("ownerReferences")
+            and names.RESOURCE_IN_USE_FINALIZER in (metadata.get("finalizers") or ())
+            and names.JOB_OWNER_NAME_ANNOTATION not in annotations_of(workload)
+        )
 
     # Without a Workload
 

@@ -31,8 +31,9 @@ def unfinished(stored: Stored) -> Iterable[str]:
 def _open(stored: Stored, workload: Object) -> str:
     job = stored.job_of(workload)
     if job is None:
-        orphan = conditions.reason(workload, conditions.FINISHED) == "OwnerNotFound"
-        return "" if orphan and controller_of(workload) is None else "belongs to no job"
+        # Its owner reference was removed, perhaps after it had finished: nothing collects it.
+        orphan = conditions.is_finished(workload) and controller_of(workload) is None
+        return "" if orphan else "belongs to no job"
     if controller_of(workload) is None:
         return "has lost its owner"
     if is_deleting(workload):
