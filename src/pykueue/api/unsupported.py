@@ -31,8 +31,7 @@ TOPOLOGY = Feature(
     "parts of topology-aware scheduling",
     gates=_names("""
         ElasticJobsViaWorkloadSlicesWithTAS SchedulerLibraryIntegration TASCacheNodeMatchResults
-        TASCacheTopologyTree TASCachingRemainingResources TASReplaceNodeDueToNotReadyOverFixedTime
-        TASReplaceNodeOnNodeTaints TASReplaceNodeOnPodTermination
+        TASCacheTopologyTree TASCachingRemainingResources
     """),
 )
 DEVICES = Feature(

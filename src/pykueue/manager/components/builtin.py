@@ -37,7 +37,7 @@ from .multikueue import multikueue
 from .pods import leader_worker_sets, pods, stateful_sets
 from .queues import queues
 from .scheduler import explainer, scheduler
-from .topology import ungater
+from .topology import node_failures, ungater
 from .workloads import workloads
 
 #: Workers of a controller where the configuration's groupKindConcurrency says nothing.
@@ -59,6 +59,8 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield provisioning(workers("ProvisioningRequest.autoscaling.x-k8s.io"))
     if configuration.gates["TopologyAwareScheduling"]:
         yield ungater(workers("Workload.kueue.x-k8s.io"))
+        if configuration.gates["TASFailedNodeReplacement"]:
+            yield node_failures(workers("Node"))
     if configuration.gates["MultiKueue"]:
         yield multikueue(kinds, workers("Workload.kueue.x-k8s.io"))
     yield job_kinds(configuration.integrations.job_kind_files)

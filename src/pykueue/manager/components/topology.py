@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pykueue.api.resources import NODES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from pykueue.manager.rights import allow
+from pykueue.manager.topology.failures import NodeFailures
 from pykueue.manager.topology.ungater import Ungater
 
-from .component import Component
+from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component
 
 
 def ungater(workers: int) -> Component:
@@ -17,5 +18,19 @@ def ungater(workers: int) -> Component:
         lambda c: Ungater(c.cluster, c.connection.writer, c.metrics, c.clock, c.workers),
         watches=(NODES, PODS, RESOURCE_FLAVORS, WORKLOADS),
         writes=(allow(PODS, "patch"),),
+        workers=workers,
+    )
+
+
+def node_failures(workers: int) -> Component:
+    """The component that replaces failed nodes."""
+    return Component(
+        "node-failures",
+        "Lists failed nodes with the Workloads assigned to them, and ends pods that wait for such nodes.",
+        lambda c: NodeFailures(
+            c.cluster, c.connection.writer, c.recorder("kueue-node-failures"), c.clock, c.workers
+        ),
+        watches=(NODES, PODS, RESOURCE_FLAVORS, WORKLOADS),
+        writes=(WRITE_WORKLOAD_STATUS, allow(PODS, "patch", subresource="status"), RECORD_EVENTS),
         workers=workers,
     )

@@ -77,6 +77,7 @@ class Ungater:
 
     async def reconcile(self, key: Key) -> float | None:
         """Ungate the pods of one Workload that have a domain."""
+        await self._nodes.synced()
         for pod_key in list(self._doubtful.get(key, ())):
             assert self._nodes.pods is not None
             await self._writer.reread(self._nodes.pods, pod_key)
