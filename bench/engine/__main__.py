@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from . import shapes
+from . import shapes, topology
 from .harness import Shape, run
 
 #: Load -> (how it is made, sizes from small to full). The full size is the one with a goal.
@@ -32,6 +32,11 @@ LOADS: dict[str, tuple[Callable[[Any], Shape], tuple[Any, Any, Any]]] = {
     "wide": (shapes.wide, (500, 1000, 2000)),
     "flavors": (shapes.flavors, (1000, 2000, 4000)),
     "storm": (shapes.storm, (2500, 5000, 10_000)),
+    "topology": (topology.published, (0.25, 0.5, 1.0)),
+    "balanced": (topology.balanced, (0.25, 0.5, 1.0)),
+    "packed": (topology.packed, (0.25, 0.5, 1.0)),
+    "node-storm": (topology.node_storm, (500, 1000, 2000)),
+    "nodes": (topology.many_nodes, (1250, 2500, 5000)),
 }
 
 #: What counts as the work of a load, for its growth.
@@ -104,6 +109,9 @@ def table(all_results: dict[str, list[dict[str, Any]]]) -> str:
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     for results in all_results.values():
         waits = ", ".join(f"{kind} {wait:.1f} s" for kind, wait in results[-1]["waits"].items())
+        if results[-1]["node_event_seconds"]:
+            events = ", ".join(f"{result['node_event_seconds'] * 1e6:.0f} µs" for result in results)
+            lines.append(f"CPU time of an event of a node, by size of {results[-1]['shape']}: {events}")
         lines.append(f"mean time to admission, {results[-1]['shape']}: {waits}")
     return "\n".join(lines)
 

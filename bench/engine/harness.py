@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
+from pykueue.api import kueue
+from pykueue.api.core import Node
 from pykueue.engine import Admit, Options, Preempt, Removed, Upsert
 from pykueue.engine.driver import Driver
 
@@ -25,10 +27,13 @@ class Arrival:
     kind: str
     name: str
     queue: str
-    cpu: int
+    cpu: float
+    """Of one pod."""
     priority: int
     runs: int
     """Milliseconds it runs once admitted."""
+    pods: int = 1
+    request: kueue.PodSetTopologyRequest | None = None
 
 
 @dataclass(slots=True)
@@ -41,6 +46,8 @@ class Shape:
     options: Options = field(default_factory=Options)
     until: int | None = None
     """Virtual milliseconds after which the run ends."""
+    node_events: Iterable[Node] = ()
+    """What happens to nodes in the end, one by one."""
 
 
 @dataclass(slots=True)
@@ -65,6 +72,8 @@ class Result:
     """Wall seconds."""
     cycle_seconds: float = 0.0
     """CPU seconds spent in cycles."""
+    node_event_seconds: float = 0.0
+    """CPU seconds of one event of a node, on average; 0 if there was none."""
 
 
 def run(shape: Shape) -> Result:
@@ -99,7 +108,13 @@ def run(shape: Shape) -> Result:
                 result.virtual = now / 1000
         while coming is not None and coming.at <= now:
             obj = objects.workload(
-                coming.name, coming.queue, coming.cpu, coming.priority, objects.START + coming.at / 1000
+                coming.name,
+                coming.queue,
+                coming.cpu,
+                coming.priority,
+                objects.START + coming.at / 1000,
+                coming.pods,
+                coming.request,
             )
             live[coming.name] = (coming.runs, coming.kind, coming.at)
             driver.apply(Upsert(obj))
@@ -128,6 +143,12 @@ def run(shape: Shape) -> Result:
             driver.carry_out()
     result.wall = time.perf_counter() - started
     result.cpu = time.process_time() - started_cpu
+    events = [Upsert(node) for node in shape.node_events]
+    before_cpu = time.process_time()
+    for event in events:
+        driver.apply(event)
+    if events:
+        result.node_event_seconds = (time.process_time() - before_cpu) / len(events)
     result.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sums: dict[str, list[float]] = {}
     for kind, wait in last_admission.values():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pykueue.api import kueue
-from pykueue.api.core import Namespace
+from pykueue.api.core import Namespace, Node, NodeStatus, StatusCondition
 from pykueue.api.meta import LabelSelector, ObjectMeta, format_micro_time
 from pykueue.api.quantity import Quantity
 
@@ -16,8 +18,30 @@ def namespace() -> Namespace:
     return Namespace(metadata=ObjectMeta(name=NAMESPACE))
 
 
-def flavor(name: str) -> kueue.ResourceFlavor:
-    return kueue.ResourceFlavor(metadata=ObjectMeta(name=name))
+def flavor(name: str, topology: str | None = None) -> kueue.ResourceFlavor:
+    labels = {"pool": name} if topology else {}
+    return kueue.ResourceFlavor(
+        metadata=ObjectMeta(name=name),
+        spec=kueue.ResourceFlavorSpec(node_labels=labels, topology_name=topology),
+    )
+
+
+def topology(name: str, levels: Sequence[str]) -> kueue.Topology:
+    return kueue.Topology(
+        metadata=ObjectMeta(name=name),
+        spec=kueue.TopologySpec(levels=[kueue.TopologyLevel(node_label=level) for level in levels]),
+    )
+
+
+def node(name: str, labels: Mapping[str, str], cpu: int, ready: bool = True) -> Node:
+    """A node of flavor `default`."""
+    return Node(
+        metadata=ObjectMeta(name=name, labels={"pool": "default", **labels}),
+        status=NodeStatus(
+            allocatable={"cpu": Quantity.of(cpu), "pods": Quantity.of(110)},
+            conditions=[StatusCondition(type="Ready", status="True" if ready else "False")],
+        ),
+    )
 
 
 def local_queue(name: str, cluster_queue: str) -> kueue.LocalQueue:
@@ -74,7 +98,16 @@ def cohort(name: str, parent: str | None = None) -> kueue.Cohort:
     return kueue.Cohort(metadata=ObjectMeta(name=name), spec=kueue.CohortSpec(parent_name=parent))
 
 
-def workload(name: str, queue: str, cpu: int, priority: int, created: float) -> kueue.Workload:
+def workload(
+    name: str,
+    queue: str,
+    cpu: float,
+    priority: int,
+    created: float,
+    pods: int = 1,
+    request: kueue.PodSetTopologyRequest | None = None,
+) -> kueue.Workload:
+    """A workload of `pods` pods of `cpu` each."""
     return kueue.Workload(
         metadata=ObjectMeta(
             name=name, namespace=NAMESPACE, uid=name, creation_timestamp=format_micro_time(created)
@@ -84,6 +117,8 @@ def workload(name: str, queue: str, cpu: int, priority: int, created: float) -> 
             priority=priority,
             pod_sets=[
                 kueue.PodSet(
+                    count=pods,
+                    topology_request=request,
                     template={
                         "spec": {
                             "containers": [
@@ -96,7 +131,7 @@ def workload(name: str, queue: str, cpu: int, priority: int, created: float) -> 
                             ],
                             "restartPolicy": "Never",
                         }
-                    }
+                    },
                 )
             ],
         ),

@@ -152,6 +152,27 @@ def test_what_is_said_to_fit_in_the_best_domain_is_true(nodes: Nodes, request: s
     assert placed.fitting < placed.needed
 
 
+@relaxed
+@given(nodes_strategy, st.sampled_from(REQUESTS), st.integers(1, 20), st.booleans())
+def test_domains_from_the_index_are_those_that_sorting_all_of_them_gives(
+    nodes: Nodes, request: str, pods: int, mixed: bool
+) -> None:
+    forest = Forest()
+    for number, each in enumerate(nodes):
+        forest.put(number, each)
+    found = layout_of(request)
+    if not mixed:
+        found = found._replace(least_free_first=False)
+    placer = Placer(counts_of(forest.tree, spec_of(found, None), PodFilter()), found)
+    slices = pods // found.slice_size
+    indexed, ordered = placer._choose(slices), placer._choose_sorted(slices)
+    if isinstance(ordered, Shortage) or isinstance(indexed, Shortage):
+        assert indexed == ordered
+    else:
+        holding = [each for each in ordered if placer.counts.slices[each.slot]]
+        assert indexed == (holding or ordered[:1])
+
+
 def _hosts(nodes: Nodes) -> dict[tuple[str, ...], tuple[int, int]]:
     return {
         (f"b{block}", f"r{rack}", f"h{number}"): (cpu, pods)

@@ -61,8 +61,9 @@ class _Balanced:
         self._below = layout.level < layout.slice_level
 
     def place(self) -> Placed | None:
-        tree, level = self._counts.tree, self._layout.level
-        parents = [parent.children for parent in tree.by_level[level - 1]] if level else [tree.by_level[0]]
+        counts, level = self._counts, self._layout.level
+        # Of domains outside the region that counts all numbers are 0.
+        parents = [each.children for each in counts.domains(level - 1)] if level else [counts.domains(0)]
         best: _Candidate | None = None
         for siblings in parents:
             found = self._candidate(siblings)

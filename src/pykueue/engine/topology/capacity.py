@@ -6,7 +6,7 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 6, 7, 9.1 and 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from pykueue.api import kueue
@@ -282,7 +282,7 @@ class NodeCapacity(SharedCapacity):
         return failure or (*found, *demand.delayed)
 
     def _place_unit(
-        self, tree: FlavorTree, unit: Unit, empty: bool, within: Callable[[Domain], bool] | None = None
+        self, tree: FlavorTree, unit: Unit, empty: bool, loss: Loss | None = None
     ) -> Placed | Failure | str:
         found = layout(unit.workers.level, tree.levels, self.rules)
         if isinstance(found, str):
@@ -298,7 +298,9 @@ class NodeCapacity(SharedCapacity):
             found.units,
             empty,
         )
-        counts = counts_of(tree, spec, unit.workers.filter, within)
+        counts = counts_of(tree, spec, unit.workers.filter)
+        if loss is not None:
+            counts = counts.without(loss.host, tree.domain(loss.region))
         placed = place_unit(counts, found, unit.pods, self.rules.by_affinity)
         if isinstance(placed, Placed):
             return placed
@@ -372,7 +374,7 @@ class NodeCapacity(SharedCapacity):
             ]
             loss = loss_of(placed, updated, host, tree, group)
             leader = by_name[members[1].name] if len(members) > 1 else None
-            found = loss if isinstance(loss, str) else self._place_lost(tree, updated, loss, host, leader)
+            found = loss if isinstance(loss, str) else self._place_lost(tree, updated, loss, leader)
             if isinstance(found, Failure | str):
                 failure = found
                 break
@@ -392,16 +394,10 @@ class NodeCapacity(SharedCapacity):
         tree: FlavorTree,
         needs: PodSetNeeds,
         loss: Loss,
-        host: str,
         leader: PodSetNeeds | None,
     ) -> tuple[Unit, Placed] | Failure | str:
-        region = loss.region
-
-        def within(leaf: Domain) -> bool:
-            return leaf.values[: len(region)] == region and leaf.values[-1] != host
-
         unit = Unit(tree.flavor, needs._replace(level=loss.level), loss.pods, leader)
-        placed = self._place_unit(tree, unit, False, within)
+        placed = self._place_unit(tree, unit, False, loss)
         return (unit, placed) if isinstance(placed, Placed) else placed
 
     # --- reservations -----------------------------------------------------------------------------------

@@ -1,17 +1,20 @@
 """How many pods and slices of one kind each domain of a tree can hold, kept up to date as the tree changes.
 
 Five numbers per domain, from the leaves up: pods, pods if the leader is there too, slices, slices if the
-leader is there too, and whether the leader fits. After a change only the leaves it concerns and the domains
-above them are counted again. Source of the rules: docs/reference/topology-aware-scheduling.md 9.3.
+leader is there too, and whether the leader fits. After a change only the leaves it concerns are counted
+again, and the difference is added to the domains above them. Source of the rules:
+docs/reference/topology-aware-scheduling.md 9.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Final, NamedTuple
 
 from pykueue.engine.topology.nodes import PODS, Amounts, PodFilter
+from pykueue.engine.topology.room_index import RoomIndex
 from pykueue.engine.topology.tree import Domain, FlavorTree
 
 #: More pods than any leaf holds: of pods that request nothing, on nodes that limit nothing.
@@ -39,24 +42,23 @@ class CountSpec(NamedTuple):
 class Counts:
     """The numbers of one spec, by the slots of the domains."""
 
-    def __init__(
-        self,
-        tree: FlavorTree,
-        spec: CountSpec,
-        pod_filter: PodFilter,
-        within: Callable[[Domain], bool] | None = None,
-    ) -> None:
+    def __init__(self, tree: FlavorTree, spec: CountSpec, pod_filter: PodFilter) -> None:
         self.tree = tree
         self.spec = spec
         self._filter = pod_filter
-        #: Only leaves for which this holds.
-        self._within = within
+        #: Only this domain counts, where there is one.
+        self._region: Domain | None = None
         self._set_lists([[] for _ in range(6 if spec.leader else 4)])
         #: How much of the tree's changes is counted in.
         self._seen = -1
         #: By slot of a leaf: its nodes when they were filtered last, why they are excluded, and their score.
         self._filtered: dict[int, tuple[object, str, int]] = {}
-        self._requests = tuple([(resource, amount) for resource, amount in spec.amounts if amount > 0])
+        #: Domains in order, by level; only of levels that were asked for.
+        self._indexes: dict[int, RoomIndex] = {}
+        #: Why leaves hold no pod, and how many leaves each reason excludes.
+        self._reasons: dict[Domain, str] = {}
+        self.excluded: Counter[str] = Counter()
+        self._requests = tuple(sorted([each for each in spec.amounts if each[1] > 0]))
 
     def refresh(self) -> Counts:
         """Count what changed since the last time."""
@@ -66,31 +68,140 @@ class Counts:
             return self
         for numbers in self._lists:
             numbers.extend([0] * (tree.slots - len(numbers)))
-        lowest = len(tree.levels) - 1
         if self._seen < tree.forgotten:
-            self._filtered.clear()
-            for level in range(lowest, -1, -1):
-                count = self._count_leaf if level == lowest else self.count_inner
-                for domain in tree.by_level[level]:
-                    count(domain)
+            self._count_all()
         else:
-            dirty: list[set[Domain]] = [set() for _ in tree.levels]
-            for domain in tree.changes[self._seen - tree.forgotten :]:
-                if domain.attached:
-                    dirty[domain.level].add(domain)
-            for level in range(lowest, -1, -1):
-                count = self._count_leaf if level == lowest else self.count_inner
-                for domain in dirty[level]:
-                    count(domain)
-                    if domain.parent is not None:
-                        dirty[level - 1].add(domain.parent)
+            self._count_changed(tree.changes[self._seen - tree.forgotten :])
         self._seen = end
         return self
 
-    def exclusion(self, leaf: Domain) -> str:
+    def _count_all(self) -> None:
+        self._filtered.clear()
+        self._indexes.clear()
+        self._reasons.clear()
+        self.excluded.clear()
+        by_level = self.tree.by_level
+        for leaf in by_level[-1]:
+            self._count_leaf(leaf)
+        for domains in by_level[-2::-1]:
+            for domain in domains:
+                self.count_inner(domain)
+
+    def _count_changed(self, changes: Iterable[Domain]) -> None:
+        levels = len(self.tree.levels)
+        changed: list[set[Domain]] = [set() for _ in range(levels)]
+        for domain in changes:
+            if domain.attached:
+                changed[domain.level].add(domain)
+            else:
+                self._forget(domain)
+        #: What children hold more than before: by domain (pods, slices, score).
+        more: dict[Domain, tuple[int, int, int]] = {}
+        for level in range(levels - 1, -1, -1):
+            above: dict[Domain, tuple[int, int, int]] = {}
+            for domain in changed[level].union(more):
+                slot, parent = domain.slot, domain.parent
+                before = self.pods[slot], self.slices[slot], self.scores[slot]
+                if level == levels - 1:
+                    self._count_leaf(domain)
+                elif domain in changed[level]:
+                    self.count_inner(domain)
+                else:
+                    self._add(domain, more[domain])
+                index = self._indexes.get(level)
+                if index is not None:
+                    index.put(domain, self.slices[slot], self.pods[slot])
+                if parent is None or parent in changed[level - 1]:
+                    continue
+                if self.spec.leader:
+                    changed[level - 1].add(parent)
+                else:
+                    after = self.pods[slot], self.slices[slot], self.scores[slot]
+                    above[parent] = self._difference(level, before, after, above.get(parent, (0, 0, 0)))
+            more = above
+
+    def _difference(
+        self,
+        level: int,
+        before: tuple[int, int, int],
+        after: tuple[int, int, int],
+        known: tuple[int, int, int],
+    ) -> tuple[int, int, int]:
+        """What the parent of a domain of a level gains by a change, on top of what is known already."""
+        unit = self.spec.units[level]
+        pods = after[0] - before[0]
+        if unit > 1:
+            pods = after[0] // unit * unit - before[0] // unit * unit
+        return known[0] + pods, known[1] + after[1] - before[1], known[2] + after[2] - before[2]
+
+    def _add(self, domain: Domain, more: tuple[int, int, int]) -> None:
+        """Count what the children of a domain hold more than before."""
+        slot, spec = domain.slot, self.spec
+        self.pods[slot] += more[0]
+        self.scores[slot] += more[2]
+        if domain.level == spec.slice_level:
+            self.slices[slot] = self.pods[slot] // spec.slice_size
+        elif domain.level < spec.slice_level:
+            self.slices[slot] += more[1]
+
+    def _forget(self, domain: Domain) -> None:
+        """Leave out a domain that is gone."""
+        index = self._indexes.get(domain.level)
+        if index is not None:
+            index.drop(domain)
+        self._set_reason(domain, "")
+
+    def domains(self, level: int) -> Sequence[Domain]:
+        """The domains of a level that count, in the order of their values."""
+        region = self._region
+        if region is None:
+            return self.tree.by_level[level]
+        if level < region.level:
+            return [each for each in region.path() if each.level == level]
+        found = [region]
+        for _ in range(level - region.level):
+            found = [child for each in found for child in each.children]
+        return found
+
+    def without(self, host: str, region: Domain | None) -> Counts:
+        """The numbers as if there were only one domain, and one host of it not."""
+        tree = self.tree
+        found = self.copy()
+        found._region = region
+        for leaf in tree.leaves_of_host(host):
+            found.clear(leaf.slot)
+            for domain in leaf.path()[-2::-1]:
+                found.count_inner(domain)
+        if region is not None:
+            path = region.path()
+            for domain in path:
+                siblings = domain.parent.children if domain.parent is not None else tree.by_level[0]
+                for each in siblings:
+                    if each is not domain:
+                        found.clear(each.slot)
+            for domain in path[-2::-1]:
+                found.count_inner(domain)
+        inside = found.domains(len(tree.levels) - 1)
+        reasons = [
+            self._reasons[leaf] for leaf in inside if leaf in self._reasons and leaf.values[-1] != host
+        ]
+        found.excluded = Counter(reasons)
+        outside = len(tree.by_level[-1]) - sum(leaf.values[-1] != host for leaf in inside)
+        if outside:
+            found.excluded["topologyDomain"] = outside
+        return found
+
+    def index(self, level: int) -> RoomIndex:
+        """The domains of a level in the order of what they hold."""
+        found = self._indexes.get(level)
+        if found is None:
+            found = self._indexes[level] = RoomIndex(
+                (domain, self.slices[domain.slot], self.pods[domain.slot]) for domain in self.domains(level)
+            )
+        return found
+
+    def _exclusion(self, leaf: Domain) -> str:
         """Why no pod may run on a leaf, however empty; empty if pods may."""
-        if self._within is not None and not self._within(leaf):
-            return "topologyDomain"
         tree = self.tree
         if not tree.hostnames:
             return ""
@@ -101,18 +212,34 @@ class Counts:
                 break
         return found
 
-    def lacking(self, leaf: Domain) -> str:
+    def _lacking(self, leaf: Domain) -> str:
         """The resource of which a leaf has too little for one pod."""
         least, name = UNBOUNDED, ""
-        for resource, amount in sorted(self._requests):
+        for resource, amount in self._requests:
             count = self._free(leaf, resource) // amount
             if count < least:
                 least, name = count, resource
         return name
 
+    def _set_reason(self, leaf: Domain, reason: str) -> None:
+        """Why a leaf holds no pod; empty if it does, or is gone."""
+        before = self._reasons.get(leaf, "")
+        if before == reason:
+            return
+        if before:
+            self.excluded[before] -= 1
+            if not self.excluded[before]:
+                del self.excluded[before]
+        if reason:
+            self._reasons[leaf] = reason
+            self.excluded[reason] += 1
+        else:
+            del self._reasons[leaf]
+
     def copy(self) -> Counts:
         """A copy: changes of its numbers, by `clear` and `count_inner`, leave these as they are."""
         found = copy(self)
+        found._indexes = {}
         found._set_lists([list(numbers) for numbers in self._lists])
         return found
 
@@ -142,9 +269,10 @@ class Counts:
         known = self._filtered.get(slot)
         if known is None or known[0] != nodes:
             score = sum(self._filter.score(node) for node in nodes) if self.tree.hostnames else 0
-            known = self._filtered[slot] = nodes, self.exclusion(leaf), score
+            known = self._filtered[slot] = nodes, self._exclusion(leaf), score
         if known[1]:
             self.clear(slot)
+            self._set_reason(leaf, known[1])
             return
         usage = leaf.usage
         assert usage is not None
@@ -158,8 +286,11 @@ class Counts:
             count = free // amount
             if count < pods:
                 pods = count
-        if pods < 0:
+        if pods <= 0:
             pods = 0
+            self._set_reason(leaf, f'resource "{self._lacking(leaf)}"')
+        elif leaf in self._reasons:
+            self._set_reason(leaf, "")
         is_slice = leaf.level == spec.slice_level
         self.pods[slot] = pods
         self.slices[slot] = pods // spec.slice_size if is_slice else 0
@@ -221,12 +352,8 @@ class Counts:
             slices_led[slot] = slices[slot] - lost_slices if possible else 0
 
 
-def counts_of(
-    tree: FlavorTree, spec: CountSpec, pod_filter: PodFilter, within: Callable[[Domain], bool] | None = None
-) -> Counts:
-    """The numbers of a spec as they are now. Those within a region are counted for this once."""
-    if within is not None:
-        return Counts(tree, spec, pod_filter, within).refresh()
+def counts_of(tree: FlavorTree, spec: CountSpec, pod_filter: PodFilter) -> Counts:
+    """The numbers of a spec as they are now."""
     views = tree.views
     found = views.pop(spec, None)
     if found is None:

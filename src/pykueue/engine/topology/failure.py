@@ -5,13 +5,11 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 18.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from pykueue.engine.topology.counts import Counts
 from pykueue.engine.topology.placement import Shortage
 from pykueue.engine.topology.requests import Layout
-from pykueue.engine.topology.tree import Domain
 
 
 class Failure(NamedTuple):
@@ -32,7 +30,7 @@ def failure_text(failure: Failure) -> str:
     level = tree.levels[shortage.level]
     parts = []
     if shortage.together:
-        best = _best(failure)
+        best = counts.index(shortage.level).roomiest()
         if shortage.fitting == 0 or best is None:
             parts.append(f"no domain of level {level} holds any of {shortage.needed} {things}")
         else:
@@ -48,31 +46,23 @@ def failure_text(failure: Failure) -> str:
         parts.append("the leader does not fit beside them")
     if len(layout.layers) > 1:
         parts += _layers(failure)
-    excluded = _excluded(counts)
-    if excluded:
+    if counts.excluded:
         nodes = len(tree.by_level[-1])
-        listed = ", ".join(sorted(f"{reason}: {count}" for reason, count in excluded.items()))
+        listed = ", ".join(sorted(f"{reason}: {count}" for reason, count in counts.excluded.items()))
         parts.append(f"of {nodes} domains of level {tree.levels[-1]} excluded: {listed}")
     return f'topology "{tree.topology}" of flavor {tree.flavor}: ' + "; ".join(parts)
-
-
-def _best(failure: Failure) -> Domain | None:
-    """The domain that holds the most."""
-    counts = failure.counts
-    domains = counts.tree.by_level[failure.shortage.level]
-    return max(domains, key=lambda each: counts.slices[each.slot], default=None)
 
 
 def _layers(failure: Failure) -> list[str]:
     """How much of each layer of slices fits into the best domain, or into all together."""
     _, counts, layout, shortage = failure
     total = shortage.needed * layout.slice_size
-    best = _best(failure)
+    best = counts.index(shortage.level).roomiest()
     found = []
     for at, (level, size) in enumerate(layout.layers):
         if at == 0:
             continue
-        domains = counts.tree.by_level[level]
+        domains = counts.domains(level)
         if shortage.together and best is not None:
             width = len(best.values)
             domains = [each for each in domains if each.values[:width] == best.values]
@@ -81,15 +71,4 @@ def _layers(failure: Failure) -> list[str]:
             found.append(
                 f"{fitting} of {total // size} slices of {size} pods fit on level {counts.tree.levels[level]}"
             )
-    return found
-
-
-def _excluded(counts: Counts) -> Counter[str]:
-    """Leaves that hold no pod at all, by the reason."""
-    found: Counter[str] = Counter()
-    for leaf in counts.tree.by_level[-1]:
-        if counts.pods[leaf.slot]:
-            continue
-        reason = counts.exclusion(leaf)
-        found[reason or f'resource "{counts.lacking(leaf)}"'] += 1
     return found

@@ -8,11 +8,15 @@ docs/reference/topology-aware-scheduling.md 9.4 to 9.7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from pykueue.engine.topology.counts import Counts
 from pykueue.engine.topology.requests import Layout
+from pykueue.engine.topology.room_index import RoomIndex
 from pykueue.engine.topology.tree import Domain
+
+_BY_VALUES: Final = attrgetter("values")
 
 #: Numbers by the slot of a domain.
 Numbers = Sequence[int] | Mapping[int, int]
@@ -134,12 +138,50 @@ class Placer:
     # --- choosing the level and the domains (9.5) -------------------------------------------------------
 
     def _choose(self, needed: int) -> list[Domain] | Shortage:
+        if self.leader or self._by_affinity:
+            return self._choose_sorted(needed)
+        layout, level = self.layout, self.layout.level
+        while True:
+            index = self.counts.index(level)
+            found = index.tightest(needed)
+            if found is not None:
+                return [found]
+            if not index:
+                return Shortage(level, needed, 0, layout.required)
+            if layout.required:
+                return Shortage(level, needed, index.largest, True)
+            if not layout.climbs or level == 0:
+                return self._collect_indexed(index, needed, level)
+            level -= 1
+
+    def _collect_indexed(self, index: RoomIndex, needed: int, level: int) -> list[Domain] | Shortage:
+        """Several domains of a level that hold everything together, without a leader."""
+        if index.total < needed:
+            return Shortage(level, needed, index.total, False)
+        best_fit = not self.layout.least_free_first
+        chosen: list[Domain] = []
+        missing = needed
+        for each, slices in index.in_order(best_fit):
+            if best_fit and slices >= missing:
+                tightest = index.tightest(missing)
+                # Domains that hold as much as this one may be chosen already.
+                assert tightest is not None
+                same = self.counts.slices[tightest.slot] == slices
+                return [*chosen, each if same else tightest]
+            chosen.append(each)
+            missing -= slices
+            if missing <= 0:
+                break
+        return chosen
+
+    def _choose_sorted(self, needed: int) -> list[Domain] | Shortage:
+        """The same, in orders that are made for one unit: by the leader, or by preferred node affinity."""
         counts, layout, leader = self.counts, self.layout, self.leader
         slices, led, leads = counts.slices, counts.slices_led, counts.leads
         level = layout.level
         best_fit = not layout.least_free_first
         while True:
-            domains = self.in_choice_order(counts.tree.by_level[level], best_fit)
+            domains = self.in_choice_order(counts.domains(level), best_fit)
             if not domains:
                 return Shortage(level, needed, 0, layout.required)
             top = domains[0].slot
@@ -200,7 +242,8 @@ class Placer:
         shares = self.distribute(domains, slices, self.leader, counts.slices, counts.slices_led)
         while shares is not None and level < layout.slice_level:
             pool = [child for share in shares for child in share.domain.children]
-            pool.sort(key=lambda each: each.values)
+            if len(shares) > 1:
+                pool.sort(key=_BY_VALUES)
             pool = self.in_descent_order(pool, counts.slices, not layout.least_free_first)
             shares = self.distribute(pool, slices, self.leader, counts.slices, counts.slices_led)
             level += 1

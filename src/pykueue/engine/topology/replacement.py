@@ -21,6 +21,7 @@ class Loss(NamedTuple):
 
     pod_set: PlacedPodSet
     """With the domains that are left."""
+    host: str
     pods: int
     region: Region
     level: LevelRequest
@@ -48,14 +49,14 @@ def loss_of(
     whole = [layer for layer in level.layers if pods % layer.size == 0]
     if broken and broken[0] is level.layers[0]:
         region = _broken_slice(leaves, pods, broken[-1], tree)
-        return Loss(left, pods, region, _with_layers(level, whole[-1:]))
+        return Loss(left, host, pods, region, _with_layers(level, whole[-1:]))
     if level.mode == "required":
         # The group must be in one domain: what is left of any of its pod sets decides.
         known = [leaf for leaf, _ in leaves] or _leaves(group, host, tree)
         at = tree.level_index(level.level)
         if known and at >= 0:
-            return Loss(left, pods, known[0].values[: at + 1], level)
-    return Loss(left, pods, (), level)
+            return Loss(left, host, pods, known[0].values[: at + 1], level)
+    return Loss(left, host, pods, (), level)
 
 
 def _leaves(placed: Iterable[PlacedPodSet], host: str, tree: FlavorTree) -> list[Domain]:

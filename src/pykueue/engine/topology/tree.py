@@ -68,6 +68,14 @@ class Domain:
         self.capacity: dict[str, int] = {}
         self.usage: LeafUsage | None = None
 
+    def path(self) -> list[Domain]:
+        """The domains that this one is in, widest first, and itself."""
+        found, at = [self], self.parent
+        while at is not None:
+            found.append(at)
+            at = at.parent
+        return found[::-1]
+
     def __repr__(self) -> str:
         return f"<Domain {'/'.join(self.values)}>"
 
@@ -122,6 +130,17 @@ class FlavorTree:
         if not self.hostnames:
             return self._domains.get(tuple(values))
         return self._leaf_by_host.get(values[-1])
+
+    def leaves_of_host(self, host: str) -> list[Domain]:
+        """The leaves with that host name: several, if nodes of different racks share it."""
+        leaf = self._leaf_by_host.get(host)
+        if leaf is None or leaf.usage is None:
+            return []
+        return [each for each in leaf.usage.leaves if each.tree is self]
+
+    def domain(self, values: tuple[str, ...]) -> Domain | None:
+        """The domain with these values of its level and all levels above."""
+        return self._domains.get(values)
 
     # --- nodes ------------------------------------------------------------------------------------------
 
@@ -233,7 +252,7 @@ class FlavorTree:
     # --- domains ----------------------------------------------------------------------------------------
 
     def touch(self, domain: Domain) -> None:
-        """The numbers of a domain changed."""
+        """The numbers of a leaf changed, or the children of another domain, or a domain is gone."""
         changes = self.changes
         changes.append(domain)
         if len(changes) > 4 * self.slots + 1000:
@@ -255,6 +274,7 @@ class FlavorTree:
                 insort(self.by_level[length - 1], domain, key=_BY_VALUES)
                 if parent is not None:
                     insort(parent.children, domain, key=_BY_VALUES)
+                    self.touch(parent)
             parent = domain
         assert parent is not None
         return parent
@@ -266,6 +286,7 @@ class FlavorTree:
             _discard(self.by_level[at.level], at)
             self._free_slots.append(at.slot)
             at.attached = False
+            self.touch(at)
             parent = at.parent
             if parent is not None:
                 _discard(parent.children, at)
