@@ -129,6 +129,9 @@ class Clusters:
 
     def __init__(self, clock: Clock, configuration: str) -> None:
         self.clock = clock
+        found = [line for line in configuration.splitlines() if line.startswith("featureGates:")]
+        #: Feature gates hold on workers too.
+        self._worker_configuration = "\n".join(found)
         self.lines: dict[str, Line] = {}
         self.workers: dict[str, Stack] = {}
         self.access: dict[str, WorkerAccess] = {}
@@ -155,7 +158,8 @@ class Clusters:
 
     async def add_worker(self, name: str, seed: int = 9, quota: int = 10) -> None:
         self.lines[name] = Line()
-        worker = self.workers[name] = Stack(self.clock, INTEGRATIONS, seed, BUILT_IN)
+        configuration = INTEGRATIONS + self._worker_configuration
+        worker = self.workers[name] = Stack(self.clock, configuration, seed, BUILT_IN)
         await _start(worker)
         worker.server.pipeline.use_authenticator(Authenticator(worker.server.core, _KEY))
         await worker.apply(QUEUES.replace("nominalQuota: 10", f"nominalQuota: {quota}"))
@@ -221,21 +225,60 @@ class Clusters:
         """The workers with a Job."""
         return [name for name, w in self.workers.items() if (await w.client.list(JOBS)).items]
 
+    async def workers_of(self, name: str) -> list[str]:
+        """The workers with a Job of this name."""
+        return [
+            worker for worker, stack in self.workers.items() if await stack.client.find(JOBS, name, "default")
+        ]
+
     async def make_busy(self, *names: str, cpu: int = 10) -> None:
         """Take the quota of workers."""
         for name in names:
             await self.workers[name].apply(job("busy", 1, cpu=str(cpu)))
         await self.wait(2)
 
+    async def copy(self, worker: str, job: str = "a") -> Object:
+        """The copy of the Workload of a job on a worker."""
+        name = (await self.manager.workload(job))["metadata"]["name"]
+        return await self.workers[worker].get(WORKLOADS, name)
+
     async def edit_copy(self, worker: str, job: str, patch: Object, subresource: str | None = None) -> None:
         name = (await self.manager.workload(job))["metadata"]["name"]
         await self.workers[worker].patch(WORKLOADS, name, patch, subresource)
+
+
+class _Blocking:
+    """A transport on which some writes fail before they reach the server."""
+
+    def __init__(self, inner: Transport, blocked: set[str]) -> None:
+        self._inner = inner
+        self._blocked = blocked
+
+    async def call(self, request: Request) -> Any:
+        parts = request.path.split("/")
+        if any(
+            request.method == method and parts[-2:-1] == [plural]
+            for method, plural in map(str.split, self._blocked)
+        ):
+            raise ConnectionError("the connection was cut")
+        return await self._inner.call(request)
+
+    def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
+        return self._inner.watch(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
 
 
 class _ManagerStack(Stack):
     def __init__(self, clock: Clock, configuration: str, connect: Callable[[Target], Transport]) -> None:
         super().__init__(clock, configuration, 1, BUILT_IN)
         self._connect = connect
+        #: Writes of the manager that fail: method and plural.
+        self.blocked: set[str] = set()
+
+    def manager_transport(self) -> Transport:
+        return _Blocking(super().manager_transport(), self.blocked)
 
     def connect(self, target: Target) -> Transport:
         return self._connect(target)

@@ -24,7 +24,7 @@ fairSharing: {preemptionStrategies: [LessThanInitialShare]}
 admissionFairSharing: {usageHalfLifeTime: 1h}
 """
 
-#: The reference's metrics (docs/reference/kueue-api.md 6), without their first word.
+#: The reference's metrics (docs/reference/kueue-api.md 6), without `kueue_`, which all but two begin with.
 _NAMES = """
 admission_attempts_total admission_attempt_duration_seconds admission_cycle_preemption_skips
 preemption_target_recomputations_total multikueue_workloads_dispatched_total
@@ -71,7 +71,7 @@ def types(registry: CollectorRegistry) -> dict[str, str]:
 
 
 def test_every_metric_of_the_reference_is_in_one_of_the_tables() -> None:
-    named = {f"kueue_{name}" for name in REFERENCE}
+    named = {name if name.startswith("multikueue_") else f"kueue_{name}" for name in REFERENCE}
     assert len(named) == len(REFERENCE)
     assert named <= EMITTED.keys() | {name for name in ABSENT if "*" not in name}
     assert not EMITTED.keys() & ABSENT.keys()

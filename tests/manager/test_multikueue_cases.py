@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from checks_world import answer, change_queue, create_checks, strategy
 from manager_stack import Object, job
@@ -9,6 +11,7 @@ from multikueue_world import (
     NAMESPACE,
     ORIGIN,
     Clusters,
+    Line,
     cluster,
     config,
     dispatched,
@@ -16,7 +19,9 @@ from multikueue_world import (
     secret,
 )
 
+from pykueue.api import conditions
 from pykueue.api.resources import (
+    CLUSTER_QUEUES,
     JOBS,
     LOCAL_QUEUES,
     MULTIKUEUE_CLUSTERS,
@@ -31,6 +36,8 @@ multiKueue:
   dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
   incrementalDispatcherConfig: {stepSize: 3}
 """
+ORCHESTRATED = "featureGates: {MultiKueueOrchestratedPreemption: true}\n"
+LOWER_PRIORITY = {"preemption": {"withinClusterQueue": "LowerPriority"}}
 THREE = ("w1", "w2", "w3")
 
 
@@ -40,6 +47,12 @@ async def nominated(c: Clusters, name: str = "a") -> list[str]:
 
 async def placed(c: Clusters, name: str = "a") -> str:
     return str((await c.status(name)).get("clusterName") or "")
+
+
+async def gates(c: Clusters, worker: str) -> str:
+    """Position of the preemption gate of the copy on a worker; empty: it has not been opened."""
+    states = (await c.copy(worker))["status"].get("preemptionGates") or ()
+    return next((str(one["position"]) for one in states if one["name"] == "kueue.x-k8s.io/multikueue"), "")
 
 
 class TestDispatch:
@@ -121,8 +134,146 @@ class TestDispatch:
 
         dispatched(test, "w1")
 
+    def test_32_of_two_that_admitted_the_earlier_one_runs_the_job(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.make_busy(*THREE)
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert sorted(await c.copies()) == sorted(THREE)
+            await c.manager.stop_manager()
+            for name in ("w3", "w1"):
+                await c.workers[name].finish_job("busy")
+                await c.wait(2)
+            for name in ("w1", "w3"):
+                assert conditions.is_admitted(await c.copy(name))
+            await c.manager.start_manager()
+            await c.wait()
+            assert await placed(c) == "w3"
+            assert await c.workers_of("a") == ["w3"]
+
+        dispatched(test, *THREE)
+
+    def test_33_of_two_that_admitted_in_the_same_second_one_runs_the_job(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.make_busy(*THREE)
+            await c.manager.apply(job("a"))
+            await c.wait()
+            await asyncio.gather(*(c.workers[name].finish_job("busy") for name in ("w3", "w2")))
+            await c.wait()
+            winner = await placed(c)
+            assert winner in ("w2", "w3")
+            assert await c.workers_of("a") == [winner]
+
+        dispatched(test, *THREE)
+
+    def test_35_round_lasts_five_minutes_also_where_one_of_its_clusters_is_down(self) -> None:
+        names = [f"w{number}" for number in range(1, 5)]
+
+        async def test(c: Clusters) -> None:
+            await c.make_busy("w1", "w3")
+            c.lines["w2"].cut()
+            await c.manager.apply(job("a"))
+            await c.wait(280)
+            assert (await nominated(c), await placed(c)) == (names[:3], "")
+            await c.wait(30)
+            assert await placed(c) == "w4"
+
+        dispatched(test, *names, configuration=INCREMENTAL)
+
+    def test_copies_and_admissions_are_counted_by_cluster(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.make_busy("w1")
+            await c.manager.apply(job("a"))
+            await c.wait()
+            registry = c.manager.manager.metrics.registry
+
+            def count(name: str, cluster: str) -> float | None:
+                labels = {
+                    "cluster_queue": "cq",
+                    "cluster": cluster,
+                    "replica_role": c.manager.manager.metrics.role,
+                }
+                return registry.get_sample_value(f"multikueue_workloads_{name}_total", labels)
+
+            assert [count("dispatched", name) for name in ("w1", "w2")] == [1, 1]
+            assert [count("admitted", name) for name in ("w1", "w2")] == [None, 1]
+
+        dispatched(test, "w1", "w2")
+
+
+class TestPreemption:
+    def test_47_gate_opens_where_it_was_blocked_first_and_elsewhere_five_minutes_later(self) -> None:
+        async def test(c: Clusters) -> None:
+            high = {"kueue.x-k8s.io/priority-class": "high"}
+            for stack in (c.manager, *c.workers.values()):
+                await stack.apply([priority("high", 5)])
+            for name in ("w2", "w1"):  # the order in which they become blocked
+                await c.workers[name].patch(CLUSTER_QUEUES, "cq", {"spec": LOWER_PRIORITY})
+                await c.workers[name].apply(job("busy", 1, cpu="10"))
+            c.lines["w1"].cut()
+            await c.wait()
+            for name in ("w1", "w2"):
+                await c.workers[name].run_job("busy")
+            await c.manager.apply(job("a", labels=high))
+            await c.wait()
+            c.lines["w1"].restore()
+            await c.wait(20)
+            # w2 was blocked first: it preempts, and w1 does not.
+            assert await gates(c, "w2") == "Open"
+            assert await gates(c, "w1") == ""
+            assert (await c.workers["w2"].conditions("busy"))["Evicted"] == ("True", "Preempted")
+            assert (await c.workers["w1"].conditions("busy")).get("Evicted") is None
+            blocked = conditions.condition(await c.copy("w1"), "BlockedOnPreemptionGates") or {}
+            assert (blocked["status"], blocked["reason"]) == ("True", "PreemptionGated")
+            await c.wait(270)
+            assert await gates(c, "w1") == ""
+            await c.wait(30)
+            assert await gates(c, "w1") == "Open"
+            # The first whose victim has stopped runs the job; the other copy goes.
+            await c.workers["w1"].stop_pods("busy")
+            await c.wait()
+            assert (await placed(c), await c.workers_of("a")) == ("w1", ["w1"])
+
+        dispatched(test, "w1", "w2", configuration=ORCHESTRATED)
+
 
 class TestCopies:
+    def test_41_copy_that_differs_in_more_than_priority_is_replaced(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.make_busy("w1")
+            await c.manager.apply(job("a"))
+            await c.wait()
+            before = await c.copy("w1")
+            await c.edit_copy("w1", "a", {"spec": {"maximumExecutionTimeSeconds": 60}})
+            await c.wait()
+            after = await c.copy("w1")
+            assert after["metadata"]["uid"] != before["metadata"]["uid"]
+            assert "maximumExecutionTimeSeconds" not in after["spec"]
+            await c.workers["w1"].finish_job("busy")
+            await c.wait()
+            assert await placed(c) == "w1"
+
+        dispatched(test, "w1")
+
+    def test_43_running_status_waits_until_the_job_here_has_started(self) -> None:
+        async def test(c: Clusters) -> None:
+            await c.manager.apply(job("a", 2))
+            c.manager.blocked.add("PATCH jobs")  # its start
+            await c.wait()
+            assert await placed(c) == "w1"
+            await c.workers["w1"].run_job("a")
+            await c.wait()
+            local = await c.manager.job("a")
+            assert local["spec"]["suspend"]
+            assert not local["status"].get("active")
+            (condition,) = local["status"]["conditions"]
+            assert (condition["type"], condition["reason"]) == ("Suspended", "JobSuspended")
+            c.manager.blocked.clear()
+            await c.wait(30)
+            assert (await c.manager.job("a"))["status"]["active"] == 2
+
+        dispatched(test, "w1")
+
     def test_39_deleted_copy_is_dispatched_again(self) -> None:
         async def test(c: Clusters) -> None:
             await c.manager.apply(job("a"))
@@ -303,6 +454,22 @@ class TestCredentials:
             assert (await c.active("w1"))[:2] == ("False", "BadKubeConfig")
 
         dispatched(test)
+
+    def test_cluster_that_is_its_own_worker_is_refused_and_others_go_on(self) -> None:
+        async def test(c: Clusters) -> None:
+            c.workers["itself"] = c.manager
+            c.lines["itself"] = Line()
+            await c.describe("itself")
+            await c.wait()
+            status, reason, message = await c.active("itself")
+            assert (status, reason) == ("False", "BadKubeConfig")
+            assert "its own worker" in message
+            del c.workers["itself"]
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert await placed(c) == "w1"
+
+        dispatched(test, "w1")
 
     def test_check_names_missing_clusters_and_missing_configuration(self) -> None:
         async def test(c: Clusters) -> None:

@@ -49,6 +49,7 @@ def _build(context: Context) -> MultiKueue:
         context.cluster,
         context.recorder("kueue-multikueue"),
         context.clock,
+        context.metrics.observer,
         context.connect,
         context.workers,
     )

@@ -88,6 +88,15 @@ class Observer:
             ("preempting_cluster_queue", "reason"),
             "ClusterQueue",
         )
+        self._dispatched, self._admitted_remotely = (
+            Counter(
+                f"multikueue_workloads_{name}_total",
+                f"Number of workloads {text} a worker cluster.",
+                ("cluster_queue", "cluster", "replica_role"),
+                registry=self._registry,
+            )
+            for name, text in (("dispatched", "created on"), ("admitted", "whose check became Ready on"))
+        )
         #: Workloads of the last cycle that had victims and were skipped, by ClusterQueue.
         self.skipped: Counts[str] = Counts()
 
@@ -237,6 +246,14 @@ class Observer:
     def preemption(self, cluster_queue: str, reason: str) -> None:
         """A workload was preempted for one of this ClusterQueue."""
         self._preempted.labels(cluster_queue, reason, *self._of_queue(cluster_queue)).inc()
+
+    def dispatched(self, cluster_queue: str, cluster: str) -> None:
+        """A copy of a workload of this ClusterQueue was created on a worker cluster."""
+        self._dispatched.labels(cluster_queue, cluster, self._role).inc()
+
+    def admitted_remotely(self, cluster_queue: str, cluster: str) -> None:
+        """The MultiKueue check of a workload of this ClusterQueue became Ready for a worker cluster."""
+        self._admitted_remotely.labels(cluster_queue, cluster, self._role).inc()
 
     def observe(self, workloads: Informer) -> None:
         """Count what happens to the Workloads of this cache from its first list on.

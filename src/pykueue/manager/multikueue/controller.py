@@ -15,14 +15,23 @@ from typing import Any
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, get, key_of
 from pykueue.api.queue_specs import is_check_of, parameters_name
-from pykueue.api.resources import KUEUE_GROUP, MULTIKUEUE_CLUSTERS, MULTIKUEUE_CONFIGS, SECRETS
+from pykueue.api.resources import (
+    CRDS,
+    KUEUE_GROUP,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    SECRETS,
+    WORKLOADS,
+)
 from pykueue.clock import Clock
+from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import Informer
 from pykueue.manager.activity import CHECK_ACTIVE, Activity, with_activity
 from pykueue.manager.cluster import Cluster
+from pykueue.manager.metrics.observer import Observer
 from pykueue.manager.workloads.transitions import cut
 
 from .dispatch import dispatcher
@@ -46,7 +55,13 @@ class MultiKueue:
     """All controllers of MultiKueue."""
 
     def __init__(
-        self, cluster: Cluster, recorder: EventRecorder, clock: Clock, connect: Connect, workers: int = 1
+        self,
+        cluster: Cluster,
+        recorder: EventRecorder,
+        clock: Clock,
+        metrics: Observer,
+        connect: Connect,
+        workers: int = 1,
     ) -> None:
         self._cluster = cluster
         self._writer = cluster.connection.writer
@@ -73,7 +88,7 @@ class MultiKueue:
             self._settings.dispatcher_name, step, gates["MultiKueueIncrementalDispatcherRespectConfigOrder"]
         )
         self._dispatch = WorkloadDispatcher(
-            cluster, self._remotes, self._clusters_of, chosen, recorder, clock
+            cluster, self._remotes, self._clusters_of, chosen, recorder, clock, metrics
         )
         ready = [cluster.synced]
         self.controller: Controller[Key] = Controller(
@@ -185,6 +200,7 @@ class MultiKueue:
                 self._clock,
                 self._worker_changed,
                 self.controller.queue.add,
+                self._verify,
             )
         try:
             remote.use(self._target(obj))
@@ -193,6 +209,19 @@ class MultiKueue:
         await self._write_cluster_activity(name, remote)
         by_path = get(obj, "spec", "clusterSource", "kubeConfig", "locationType") == "Path"
         return FILE_POLL if by_path else None
+
+    async def _verify(self, worker: Client) -> None:
+        """Raises KubeConfigError where a worker is the manager's own cluster."""
+        definition = f"{WORKLOADS.plural}.{WORKLOADS.group}"
+        try:
+            found = await worker.find(CRDS, definition)
+            own = await self._cluster.connection.client.find(CRDS, definition)
+        except ApiError as error:
+            if error.code == 403:
+                return  # the account may lack this right where all kinds of jobs are served
+            raise
+        if found is not None and own is not None and found["metadata"]["uid"] == own["metadata"]["uid"]:
+            raise KubeConfigError(BAD, "the kubeconfig leads to this cluster, which cannot be its own worker")
 
     def _target(self, obj: Mapping[str, Any]) -> Target:
         """Where the cluster is, as its kubeconfig says. Raises KubeConfigError."""

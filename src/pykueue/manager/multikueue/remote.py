@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -20,6 +20,7 @@ from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.workload import prebuilt_name
+from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.kube.transport import Request, Transport, WatchEvent
@@ -121,7 +122,8 @@ def _workload_keys(job: Mapping[str, Any]) -> list[Key]:
 
 class RemoteCluster:
     """One worker cluster. `changed` is called when its connection is established or lost, `touched` with the
-    key of the Workload of every copy that changes there."""
+    key of the Workload of every copy that changes there. `verify` raises KubeConfigError for a cluster that
+    cannot be a worker."""
 
     def __init__(
         self,
@@ -132,8 +134,10 @@ class RemoteCluster:
         clock: Clock,
         changed: Callable[[str], None],
         touched: Callable[[Key], None],
+        verify: Callable[[Client], Awaitable[None]],
     ) -> None:
         self.name = name
+        self._verify = verify
         self._kinds = kinds
         self._origin = origin
         self._connect = connect
@@ -225,7 +229,9 @@ class RemoteCluster:
             await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if broken.done():
                 raise ConnectionError(broken.result())
-            if not synced.done():
+            if synced.done():
+                await self._verify(Client(transport, clock=self._clock))
+            else:
                 raise ConnectionError(f"watches are not established after {limit:g} s")
             session.workloads.on_event(self._workload_event)
             for jobs in session.jobs.values():

@@ -19,10 +19,12 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.manager.checks.answers import PENDING, READY, REJECTED, RETRY, Answer, with_answer
 from pykueue.manager.cluster import Cluster
+from pykueue.manager.metrics.observer import Observer
 from pykueue.manager.workloads import transitions
 
 from .dispatch import Dispatcher, Workers
 from .jobs import DEFERRED, RemoteJobs, expected_field, is_handed_over, runs_remotely
+from .preemption import Opening, gated, next_opening, with_open_gate
 from .remote import RemoteCluster, Session, is_dispatched
 
 EVICTED_HERE = "EvictedOnManagerCluster"
@@ -88,8 +90,10 @@ class WorkloadDispatcher:
         dispatcher: Dispatcher,
         recorder: EventRecorder,
         clock: Clock,
+        metrics: Observer,
     ) -> None:
         self._cluster = cluster
+        self._metrics = metrics
         self._writer = cluster.connection.writer
         self._remotes = remotes
         #: The workers of a check, in the order of its configuration; empty while that is missing.
@@ -99,6 +103,7 @@ class WorkloadDispatcher:
         self._clock = clock
         settings = cluster.configuration.multi_kueue
         self._origin = settings.origin
+        self._orchestrates = cluster.configuration.gates["MultiKueueOrchestratedPreemption"]
         self._lost_timeout = settings.worker_lost_timeout
         self._jobs = RemoteJobs(cluster, settings.origin, clock)
         #: Since when workers that no MultiKueueCluster describes were missed.
@@ -200,9 +205,20 @@ class WorkloadDispatcher:
             return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), integration, job)
         if d.is_ready:
             return await self._lost(d)
+        opening = await self._open_gate(d) if self._orchestrates else Opening("")
         if d.check.get("state") != PENDING or d.recorded:
-            return None
-        return await self._offer(d)
+            return opening.again
+        delays = [again for again in (opening.again, await self._offer(d)) if again is not None]
+        return min(delays, default=None)
+
+    async def _open_gate(self, d: Dispatch) -> Opening:
+        """Let one of the workers that wait for it preempt."""
+        now = self._clock.time()
+        opening = next_opening(d.copies, now)
+        if opening.worker:
+            session = d.sessions[opening.worker]
+            await session.writer.update(session.workloads, d.key, lambda copy: with_open_gate(copy, now))
+        return opening
 
     # Outcomes on workers
 
@@ -349,17 +365,20 @@ class WorkloadDispatcher:
             try:
                 if name not in nomination.names:
                     await self._jobs.remove(session, d.key)
-                elif name not in d.copies:
-                    await self._create(session, d.workload)
+                elif name not in d.copies and await self._create(session, d.workload):
+                    self._metrics.dispatched(conditions.cluster_queue(d.workload), name)
             except (ApiError, ConnectionError) as error:
                 errors.append(error)
         if errors:
             raise errors[0]
         return nomination.again
 
-    async def _create(self, session: Session, workload: Object) -> None:
+    async def _create(self, session: Session, workload: Object) -> bool:
+        """Create the copy of a Workload; False where there is one. Raises ForeignObjectError."""
         try:
-            await session.writer.create(session.workloads, remote_workload(workload, self._origin))
+            copy = remote_workload(workload, self._origin)
+            await session.writer.create(session.workloads, gated(copy) if self._orchestrates else copy)
+            return True
         except ApiError as error:
             if not error.already_exists:
                 raise
@@ -368,6 +387,7 @@ class WorkloadDispatcher:
             found = await session.client.find(session.workloads.resource, name, namespace)
             if found is not None:
                 self._jobs.check_origin(found)
+            return False
 
     # Writing
 
@@ -394,6 +414,8 @@ class WorkloadDispatcher:
         written = await self._writer.update(self._cluster.workloads, key_of(workload), step)
         if written is not None and check.get("state") != answer.state:
             self._recorder.event(written, NORMAL, "MultiKueue", answer.message)
+            if answer.state == READY:
+                self._metrics.admitted_remotely(conditions.cluster_queue(written), cluster)
 
 
 def _compared(spec: Mapping[str, Any]) -> Object:
