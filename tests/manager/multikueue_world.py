@@ -12,6 +12,8 @@ import yaml
 from checks_world import activity, strategy
 from manager_stack import QUEUES, Object, Stack, job
 
+from pykueue.api import conditions
+from pykueue.api.meta import parse_time
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -32,6 +34,7 @@ from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.operators.definitions import definitions
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.errors import ApiError
+from pykueue.kube.http import REQUEST_TIMEOUT
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.multikueue.access import Endpoint, WorkerAccess, worker_rules
 from pykueue.manager.multikueue.kubeconfig import Target
@@ -52,7 +55,12 @@ class Line:
 
     def __init__(self) -> None:
         self.is_cut = False
+        self.hangs = False
         self._cut = asyncio.Event()
+
+    def hang(self) -> None:
+        """Answer no request any more; watches stay silent."""
+        self.hangs = True
 
     def cut(self) -> None:
         self.is_cut = True
@@ -74,6 +82,9 @@ class _LineTransport:
     async def call(self, request: Request) -> Any:
         if self._line.is_cut:
             raise ConnectionError("no route to the worker")
+        if self._line.hangs:
+            await asyncio.sleep(REQUEST_TIMEOUT)
+            raise TimeoutError
         return await self._inner.call(request)
 
     async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
@@ -230,6 +241,12 @@ class Clusters:
         return [
             worker for worker, stack in self.workers.items() if await stack.client.find(JOBS, name, "default")
         ]
+
+    async def dispatched_after(self, name: str) -> float:
+        """Seconds from the creation of a Workload to the admission on a worker, as its check says."""
+        workload = await self.manager.workload(name)
+        (check,) = workload["status"]["admissionChecks"]
+        return parse_time(check["lastTransitionTime"]) - conditions.created(workload)
 
     async def make_busy(self, *names: str, cpu: int = 10) -> None:
         """Take the quota of workers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from manager_stack import job
 from multikueue_world import NAMESPACE, Clusters, dispatched, kubeconfig, secret
 
@@ -50,3 +51,21 @@ def test_rotated_secret_is_used_and_running_jobs_stay() -> None:
         assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
 
     dispatched(test, "w1")
+
+
+@pytest.mark.parametrize("hung", [[], ["w1"]], ids=["none", "one of three"])
+def test_worker_that_does_not_answer_delays_no_job_of_others(hung: list[str]) -> None:
+    async def test(c: Clusters) -> None:
+        for name in hung:
+            c.lines[name].hang()
+        await c.manager.apply([job(f"j{number}") for number in range(30)])
+        await c.wait(20)
+        placed = [(await c.status(f"j{number}")).get("clusterName") for number in range(30)]
+        assert None not in placed
+        assert not set(hung) & set(placed)
+        durations = [await c.dispatched_after(f"j{number}") for number in range(30)]
+        # One second is how long the first reconciliations wait for an answer.
+        assert sorted(durations)[15] <= 1
+        assert max(durations) <= 3
+
+    dispatched(test, "w1", "w2", "w3", quota=40)

@@ -121,6 +121,10 @@ class MultiKueue:
                 remote.close()
             self._remotes.clear()
 
+    def connected(self) -> frozenset[str]:
+        """Names of the workers that are connected."""
+        return frozenset(self._dispatch.sessions())
+
     async def _run_secrets(self) -> None:
         await self._needs_secrets.wait()
         async with asyncio.TaskGroup() as tasks:
@@ -133,10 +137,7 @@ class MultiKueue:
         await self._cluster.synced()
         while True:
             await self._clock.sleep(self._settings.gc_interval)
-            try:
-                await self._dispatch.collect_garbage()
-            except (ApiError, ConnectionError, TimeoutError) as error:
-                log.info("garbage collection on workers: %s; trying again", error)
+            await self._dispatch.collect_garbage()
 
     # What leads to work
 

@@ -55,13 +55,10 @@ class RemoteJobs:
         found: Object | None = session.jobs[integration.kind.framework].get(*key_of(job))
         return found
 
-    async def ensure(
+    async def create(
         self, session: Session, integration: JobIntegration, job: Object, workload: Object
     ) -> Object:
-        """The job's copy on a worker, created where it is missing. Raises ForeignObjectError."""
-        found = self.copy_of(session, integration, job)
-        if found is not None:
-            return found
+        """Create the job's copy on a worker, or find the one that is there. Raises ForeignObjectError."""
         informer = session.jobs[integration.kind.framework]
         try:
             return await session.writer.create(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from pykueue.api.backoff import exponential_delay
 from pykueue.api.kueue import names
@@ -33,8 +33,13 @@ ESTABLISH, ESTABLISH_CAP = 60.0, 600.0
 #: Seconds before the second attempt to connect after a failure, and at most; the first is made at once.
 RETRY, RETRY_CAP = 5.0, 320.0
 
+#: Seconds for which a reconciliation waits for the answers of a worker.
+PATIENCE = 1.0
+
 #: Opens a transport to a worker. Raises KubeConfigError.
 Connect = Callable[[Target], Transport]
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +85,30 @@ class _Guard:
         await self._inner.close()
 
 
-class Session:
-    """What is known of a worker while the connection lasts: its copies of Workloads and jobs."""
+class BusyError(Exception):
+    """A worker has not answered yet; the Workload is reconciled again when it has."""
 
-    def __init__(self, connection: Connection, kinds: JobKinds, origin: str) -> None:
+
+class Session:
+    """What is known of a worker while the connection lasts: its copies of Workloads and jobs.
+
+    `touched` is called with the key of a Workload when a late answer about it has arrived.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connection: Connection,
+        kinds: JobKinds,
+        origin: str,
+        touched: Callable[[Key], None],
+    ) -> None:
+        self.name = name
         self.client = connection.client
+        self._touched = touched
+        #: Requests about a Workload that have not been answered yet, and whether they create its job.
+        self._under_way: dict[Key, tuple[asyncio.Task[Any], bool]] = {}
+        self._late: set[Key] = set()
         self.writer = connection.writer
         selector = f"{names.MULTIKUEUE_ORIGIN_LABEL}={origin}"
         self.workloads = connection.informer(WORKLOADS, label_selector=selector)
@@ -100,6 +124,51 @@ class Session:
     def jobs_of(self, key: Key) -> list[tuple[Informer, Object]]:
         """The copies of jobs that are bound to a Workload."""
         return [(jobs, job) for jobs in self.jobs.values() for job in jobs.by_index("workload", key)]
+
+    def holds(self, key: Key) -> bool:
+        """Whether there may be something of a Workload on the worker."""
+        return self.workloads.get(*key) is not None or self.may_run(key)
+
+    def may_run(self, key: Key) -> bool:
+        """Whether there may be a copy of the job of a Workload on the worker."""
+        creating = key in self._under_way and self._under_way[key][1]
+        return creating or bool(self.jobs_of(key))
+
+    async def carry_out(
+        self, key: Key, work: Callable[[], Coroutine[Any, Any, T]], creates_job: bool = False
+    ) -> T:
+        """The result of requests about a Workload, one at a time. Raises BusyError, and the errors of `work`.
+
+        A worker that does not answer is waited for once and not again before it has answered, so that it
+        delays no Workload that other workers could run.
+        """
+        if key in self._under_way:
+            raise BusyError
+        task = asyncio.get_running_loop().create_task(work())
+        self._under_way[key] = task, creates_job
+        task.add_done_callback(lambda _: self._answered(key))
+        await asyncio.wait({task}, timeout=0.0 if self._late else PATIENCE)
+        if task.cancelled():
+            raise ConnectionError("the connection to the worker was lost")
+        if task.done():
+            return task.result()
+        self._late.add(key)
+        raise BusyError
+
+    def _answered(self, key: Key) -> None:
+        task, _ = self._under_way.pop(key)
+        if key not in self._late:
+            return
+        self._late.discard(key)
+        if not task.cancelled():
+            if task.exception() is not None:
+                log.info("a late answer of a worker: %s", task.exception())
+            self._touched(key)
+
+    def close(self) -> None:
+        """Do not wait for answers any more."""
+        for task, _ in list(self._under_way.values()):
+            task.cancel()
 
     def workload_keys(self) -> set[Key]:
         """The Workloads of which there are copies, or copies of jobs that are bound to them."""
@@ -221,7 +290,7 @@ class RemoteCluster:
 
         transport = self._connect(target)
         connection = Connection(_Guard(transport, on_broken), self._clock)
-        session = Session(connection, self._kinds, self._origin)
+        session = Session(self.name, connection, self._kinds, self._origin, self._touched)
         caches = loop.create_task(connection.run())
         synced = loop.create_task(connection.synced())
         try:
@@ -242,6 +311,7 @@ class RemoteCluster:
             raise ConnectionError(await broken)
         finally:
             self._lose()
+            session.close()
             for task in (caches, synced):
                 task.cancel()
             await asyncio.gather(caches, synced, return_exceptions=True)

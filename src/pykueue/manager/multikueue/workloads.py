@@ -5,7 +5,10 @@ Source: docs/reference/admission-checks.md 16 and 17.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pykueue.api import conditions
@@ -25,14 +28,18 @@ from pykueue.manager.workloads import transitions
 from .dispatch import Dispatcher, Workers
 from .jobs import DEFERRED, RemoteJobs, expected_field, is_handed_over, runs_remotely
 from .preemption import Opening, gated, next_opening, with_open_gate
-from .remote import RemoteCluster, Session, is_dispatched
+from .remote import BusyError, RemoteCluster, Session, is_dispatched
 
 EVICTED_HERE = "EvictedOnManagerCluster"
 OUT_OF_SYNC = "OutOfSync"
 #: Reason of a Workload that is finished although its job has not run.
 NEVER_STARTED = "FailedToStart"
+#: Seconds that are not waited for.
+_MOMENT = 0.001
 #: Fields of a spec in which a copy may differ from the Workload for a while.
 _PUSHED = ("priority", "priorityClassRef")
+
+log = logging.getLogger(__name__)
 
 
 def own_check(cluster: Cluster, workload: Mapping[str, Any]) -> Object | None:
@@ -116,29 +123,53 @@ class WorkloadDispatcher:
     # Removal
 
     async def remove_everywhere(self, key: Key, kept: str = "") -> None:
-        """Remove the copies from all connected workers but one."""
-        errors: list[Exception] = []
-        for name, session in self.sessions().items():
-            if name != kept:
-                try:
-                    await self._jobs.remove(session, key)
-                except (ApiError, ConnectionError) as error:
-                    errors.append(error)
-        if errors:
-            raise errors[0]
+        """Remove the copies from all connected workers but one.
+
+        Raises BusyError where a worker that may run the job has not answered yet.
+        """
+        others = [one for name, one in self.sessions().items() if name != kept and one.holds(key)]
+        for session, error in await self._on_each(others, key, self._jobs.remove):
+            if not isinstance(error, BusyError) or session.may_run(key):
+                raise error
+
+    async def _on_each(
+        self,
+        sessions: Sequence[Session],
+        key: Key,
+        work: Callable[[Session, Key], Coroutine[Any, Any, object]],
+    ) -> list[tuple[Session, Exception]]:
+        """Do something on several workers at the same time; those where it failed, and why."""
+        results = await asyncio.gather(
+            *(session.carry_out(key, partial(work, session, key)) for session in sessions),
+            return_exceptions=True,
+        )
+        failed = []
+        for session, result in zip(sessions, results, strict=True):
+            if isinstance(result, Exception):
+                failed.append((session, result))
+            elif isinstance(result, BaseException):
+                raise result
+        return failed
 
     async def collect_garbage(self) -> None:
         """Remove copies whose Workload is gone or about to go (docs/reference/admission-checks.md 17.2)."""
-        for session in self.sessions().values():
+        for name, session in self.sessions().items():
             for key in sorted(session.workload_keys()):
                 workload = self._cluster.workload(key)
                 if workload is None or is_deleting(workload):
-                    await self._jobs.remove(session, key)
+                    for _, error in await self._on_each([session], key, self._jobs.remove):
+                        log.info("garbage collection on worker %s: %s; trying again", name, error)
 
     # One Workload
 
     async def reconcile(self, key: Key) -> float | None:
         """Bring the copies of one Workload, and its check, up to date."""
+        try:
+            return await self._reconcile(key)
+        except BusyError:
+            return None
+
+    async def _reconcile(self, key: Key) -> float | None:
         workload = self._cluster.workload(key)
         if workload is None:
             await self.remove_everywhere(key)
@@ -213,12 +244,15 @@ class WorkloadDispatcher:
 
     async def _open_gate(self, d: Dispatch) -> Opening:
         """Let one of the workers that wait for it preempt."""
-        now = self._clock.time()
-        opening = next_opening(d.copies, now)
+        opening = next_opening(d.copies, self._clock.time())
         if opening.worker:
             session = d.sessions[opening.worker]
-            await session.writer.update(session.workloads, d.key, lambda copy: with_open_gate(copy, now))
+            await session.carry_out(d.key, partial(self._let_preempt, session, d.key))
         return opening
+
+    async def _let_preempt(self, session: Session, key: Key) -> None:
+        now = self._clock.time()
+        await session.writer.update(session.workloads, key, lambda copy: with_open_gate(copy, now))
 
     # Outcomes on workers
 
@@ -233,7 +267,7 @@ class WorkloadDispatcher:
                 text = f'The job on the worker cluster "{name}" does not match its workload'
                 await self._answer(d.workload, d.check, Answer(RETRY, text))
                 return True, None
-            await self._jobs.remove(session, d.key)
+            await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
             d.copies.pop(name)
             return False, None
         if reason == NEVER_STARTED and not conditions.is_evicted(d.workload):
@@ -265,18 +299,18 @@ class WorkloadDispatcher:
             if not conditions.is_evicted(copy) and not conditions.is_true(
                 copy, conditions.DEACTIVATION_TARGET
             ):
-                if remote is None:
-                    await self._jobs.remove(session, d.key)
-                    continue
-                await self._deactivate(session, d.key)
+                work = self._jobs.remove if remote is None else self._deactivate
+                try:
+                    await session.carry_out(d.key, partial(work, session, d.key))
+                except BusyError:
+                    seen = seen or session.may_run(d.key)
             if remote is not None:
                 seen = True
                 if not await self._jobs.synchronise(integration, job, remote):
                     again = DEFERRED
         if seen:
             return again
-        left = [self._lost_for(name) for name in d.clusters if name not in d.sessions]
-        waits = max((self._lost_timeout - seconds for seconds in left), default=0.0)
+        waits = max((self._left(name) for name in d.clusters if name not in d.sessions), default=0.0)
         if waits > 0 and integration.is_active(job):
             return waits  # it may run on a worker that cannot be reached
         await self._jobs.without_pods(integration, job)
@@ -298,7 +332,10 @@ class WorkloadDispatcher:
         await self.remove_everywhere(d.key, kept=name)
         if not d.recorded and name not in (get(d.workload, "status", "nominatedClusterNames") or ()):
             d.workload = await self._nominated(d.workload, [name]) or d.workload
-        remote = await self._jobs.ensure(session, integration, job, d.workload)
+        remote = self._jobs.copy_of(session, integration, job)
+        if remote is None:
+            create = partial(self._jobs.create, session, integration, job, d.workload)
+            remote = await session.carry_out(d.key, create, creates_job=True)
         complete = await self._jobs.synchronise(integration, job, remote)
         if d.check.get("state") == PENDING:
             text = f'The workload was admitted on "{name}"'
@@ -308,7 +345,7 @@ class WorkloadDispatcher:
     async def _lost(self, d: Dispatch) -> float | None:
         """The check is Ready, and the copy that it stands for is not seen."""
         if d.recorded and d.recorded not in d.sessions:
-            left = self._lost_timeout - self._lost_for(d.recorded)
+            left = self._left(d.recorded)
             if left > 0:
                 return left
             text = f'Admitting remote lost: the worker cluster "{d.recorded}" cannot be reached'
@@ -318,6 +355,12 @@ class WorkloadDispatcher:
                 text = f'The workload is not admitted any more on the worker cluster "{d.recorded}"'
         await self._answer(d.workload, d.check, Answer(RETRY, text))
         return None
+
+    def _left(self, name: str) -> float:
+        """Seconds until a worker that is not connected counts as lost; 0 where it does."""
+        left = self._lost_timeout - self._lost_for(name)
+        # The difference of two sums may be too small to be waited for.
+        return left if left > _MOMENT else 0.0
 
     def _lost_for(self, name: str) -> float:
         """Seconds since the connection to a worker was lost."""
@@ -335,16 +378,23 @@ class WorkloadDispatcher:
         spec = dict(d.workload.get("spec") or {})
         for name, copy in list(d.copies.items()):
             session = d.sessions[name]
-            if _compared(copy["spec"]) != _compared(spec):
-                await self._jobs.remove(session, d.key)
-                d.copies.pop(name)
-            elif any(copy["spec"].get(field) != spec.get(field) for field in _PUSHED):
-                # The worker's job first: its label decides what the worker gives its Workload.
-                await self._jobs.push_priority(session, d.key, spec.get("priorityClassRef"))
-                desired = copy
-                for field in _PUSHED:
-                    desired = replaced(desired, ("spec", field), spec.get(field))
-                d.copies[name] = await session.writer.change(session.workloads, copy, desired)
+            try:
+                if _compared(copy["spec"]) != _compared(spec):
+                    d.copies.pop(name)
+                    await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
+                elif any(copy["spec"].get(field) != spec.get(field) for field in _PUSHED):
+                    push = partial(self._push_priority, session, copy, spec)
+                    d.copies[name] = await session.carry_out(d.key, push)
+            except BusyError:
+                continue
+
+    async def _push_priority(self, session: Session, copy: Object, spec: Object) -> Object:
+        # The worker's job first: its label decides what the worker gives its Workload.
+        await self._jobs.push_priority(session, key_of(copy), spec.get("priorityClassRef"))
+        desired = copy
+        for field in _PUSHED:
+            desired = replaced(desired, ("spec", field), spec.get(field))
+        return await session.writer.change(session.workloads, copy, desired)
 
     async def _offer(self, d: Dispatch) -> float | None:
         """Nominate workers and offer the Workload to them."""
@@ -360,25 +410,22 @@ class WorkloadDispatcher:
             if written is None:
                 return None
             d.workload = written
-        errors: list[Exception] = []
-        for name, session in d.sessions.items():
-            try:
-                if name not in nomination.names:
-                    await self._jobs.remove(session, d.key)
-                elif name not in d.copies and await self._create(session, d.workload):
-                    self._metrics.dispatched(conditions.cluster_queue(d.workload), name)
-            except (ApiError, ConnectionError) as error:
-                errors.append(error)
-        if errors:
-            raise errors[0]
+        workload, chosen = d.workload, set(nomination.names)
+        lacking = [one for name, one in d.sessions.items() if name in chosen and name not in d.copies]
+        others = [one for name, one in d.sessions.items() if name not in chosen and one.holds(d.key)]
+        failed = await self._on_each(lacking, d.key, lambda session, _: self._create(session, workload))
+        failed += await self._on_each(others, d.key, self._jobs.remove)
+        for _, error in failed:
+            if not isinstance(error, BusyError):
+                raise error
         return nomination.again
 
-    async def _create(self, session: Session, workload: Object) -> bool:
-        """Create the copy of a Workload; False where there is one. Raises ForeignObjectError."""
+    async def _create(self, session: Session, workload: Object) -> None:
+        """Create the copy of a Workload. Raises ForeignObjectError."""
         try:
             copy = remote_workload(workload, self._origin)
             await session.writer.create(session.workloads, gated(copy) if self._orchestrates else copy)
-            return True
+            self._metrics.dispatched(conditions.cluster_queue(workload), session.name)
         except ApiError as error:
             if not error.already_exists:
                 raise
@@ -387,7 +434,6 @@ class WorkloadDispatcher:
             found = await session.client.find(session.workloads.resource, name, namespace)
             if found is not None:
                 self._jobs.check_origin(found)
-            return False
 
     # Writing
 

@@ -10,6 +10,7 @@ from collections import Counter
 import click
 
 from pykueue.simulate.faults import play
+from pykueue.simulate.faults.clusterruns import play_clusters
 from pykueue.simulate.faults.elasticruns import play_elastic
 from pykueue.simulate.faults.kindruns import chosen, play_kinds
 from pykueue.simulate.faults.podruns import play_pods
@@ -30,6 +31,7 @@ from pykueue.simulate.faults.podruns import play_pods
     "--kinds", default="", help="Run jobs of these kinds, by name and separated by commas, or of `all` kinds."
 )
 @click.option("--elastic", is_flag=True, help="Run elastic jobs that change their size.")
+@click.option("--clusters", is_flag=True, help="Dispatch jobs to worker clusters (MultiKueue).")
 @click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
@@ -41,6 +43,7 @@ def main(
     plain_pods: bool,
     kinds: str,
     elastic: bool,
+    clusters: bool,
     edits: bool,
     keep_going: bool,
 ) -> None:
@@ -53,7 +56,9 @@ def main(
     for number in range(seed, seed + runs):
         if seconds is not None and time.perf_counter() - started > seconds:
             break
-        if kinds:
+        if clusters:
+            report = play_clusters(number)
+        elif kinds:
             report = play_kinds(number, chosen(kinds), edits)
         elif elastic:
             report = play_elastic(number)

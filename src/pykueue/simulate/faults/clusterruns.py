@@ -1,0 +1,535 @@
+"""Runs of a manager cluster and its workers, while connections, clusters, clocks and credentials fail.
+
+What must hold is the guarantee of docs/use/multikueue.md: a job runs in one cluster at a time, is never lost,
+and finishes once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import yaml
+
+from pykueue.api import conditions
+from pykueue.api.kueue import names
+from pykueue.api.objects import Object, get, labels_of
+from pykueue.api.resources import (
+    CLUSTER_QUEUES,
+    JOBS,
+    LOCAL_QUEUES,
+    MULTIKUEUE_CLUSTERS,
+    MULTIKUEUE_CONFIGS,
+    NAMESPACES,
+    RESOURCE_FLAVORS,
+    SECRETS,
+    WORKLOAD_PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
+from pykueue.clock import VIRTUAL_EPOCH, Clock
+from pykueue.jobs.kinds import BUILT_IN
+from pykueue.kube.errors import ApiError
+from pykueue.kube.transport import Transport
+from pykueue.manager.components import Component, Context, Runnable
+from pykueue.manager.components.builtin import components
+from pykueue.manager.configuration import parse
+from pykueue.manager.multikueue import MultiKueue
+from pykueue.manager.multikueue.access import configure_check
+from pykueue.manager.multikueue.kubeconfig import Target
+
+from .jobkinds import active, ended
+from .run import Report, _LoggedErrors, _Loop
+from .sites import Site, watched
+from .stage import installed_store
+from .trace import Trace
+from .transport import FaultyTransport, Rates
+
+#: Seconds after which a worker is lost in these runs.
+LOST = 60
+#: Seconds by which the manager's count may begin earlier than that of the run.
+SLACK = 3.0
+#: Seconds with faults, and those in which everything must settle afterwards.
+TROUBLE, PATIENCE = 400.0, 4 * 3600.0
+LOOK = 20.0
+#: Seconds by which the clocks of clusters may differ.
+OFFSETS = (0.0, 0.0, -300.0, -20.0, 45.0, 600.0)
+_CONFIGURATION = f"""
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+integrations: {{frameworks: [batch/job]}}
+multiKueue:
+  workerLostTimeout: {LOST}s
+  gcInterval: 30s
+"""
+_INCREMENTAL = """  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
+  incrementalDispatcherConfig: {stepSize: 1}
+"""
+_CALM_RATES = Rates(no_events=True)
+
+
+class Placements:
+    """Where the Job of each name runs, and whether it may."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        #: Workers that run a Job of this name.
+        self._running: dict[str, set[str]] = {}
+        #: Where it ended last, with what reason.
+        self._ended: dict[str, str] = {}
+        #: Jobs whose pods the manager has seen run since their admission.
+        self._known: set[str] = set()
+        #: Jobs and workers for which the guarantee does not hold any more, with the reason.
+        self._excused: dict[tuple[str, str], str] = {}
+        self.checked = 0
+
+    def excuse(self, worker: str, reason: str, job: str = "") -> None:
+        """The guarantee does not cover what runs on a worker now, or ran last: one job, or all."""
+        for name in [job] if job else list(self._running):
+            if job or worker in self._running[name] or self._ended.get(name) == worker:
+                self._excused[name, worker] = reason
+
+    def job_stored(self, site: Site, before: Object | None, after: Object | None) -> None:
+        """A Job of a cluster was written."""
+        job = after or before
+        assert job is not None
+        name = job["metadata"]["name"]
+        if not site.runs_jobs:
+            if after is not None and active(after):
+                self._known.add(name)
+            return
+        found = self._running.setdefault(name, set())
+        if after is not None and active(after):
+            if site.name not in found:
+                found.add(site.name)
+                self._started(name, site.name)
+        else:
+            found.discard(site.name)
+            if after is None and self._excused.pop((name, site.name), ""):
+                self._ended.pop(name, None)
+        if after is not None and ended(after):
+            self._ended[name] = site.name
+
+    def _started(self, name: str, worker: str) -> None:
+        self.checked += 1
+        for other in sorted(self._running[name] - {worker}):
+            if (name, other) not in self._excused and (name, worker) not in self._excused:
+                self._trace.violate(f"job {name} runs on {worker} while it runs on {other}")
+        other = self._ended.get(name, worker)
+        if other != worker and (name, other) not in self._excused:
+            self._trace.violate(f"job {name} runs on {worker} after it ended on {other}")
+
+    def workload_stored(self, site: Site, before: Object | None, after: Object | None) -> None:
+        """A Workload of a cluster was written."""
+        if site.runs_jobs or after is None:
+            return
+        name = after["metadata"]["name"].removeprefix("job-").rpartition("-")[0]
+        was, now = (get(one or {}, "status", "clusterName") or "" for one in (before, after))
+        if was and now and was != now:
+            self._trace.violate(f"the worker of job {name} changes from {was} to {now}")
+        if before is not None and conditions.is_finished(before) and not conditions.is_finished(after):
+            self._trace.violate(f"job {name} is not finished any more")
+        evicted = conditions.is_evicted(after) and not conditions.is_evicted(before or {})
+        if evicted and name not in self._known:
+            # Evicted before the first status with running pods has come back.
+            worker = (was or now).partition("-")[0]
+            self.excuse(worker, "evicted before its pods were seen", name)
+        if not conditions.has_quota(after):
+            self._known.discard(name)
+
+
+class ClusterRun:
+    """The parts of one run."""
+
+    def __init__(self, seed: int, rng: random.Random, clock: Clock) -> None:
+        self.seed = seed
+        self.clock = clock
+        self.trace = Trace()
+        self.faults: Counter[str] = Counter()
+        self._rng = rng
+        self._placements = Placements(self.trace)
+        configuration = parse(_CONFIGURATION + (_INCREMENTAL if rng.random() < 0.3 else ""))
+        self._workers = {
+            f"w{number}": self._site(f"w{number}", parse(_CONFIGURATION))
+            for number in range(1, rng.choice((2, 2, 3)) + 1)
+        }
+        self._manager = self._site("manager", configuration)
+        self._manager.connect = self._connect
+        self._manager.components = [self._captured(one) for one in components(configuration, _KINDS)]
+        self._multikueue: MultiKueue | None = None
+        #: Names of the MultiKueueClusters, by worker.
+        self._registered = {name: name for name in self._workers}
+        self._worker_rates = _CALM_RATES
+
+    def _site(self, name: str, configuration: Any) -> Site:
+        site = Site(
+            name,
+            installed_store(),
+            random.Random(self._rng.getrandbits(64)),
+            configuration,
+            self.trace,
+            self._rng.choice(OFFSETS),
+        )
+        return watched(site, self._placements.job_stored, self._placements.workload_stored)
+
+    def _captured(self, component: Component) -> Component:
+        if component.name != "multikueue":
+            return component
+
+        def build(context: Context) -> Runnable:
+            found = component.build(context)
+            assert isinstance(found, MultiKueue)
+            self._multikueue = found
+            return found
+
+        return replace(component, build=build)
+
+    def _connect(self, target: Target) -> Transport:
+        site = self._workers[target.server.removeprefix("https://").partition(".")[0]]
+        rng = random.Random(self._rng.getrandbits(64))
+        inner = site.server.transport("manager")
+        faulty = FaultyTransport(inner, self.clock, rng, self._worker_rates, self.trace)
+        return site.line.transport(faulty)
+
+    @property
+    def starts(self) -> int:
+        """Starts of jobs on workers that were checked."""
+        return self._placements.checked
+
+    @property
+    def sites(self) -> list[Site]:
+        """All clusters, the manager first."""
+        return [self._manager, *self._workers.values()]
+
+    # The run
+
+    async def play(self) -> None:
+        """From an empty cluster to a settled one."""
+        for site in self.sites:
+            await site.start()
+            await site.manager.synced()
+            await asyncio.sleep(0)
+            await self._set_up(site)
+        work = asyncio.create_task(self._story())
+        stopped = asyncio.create_task(self.trace.stopped.wait())
+        await asyncio.wait((work, stopped), return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, stopped):
+            task.cancel()
+        await asyncio.gather(work, stopped, return_exceptions=True)
+        for site in self.sites:
+            self.faults += site.transport.faults
+            await site.stop()
+        if not work.cancelled() and work.done():
+            work.result()
+
+    async def _story(self) -> None:
+        helpers = [asyncio.create_task(site.restart_dead()) for site in self.sites]
+        helpers.append(asyncio.create_task(self._watch_connections()))
+        try:
+            await self._register()
+            await self.clock.sleep(5.0)
+            self._set_rates(trouble=True)
+            troubles = [
+                asyncio.create_task(one())
+                for one in (self._cut_lines, self._kill, self._set_back, self._rotate, self._rename)
+            ]
+            helpers += troubles
+            await asyncio.gather(self._submit(), self.clock.sleep(TROUBLE))
+            for task in troubles:
+                task.cancel()
+            await asyncio.gather(*troubles, return_exceptions=True)
+            await self._calm()
+            await self._settle()
+        finally:
+            for task in helpers:
+                task.cancel()
+            results = await asyncio.gather(*helpers, return_exceptions=True)
+            for result in results:
+                if isinstance(result, Exception):
+                    self.trace.violate(f"a part of the run failed: {result!r}")
+
+    def _set_rates(self, trouble: bool) -> None:
+        level = self._rng.choice((0.0, 0.005, 0.02)) if trouble else 0.0
+        own = replace(
+            _CALM_RATES,
+            conflict=2 * level, error=level, lost=level, unsure=level, drop=level / 4,
+            slow=4 * level, delay=2.0, crash=level / 10,
+        )  # fmt: skip
+        self._worker_rates = replace(own, crash=0.0, lost=level / 2, unsure=level)
+        for site in self.sites:
+            site.rates = own
+            site.transport.rates = own
+
+    async def _calm(self) -> None:
+        self.trace.note("run", "no more faults")
+        self._set_rates(trouble=False)
+        for site in self._workers.values():
+            site.line.cut()  # connections with faults end
+            site.line.restore()
+        # Those that died meanwhile are restarted.
+        await self.clock.sleep(30.0)
+        for workload in (await self._manager.client.list(WORKLOADS)).items:
+            if get(workload, "spec", "active") is False:
+                await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})
+
+    async def _settle(self) -> None:
+        ends = self.clock.time() + PATIENCE
+        left: list[str] = []
+        while self.clock.time() < ends:
+            await self.clock.sleep(LOOK)
+            left = [one async for one in self._unsettled()]
+            if not left:
+                return
+        for site in self.sites:
+            for workload in (await site.client.list(WORKLOADS)).items:
+                status = workload.get("status")
+                self.trace.note("state", f"{site.name}: {workload['metadata']['name']}: {status}")
+        for one in left:
+            self.trace.violate(f"in the end {one}")
+
+    async def _unsettled(self) -> Any:
+        for job in (await self._manager.client.list(JOBS)).items:
+            if not ended(job):
+                yield f"job {job['metadata']['name']} has not ended"
+        for workload in (await self._manager.client.list(WORKLOADS)).items:
+            if not conditions.is_finished(workload):
+                yield f"workload {workload['metadata']['name']} is not finished"
+        for worker in self._workers.values():
+            for resource in (WORKLOADS, JOBS):
+                for one in (await worker.client.list(resource)).items:
+                    if names.MULTIKUEUE_ORIGIN_LABEL in labels_of(one):
+                        yield f"{one['metadata']['name']} is left on {worker.name}"
+
+    # Set-up
+
+    async def _set_up(self, site: Site) -> None:
+        cpu = 100 if site is self._manager else self._rng.choice((3, 6))
+        await site.client.create(RESOURCE_FLAVORS, _object(RESOURCE_FLAVORS, "f"))
+        flavors = [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]
+        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+        spec = {
+            "namespaceSelector": {},
+            "resourceGroups": groups,
+            "preemption": {"withinClusterQueue": "LowerPriority"},
+        }
+        await site.client.create(CLUSTER_QUEUES, _object(CLUSTER_QUEUES, "cq", spec=spec))
+        queue = _object(LOCAL_QUEUES, "lq", spec={"clusterQueue": "cq"})
+        await site.client.create(LOCAL_QUEUES, queue)
+        for name, value in (("low", 1), ("high", 5)):
+            await site.client.create(
+                WORKLOAD_PRIORITY_CLASSES, _object(WORKLOAD_PRIORITY_CLASSES, name, value=value)
+            )
+
+    async def _register(self) -> None:
+        client = self._manager.client
+        await client.create(NAMESPACES, _object(NAMESPACES, "kueue-system"))
+        for name in self._workers:
+            await client.create(SECRETS, _secret(name, 0))
+            await client.create(MULTIKUEUE_CLUSTERS, _cluster(name, name))
+        await configure_check(client, "mk", self._registered.values())
+        strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}}
+        await client.patch(CLUSTER_QUEUES, "cq", None, {"spec": strategy})
+
+    # Users
+
+    async def _submit(self) -> None:
+        rng = self._rng
+        acts: list[asyncio.Task[None]] = []
+        for number in range(rng.randint(4, 9)):
+            await self.clock.sleep(rng.uniform(0.0, TROUBLE / 12))
+            name = f"j{number}"
+            await self._retry(partial(self._manager.client.create, JOBS, _job(name, rng)))
+            self.trace.note("user", f"creates {name}")
+            if rng.random() < 0.5:
+                acts.append(asyncio.create_task(self._act(name)))
+        await asyncio.gather(*acts)
+
+    async def _act(self, name: str) -> None:
+        await self.clock.sleep(self._rng.uniform(0.0, 80.0))
+        act = self._rng.choice(("delete", "stop", "raise", "lower"))
+        self.trace.note("user", f"{act}: {name}")
+        if act == "delete":
+            await self._retry(
+                lambda: self._manager.client.delete(JOBS, name, "default", propagation="Background")
+            )
+        elif act == "stop":
+            for workload in (await self._manager.client.list(WORKLOADS)).items:
+                if workload["metadata"]["name"].startswith(f"job-{name}-"):
+                    await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        else:
+            label = {names.PRIORITY_CLASS_LABEL: "high" if act == "raise" else "low"}
+            await self._patch(JOBS, name, {"metadata": {"labels": label}})
+
+    async def _patch(self, resource: Resource, name: str, patch: Object) -> None:
+        await self._retry(lambda: self._manager.client.patch(resource, name, "default", patch))
+
+    async def _retry(self, request: Callable[[], Any]) -> None:
+        """Send a request again while webhooks cannot be called; what is refused or gone is left."""
+        for _ in range(30):
+            try:
+                await request()
+                return
+            except ApiError as error:
+                if error.code < 500:
+                    return
+            await self.clock.sleep(2.0)
+
+    # Faults
+
+    async def _some_time(self) -> str:
+        """Wait; the worker that something happens to."""
+        await self.clock.sleep(self._rng.uniform(5.0, TROUBLE / 3))
+        return self._rng.choice(list(self._workers))
+
+    async def _cut_lines(self) -> None:
+        while True:
+            worker = self._workers[await self._some_time()]
+            seconds = self._rng.choice((1.0, 10.0, LOST - 10.0, 2.5 * LOST))
+            self._note("cut", f"{worker.name} cannot be reached for {seconds:g} s")
+            worker.line.cut()
+            try:
+                await self.clock.sleep(seconds)
+            finally:
+                worker.line.restore()
+
+    async def _kill(self) -> None:
+        while True:
+            name = await self._some_time()
+            site = self._rng.choice((self._manager, self._workers[name]))
+            self._note("killed", f"the manager of {site.name} is killed")
+            site.kill_manager()
+
+    async def _set_back(self) -> None:
+        if self._rng.random() < 0.5:
+            return
+        worker = self._workers[await self._some_time()]
+        store = worker.snapshot()
+        await self.clock.sleep(self._rng.uniform(0.0, 100.0))
+        self._note("set back", f"{worker.name} is restored from an older state")
+        self._placements.excuse(worker.name, "restored from an older state")
+        worker.line.cut()
+        await asyncio.shield(asyncio.ensure_future(worker.set_back(store)))
+        # What it runs in its older state is nothing that the manager could know of.
+        self._placements.excuse(worker.name, "restored from an older state")
+        worker.line.restore()
+
+    async def _rotate(self) -> None:
+        count = 0
+        while True:
+            name = await self._some_time()
+            count += 1
+            self._note("rotated", f"the kubeconfig of {name} changes")
+            secret = _secret(name, count)
+            await self._manager.client.patch(
+                SECRETS, secret["metadata"]["name"], "kueue-system", {"data": secret["data"]}
+            )
+
+    async def _rename(self) -> None:
+        if self._rng.random() < 0.6:
+            return
+        name = await self._some_time()
+        self._note("renamed", f"{name} is called {name}-new")
+        client = self._manager.client
+        await client.delete(MULTIKUEUE_CLUSTERS, name, None)
+        self._registered[name] = f"{name}-new"
+        await client.create(MULTIKUEUE_CLUSTERS, _cluster(f"{name}-new", name))
+        spec = {"spec": {"clusters": list(self._registered.values())}}
+        await client.patch(MULTIKUEUE_CONFIGS, "mk", None, spec)
+
+    def _note(self, fault: str, text: str) -> None:
+        self.faults[fault] += 1
+        self.trace.note("fault", text)
+
+    async def _watch_connections(self) -> None:
+        """Excuse what runs on workers that were not reached for the timeout."""
+        since: dict[str, float] = {}
+        while True:
+            now = self.clock.monotonic()
+            connected = () if self._multikueue is None else self._multikueue.connected()
+            for worker, name in self._registered.items():
+                if name in connected:
+                    since.pop(worker, None)
+                elif now - since.setdefault(worker, now) >= LOST - SLACK:
+                    self._placements.excuse(worker, "not reached for workerLostTimeout")
+            await self.clock.sleep(0.5)
+
+
+_KINDS = BUILT_IN.enabled(["batch/job"])
+
+
+def _object(resource: Resource, name: str, **fields: Any) -> Object:
+    metadata = {"name": name, **({"namespace": "default"} if resource.namespaced else {})}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
+
+
+def _job(name: str, rng: random.Random) -> Object:
+    pods = rng.choice((1, 1, 2, 3))
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    job = _object(JOBS, name, spec={"parallelism": pods, "completions": pods, "template": template})
+    job["metadata"]["labels"] = {
+        names.QUEUE_LABEL: "lq",
+        names.PRIORITY_CLASS_LABEL: rng.choice(("low", "high")),
+    }
+    return job
+
+
+def _cluster(name: str, worker: str) -> Object:
+    source = {"kubeConfig": {"location": f"{worker}-kubeconfig", "locationType": "Secret"}}
+    return _object(MULTIKUEUE_CLUSTERS, name, spec={"clusterSource": source})
+
+
+def _secret(worker: str, version: int) -> Object:
+    content = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"https://{worker}.test"}}],
+        "users": [{"name": "u", "user": {"token": f"token-{version}"}}],
+    }
+    secret = _object(SECRETS, f"{worker}-kubeconfig")
+    secret["metadata"]["namespace"] = "kueue-system"
+    secret["data"] = {"kubeconfig": base64.b64encode(yaml.safe_dump(content).encode()).decode()}
+    return secret
+
+
+def play_clusters(seed: int) -> Report:
+    """Play the run of this seed, in virtual time."""
+    installed_store()
+
+    async def main() -> ClusterRun:
+        run = ClusterRun(seed, random.Random(seed), Clock(VIRTUAL_EPOCH.timestamp()))
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, _Loop)
+        loop.on_spin = lambda: run.trace.violate("a task works without end while time stands still")
+        handler = _LoggedErrors(run.trace)
+        logger = logging.getLogger("pykueue")
+        logger.addHandler(handler)
+        propagate, logger.propagate = logger.propagate, False
+        try:
+            await run.play()
+        finally:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+        return run
+
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        run = runner.run(main())
+        lasted = runner.get_loop().time()
+    return Report(
+        seed,
+        run.trace.violations,
+        run.faults,
+        run.starts,
+        lasted,
+        run.trace.digest(),
+        run.trace.entries,
+        sum(site.deaths for site in run.sites),
+        " --clusters",
+    )

@@ -1,0 +1,30 @@
+"""Runs of a manager cluster and its workers by seed; docs/use/multikueue.md states the guarantee they check.
+
+`PYKUEUE_CLUSTER_RUNS` is how many there are (8 unless set), `PYKUEUE_FAULT_SEED` the first seed.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pykueue.simulate.faults.clusterruns import play_clusters
+
+RUNS = int(os.environ.get("PYKUEUE_CLUSTER_RUNS", "8"))
+FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
+#: Lines of the trace that a failure shows.
+SHOWN = 120
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
+def test_jobs_run_in_one_cluster_at_a_time_and_finish_once(seed: int) -> None:
+    report = play_clusters(seed)
+    assert not report.violations, report.text(SHOWN)
+    assert report.writes
+
+
+@pytest.mark.parametrize("seed", [112])
+def test_runs_that_found_faults(seed: int) -> None:
+    report = play_clusters(seed)
+    assert not report.violations, report.text(SHOWN)
