@@ -38,7 +38,9 @@ def test_applying_again_changes_nothing(installed: Installation, kubectl: Kubect
 
 
 def test_the_kinds_are_established(installed: Installation, kubectl: Kubectl) -> None:
-    for crd in kubectl.list("crds"):
+    found = kubectl.list("crds", "-l", "app.kubernetes.io/name=kueue")
+    assert found
+    for crd in found:
         conditions = {one["type"]: one["status"] for one in crd["status"]["conditions"]}
         assert conditions["Established"] == "True", crd["metadata"]["name"]
         assert conditions.get("NonStructuralSchema", "False") == "False", crd["metadata"]["name"]
