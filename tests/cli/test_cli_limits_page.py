@@ -45,7 +45,7 @@ INTERNAL = {
     "api.yaml_values._LONGEST_INTEGER": "longer integers exceed 64 bits and are read as text",
     "api.cel.program._MOST_REMEMBERED": "size of a cache",
     "api.cel.program._MOST_REMEMBERED_BYTES": "size of a cache",
-    "embedded.apiserver.crd.endpoints._MOST_REPLICAS": "the largest int32",
+    "embedded.apiserver.crd.kind._MOST_REPLICAS": "the largest int32",
     "embedded.apiserver.crd.structural._COMPILED_TOGETHER": "work between two pauses of the event loop",
     "embedded.apiserver.handlers.writes._COMPILED_TOGETHER": "work between two pauses of the event loop",
     "embedded.cel.rules._PLACES_TOGETHER": "work between two pauses of the event loop",

@@ -352,3 +352,8 @@ assert CliRunner().invoke(main, ["--help"]).exit_code == 0
 assert not {"aiohttp", "yaml", "orjson", "pykueue.kube", "pykueue.plugin"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_manager_loads_no_cel_before_a_job_kind_has_an_expression() -> None:
+    program = "import sys, pykueue.cli.manager; assert 'cel_expr_python' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -11,7 +11,7 @@ import pytest
 from jobset_world import Object, World, jobset, replicated, tell
 
 from pykueue.api.resources import CRDS, JOB_SETS, PERSISTENT_VOLUME_CLAIMS
-from pykueue.embedded.apiserver.crd.endpoints import CustomKind
+from pykueue.embedded.apiserver.crd.kind import CustomKind
 from pykueue.embedded.jobset.definition import definition
 from pykueue.embedded.jobset.generate import generate
 from pykueue.kube.errors import ApiError

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-#: Doublings beyond which every cap is reached; a float holds no more than about a thousand.
-_DOUBLINGS_MAX = 64
-
 
 def exponential_delay(base: float, cap: float, doublings: int) -> float:
     """`base` doubled so many times (a negative number counts as 0), at most `cap`; both in seconds."""
-    return min(base * 2.0 ** min(max(doublings, 0), _DOUBLINGS_MAX), cap)
+    # A float has an exponent for about a thousand; every cap is reached long before.
+    return min(base * 2.0 ** min(max(doublings, 0), 64), cap)

@@ -11,7 +11,6 @@ import sys
 
 import click
 
-import pykueue
 from pykueue.cli.plugin.errors import UsageError
 from pykueue.cli.plugin.options import ARGUMENTS, flags_after_verb
 
@@ -90,7 +89,7 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(pykueue.__version__, prog_name="pykueue")
+@click.version_option(package_name="pykueue", prog_name="pykueue")
 def main() -> None:
     """Job queueing for Kubernetes that speaks Kueue's API and needs no cluster to try."""
 

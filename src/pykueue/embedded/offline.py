@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from pykueue.api.cel.node import Node
 from pykueue.api.objects import Object
-from pykueue.embedded.apiserver.crd.endpoints import CustomKind
+from pykueue.embedded.apiserver.crd.kind import CustomKind
 from pykueue.embedded.apiserver.crd.structural import custom_schema
 from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.kinds.builtin import builtin_kinds

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .compile import CompiledKind, JobKindError, compile_kind
-from .expressions import ExpressionError
+from .compile import CompiledKind, compile_kind
+from .errors import ExpressionError, JobKindError
 from .manifest import GROUP, JOB_KINDS, VERSION, JobKind
 from .schema import schema_errors
 

@@ -17,6 +17,8 @@ from pykueue.api.cel.node import Node
 from pykueue.api.cel.program import MAX_EXPRESSION, Program, RuleError, compiled
 from pykueue.api.cel.reads import project
 
+from .errors import ExpressionError
+
 #: Elements of a list or map, and characters of a text, that an expression may read.
 MAX_SIZE: Final = 4096
 #: Values that one evaluation may read, at all levels together.
@@ -26,10 +28,6 @@ MAX_COST: Final = 10_000_000
 #: Characters of an expression.
 MAX_LENGTH: Final = min(1024, MAX_EXPRESSION)
 VARIABLES: Final = ("self", "element")
-
-
-class ExpressionError(ValueError):
-    """An expression that does not compile, or has no result for a job; the text says why."""
 
 
 def _anything() -> Node:
