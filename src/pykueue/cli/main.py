@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "manager": ("manager", "Run the manager against any cluster."),
     "manifests": ("manifests", "Print the installation for a cluster as YAML for kubectl."),
     "schedule": ("schedule", "Print decisions on plain manifests and their reasons, without a cluster."),
+    "simulate": ("simulate", "Run a scenario in virtual time, decided by the production engine."),
     "top": ("top", "Print how full queues, cohorts, flavors and nodes are."),
     "share": ("share", "Print what each queue is entitled to, and what it has."),
     "used": ("used", "Print the resource-hours that workloads held, by queue, namespace or label."),

@@ -183,6 +183,13 @@ class Driver:
         while self._backoffs and self._backoffs[0][0] <= to:
             self._changed[heappop(self._backoffs)[1]] = None
 
+    def next_timer(self) -> float | None:
+        """When a back-off ends or placement is retried, in seconds since 1970; None where neither is due."""
+        due = self.engine.next_timer()
+        if self._backoffs and (due is None or self._backoffs[0][0] < due):
+            return self._backoffs[0][0]
+        return due
+
     # --- what follows -----------------------------------------------------------------------------------
 
     def follow(self) -> list[Change]:

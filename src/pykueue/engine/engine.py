@@ -198,13 +198,15 @@ class Engine(Queries):
         """
         if self.has_heads():
             return now
+        times = [time for time in (self.next_timer(), self.next_sample()) if time is not None]
+        return max(now, min(times)) if times else None
+
+    def next_timer(self) -> float | None:
+        """When a back-off ends or placement is retried next, in seconds since 1970; None where neither is."""
         state = self._state
         times = [time for time, key in state.timers if key in state.workloads]
         times += [due for due, _ in state.second_pass.values()]
-        sample = self.next_sample()
-        if sample is not None:
-            times.append(sample)
-        return max(now, min(times)) if times else None
+        return min(times, default=None)
 
     def tick(self, now: float) -> None:
         """Does what is due at `now` (seconds since 1970): ends back-offs (4.8), samples past usage (10.4)."""

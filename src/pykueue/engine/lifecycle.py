@@ -166,6 +166,16 @@ def _reset(check: kueue.AdmissionCheckState, now: float) -> kueue.AdmissionCheck
     )
 
 
+def checks_ready(workload: kueue.Workload, now: float) -> kueue.Workload:
+    """Every admission check of it is Ready."""
+    stamp = _stamp(now)
+    states = [
+        each if each.state == "Ready" else replace(each, state="Ready", last_transition_time=stamp)
+        for each in workload.status.admission_checks
+    ]
+    return _with(workload, admission_checks=states)
+
+
 def _closed(gate: kueue.PreemptionGateState, now: float) -> kueue.PreemptionGateState:
     if gate.position == "Closed":
         return gate

@@ -48,6 +48,13 @@ class Duration:
 
     minimum: float = -math.inf
     above: float = -math.inf
+    days: bool = False
+    """The unit `d` is accepted too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A number, or a number of seconds that the file writes as a duration."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,12 +115,14 @@ _WRONG: Any = object()
 def _value(hint: Any, value: Any, problems: list[Problem], path: str) -> Any:
     """`value` as `hint` wants it, or _WRONG after noting the problem."""
     extras: tuple[Any, ...] = ()
-    if typing.get_origin(hint) is Annotated:
-        hint, *extras_list = typing.get_args(hint)
-        extras = tuple(extras_list)
-    if typing.get_origin(hint) is types.UnionType:
-        hint = next(option for option in typing.get_args(hint) if option is not types.NoneType)
-    origin = typing.get_origin(hint)
+    while (origin := typing.get_origin(hint)) in (Annotated, types.UnionType, typing.Union):
+        if origin is Annotated:
+            hint, *more = typing.get_args(hint)
+            extras += tuple(more)
+        else:
+            hint = next(option for option in typing.get_args(hint) if option is not types.NoneType)
+    if hint is Any:
+        return value
     if origin is Literal:
         return _choice(typing.get_args(hint), value, problems, path)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
@@ -138,6 +147,8 @@ def _value(hint: Any, value: Any, problems: list[Problem], path: str) -> Any:
     for extra in extras:
         if isinstance(extra, Duration):
             return _duration(extra, value, problems, path)
+        if isinstance(extra, Figure):
+            return _figure(value, problems, path)
     return _scalar(hint, extras, value, problems, path)
 
 
@@ -154,7 +165,7 @@ def _choice(options: tuple[Any, ...], value: Any, problems: list[Problem], path:
 
 def _duration(bounds: Duration, value: Any, problems: list[Problem], path: str) -> Any:
     try:
-        seconds = parse_duration(value)
+        seconds = parse_duration(value, days=bounds.days)
     except (TypeError, ValueError):
         return _wrong(value, 'a duration such as "5m" or "1h30m"', problems, path)
     if seconds < bounds.minimum:
@@ -162,6 +173,15 @@ def _duration(bounds: Duration, value: Any, problems: list[Problem], path: str) 
     if seconds <= bounds.above:
         return _wrong(value, f"a duration above {format_duration(bounds.above)}", problems, path)
     return seconds
+
+
+def _figure(value: Any, problems: list[Problem], path: str) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    try:
+        return parse_duration(value, days=True)
+    except (TypeError, ValueError):
+        return _wrong(value, 'a number, or a duration such as "5m" or "1h30m"', problems, path)
 
 
 _SCALARS: dict[type, tuple[str, Callable[[Any], bool]]] = {

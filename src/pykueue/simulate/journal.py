@@ -1,0 +1,91 @@
+"""The decision log of a simulation: a line of JSON for each thing that happens, and a digest of all of them.
+
+Equal runs give equal logs byte for byte. Times are seconds from the start, in microseconds of precision.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from pykueue.engine import Admit, Preempt
+
+#: Bytes that are digested and written at once.
+_CHUNK = 1 << 18
+
+
+class Journal:
+    """Lines in the order of what happened; kept in a file if one is named."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        """`file` is written compressed (gzip). Raises OSError if it cannot be."""
+        self._digest = hashlib.sha256()
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._file: gzip.GzipFile | None = None
+        self._raw: IO[bytes] | None = None
+        if file is not None:
+            # Neither name nor time in the header: equal runs give equal files.
+            self._raw = file.open("wb")
+            self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, compresslevel=3, mtime=0)
+
+    def created(self, at: float, key: str, job_class: str) -> None:
+        self._add({"at": round(at, 6), "what": "Create", "workload": key, "class": job_class})
+
+    def admitted(self, at: float, decision: Admit) -> None:
+        sets = decision.admission.pod_set_assignments
+        entry: dict[str, Any] = {
+            "at": round(at, 6),
+            "what": "Admit",
+            "workload": decision.key,
+            "clusterQueue": decision.cluster_queue,
+            "flavors": {one.name: one.flavors for one in sets},
+        }
+        if any(one.count is not None for one in sets):
+            entry["counts"] = {one.name: one.count for one in sets}
+        self._add(entry)
+
+    def preempted(self, at: float, decision: Preempt) -> None:
+        self._add(
+            {
+                "at": round(at, 6),
+                "what": "Preempt",
+                "workload": decision.key,
+                "clusterQueue": decision.cluster_queue,
+                "reason": decision.reason,
+                "preemptor": decision.preemptor,
+            }
+        )
+
+    def evicted(self, at: float, key: str, reason: str) -> None:
+        self._add({"at": round(at, 6), "what": "Evict", "workload": key, "reason": reason})
+
+    def over(self, at: float, key: str, how: str) -> None:
+        self._add({"at": round(at, 6), "what": "End", "workload": key, "how": how})
+
+    def _add(self, entry: dict[str, Any]) -> None:
+        line = orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE)
+        self._lines.append(line)
+        self._size += len(line)
+        if self._size >= _CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        data = b"".join(self._lines)
+        self._lines.clear()
+        self._size = 0
+        self._digest.update(data)
+        if self._file is not None:
+            self._file.write(data)
+
+    def close(self) -> str:
+        """The SHA-256 digest of all lines; the file is complete."""
+        self._flush()
+        if self._file is not None and self._raw is not None:
+            self._file.close()
+            self._raw.close()
+        return self._digest.hexdigest()

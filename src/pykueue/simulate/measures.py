@@ -1,0 +1,140 @@
+"""What a simulation counts: lives by queue and class, usage by queue and flavor, preemptions by pair."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pykueue.simulate.distribution import Distribution
+
+#: The shortest run time that a bounded slowdown divides by, in seconds.
+SLOWDOWN_BOUND = 10.0
+
+
+class Group(NamedTuple):
+    """Workloads that are counted together."""
+
+    cluster_queue: str
+    job_class: str
+
+
+class UsageKey(NamedTuple):
+    """What is used."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+
+
+class Pair(NamedTuple):
+    """Who preempted whom, by ClusterQueue."""
+
+    preemptor: str
+    preempted: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Lives:
+    """The workloads of one group."""
+
+    created: int = 0
+    admissions: int = 0
+    finished: int = 0
+    failed: int = 0
+    stopped: int = 0
+    """Ran as long as they may at most."""
+    evictions: Counter[str] = field(default_factory=Counter)
+    """By reason; preemptions are among them."""
+    wait: Distribution = field(default_factory=Distribution)
+    """Seconds from creation to the first admission."""
+    pending: Distribution = field(default_factory=Distribution)
+    """Seconds without quota over the whole life, of workloads that are over."""
+    turnaround: Distribution = field(default_factory=Distribution)
+    """Seconds from creation to the end."""
+    slowdown: Distribution = field(default_factory=Distribution)
+    """Turnaround by run time, at least 1; run times below `SLOWDOWN_BOUND` count as that."""
+    lost: Counter[str] = field(default_factory=Counter)
+    """Resource-seconds by resource that evictions threw away: since the last checkpoint."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """An amount over time: its integral, and that of each interval."""
+
+    width: float
+    """Seconds of an interval."""
+    value: float = 0.0
+    since: float = 0.0
+    """Seconds from the start."""
+    area: float = 0.0
+    peak: float = 0.0
+    intervals: list[float] = field(default_factory=list)
+    """Unit-seconds of each interval."""
+
+    def change(self, by: float, now: float) -> None:
+        """From `now` on it is higher by that much."""
+        self.until(now)
+        self.value += by
+        if self.value > self.peak:
+            self.peak = self.value
+
+    def until(self, now: float) -> None:
+        """Counts what was used until `now`."""
+        if now <= self.since:
+            return
+        if self.value:
+            self.area += self.value * (now - self.since)
+            self._spread(self.since, now)
+        self.since = now
+
+    def _spread(self, begin: float, end: float) -> None:
+        width, intervals = self.width, self.intervals
+        last = int(end // width)
+        while len(intervals) <= last:
+            intervals.append(0.0)
+        while begin < end:
+            index = int(begin // width)
+            part = min(end, (index + 1) * width)
+            if part <= begin:  # a rounding of the division
+                index, part = index + 1, min(end, (index + 2) * width)
+            intervals[min(index, last)] += self.value * (part - begin)
+            begin = part
+
+
+@dataclass(slots=True)
+class Lost:
+    """What preemptions of one pair of queues cost."""
+
+    count: int = 0
+    lost: Counter[str] = field(default_factory=Counter)
+    """Resource-seconds by resource."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run of one variant gave."""
+
+    variant: str
+    seed: int
+    lives: dict[Group, Lives] = field(default_factory=dict)
+    usage: dict[UsageKey, Usage] = field(default_factory=dict)
+    quota: dict[UsageKey, Usage] = field(default_factory=dict)
+    """Nominal quota over time."""
+    preemptions: dict[Pair, Lost] = field(default_factory=dict)
+    unfinished: int = 0
+    """Workloads that were not over at the end."""
+    cycles: int = 0
+    end: float = 0.0
+    """Seconds from the start at which nothing more could happen, or the horizon."""
+    makespan: float = 0.0
+    """Seconds from the first creation to the last end of a workload."""
+    decisions: str = ""
+    """SHA-256 of the decision log."""
+    ended: str = ""
+    """Why the run ended before its time; empty where it did not."""
+    wall: float = 0.0
+    """Seconds of real time."""
+    cpu: float = 0.0
+    """Seconds of CPU."""

@@ -1,0 +1,272 @@
+"""From a scenario to the plan of each run: files are read once, patches applied, jobs put in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import merge
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pykueue.api import decode, kueue
+from pykueue.api.core import Namespace
+from pykueue.api.decoding import DecodeError, describe
+from pykueue.api.meta import ObjectMeta, parse_time
+from pykueue.api.objects import Object
+from pykueue.embedded.objects.patch import merge_patch
+from pykueue.engine import Removed, Upsert
+from pykueue.engine.events import Event
+from pykueue.manager.configuration import Configuration, ConfigurationError
+from pykueue.manager.configuration import parse as parse_configuration
+from pykueue.manager.configuration.loading import CURRENT
+from pykueue.manager.scheduler.engine_options import engine_options
+from pykueue.manifests.reading import InputError, read
+from pykueue.manifests.reading import Source as Files
+from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
+from pykueue.simulate.scenario.kueue_generator import KueueGenerator
+from pykueue.simulate.scenario.laws import draw_of
+from pykueue.simulate.scenario.reading import ScenarioError
+from pykueue.simulate.scenario.types import (
+    Generator,
+    Intervention,
+    Latencies,
+    Law,
+    Manifests,
+    Patch,
+    Scenario,
+    Trace,
+    Variant,
+)
+from pykueue.simulate.simulation import Outside, Plan
+from pykueue.simulate.traces.jobs import TraceJobs
+
+#: Kind, namespace and name.
+_Identity = tuple[str, str, str]
+
+#: The variant of a scenario that names none.
+BASELINE = Variant("baseline")
+
+
+@dataclass
+class Prepared:
+    """A scenario with everything it names read; what a run needs can be sent to another process."""
+
+    scenario: Scenario
+    folder: Path
+    """File names of the scenario are relative to it."""
+    objects: dict[_Identity, Object] = field(default_factory=dict)
+    workloads: dict[int, list[Object]] = field(default_factory=dict)
+    """Of sources that are manifests, by the number of the source."""
+    generators: dict[int, KueueGenerator] = field(default_factory=dict)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        return self.scenario.variants or (BASELINE,)
+
+
+def prepare(scenario: Scenario, folder: Path) -> Prepared:
+    """Reads the files of a scenario. Raises ScenarioError naming file and field of what is wrong."""
+    prepared = Prepared(scenario, folder)
+    for manifest in _manifests(prepared, scenario.manifests, {}, "manifests"):
+        prepared.objects[_identity(manifest)] = manifest
+    for number, source in enumerate(scenario.arrivals):
+        where = f"arrivals[{number}]"
+        if source.manifests is not None:
+            files = (*scenario.manifests, *source.manifests.files)
+            found = _manifests(prepared, files, scenario.configuration, f"{where}.manifests.files")
+            prepared.workloads[number] = [one for one in found if one["kind"] == "Workload"]
+        elif source.kueue_generator:
+            generator = KueueGenerator(folder / source.kueue_generator, f"{where}.kueueGenerator")
+            prepared.generators[number] = generator
+            for manifest in generator.objects():
+                prepared.objects[_identity(manifest)] = manifest
+    for variant in prepared.variants:
+        # What is wrong with a variant is found before anything runs.
+        plan(prepared, variant, scenario.seeds[0])
+    return prepared
+
+
+def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
+    """What one run depends on. Raises ScenarioError."""
+    scenario = prepared.scenario
+    start = parse_time(scenario.start)
+    configuration = _configuration(merge_patch(scenario.configuration, variant.configuration))
+    objects = dict(prepared.objects)
+    where = f'variant "{variant.name}"'
+    for manifest in _manifests(prepared, variant.apply, {}, where):
+        objects[_identity(manifest)] = manifest
+    _patch(objects, variant.patches, where)
+    classes = {
+        manifest["metadata"]["name"]: int(manifest.get("value", 0))
+        for manifest in objects.values()
+        if manifest["kind"] == "WorkloadPriorityClass"
+    }
+    interventions = sorted((*scenario.interventions, *variant.interventions), key=lambda one: one.at)
+    latencies = variant.latencies or scenario.latencies
+    jobs = list(_sources(prepared, seed, start, Priorities(classes)))
+    events = [Upsert(_decoded(manifest)) for manifest in objects.values() if manifest["kind"] != "Workload"]
+    namespaces = {name for kind, _, name in objects if kind == "Namespace"}
+    named = {namespace for _, namespace, _ in objects if namespace} - namespaces
+    return Plan(
+        options=engine_options(configuration),
+        objects=[*(Upsert(_namespace(name)) for name in sorted(named)), *events],
+        jobs=merge(*jobs, key=lambda job: job.at),
+        start=start,
+        changes=[
+            (one.at, _events(prepared, one, objects, f"interventions[{number}]"))
+            for number, one in enumerate(interventions)
+        ],
+        outside=_outside(latencies, Random(f"{seed} latencies")),
+        horizon=scenario.horizon,
+        warm_up=scenario.warm_up,
+        interval=max(1e-3, (scenario.horizon or _lengths(scenario)) / scenario.samples),
+    )
+
+
+def _lengths(scenario: Scenario) -> float:
+    """A guess of how long a scenario without a horizon takes: intervals of series are a part of it."""
+    times = [one.at for one in scenario.interventions]
+    for source in scenario.arrivals:
+        generator = source.generator
+        if generator is not None and generator.end is not None:
+            times.append(generator.end)
+        elif generator is not None and generator.count is not None and generator.every:
+            times.append(generator.start + generator.count * generator.every)
+    return max(times, default=0.0) or 24 * 3600.0
+
+
+# --- objects ----------------------------------------------------------------------------------------------
+
+
+def _configuration(document: Mapping[str, Any]) -> Configuration:
+    text = json.dumps({"apiVersion": CURRENT, "kind": "Configuration", **document})
+    try:
+        return parse_configuration(text)
+    except ConfigurationError as error:
+        raise ScenarioError("\n".join(f"configuration: {one}" for one in error.problems)) from None
+
+
+def _manifests(
+    prepared: Prepared, files: Iterable[str], configuration: Mapping[str, Any], where: str
+) -> list[Object]:
+    """The objects in files; jobs among them are Workloads."""
+    paths = [prepared.folder / name for name in files]
+    if not paths:
+        return []
+    try:
+        return read(Files(paths), _configuration(configuration)).manifests
+    except InputError as error:
+        raise ScenarioError("\n".join(f"{where}: {line}" for line in str(error).splitlines())) from None
+
+
+def _identity(manifest: Object) -> _Identity:
+    metadata = manifest["metadata"]
+    return manifest["kind"], str(metadata.get("namespace") or ""), str(metadata["name"])
+
+
+def _decoded(manifest: Object) -> Any:
+    identity = _identity(manifest)
+    if not manifest["metadata"].get("uid"):
+        manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": "/".join(identity)}}
+    try:
+        return decode(manifest)
+    except DecodeError as error:
+        raise ScenarioError(str(error)) from None
+
+
+def _namespace(name: str) -> Namespace:
+    return Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
+
+
+def _patch(objects: dict[_Identity, Object], patches: Iterable[Patch], where: str) -> list[_Identity]:
+    """Patches objects; which ones."""
+    found = []
+    for number, one in enumerate(patches):
+        identity = (one.kind, one.namespace, one.name)
+        if identity not in objects:
+            title = f"{one.namespace}/{one.name}" if one.namespace else one.name
+            raise ScenarioError(f"{where}: patches[{number}]: {one.kind} {title} is not among the manifests")
+        objects[identity] = merge_patch(objects[identity], one.patch)
+        found.append(identity)
+    return found
+
+
+def _events(
+    prepared: Prepared, one: Intervention, objects: dict[_Identity, Object], where: str
+) -> list[Event]:
+    """What an intervention does to the objects as those before it left them."""
+    changed = []
+    for manifest in _manifests(prepared, one.apply, {}, f"{where}.apply"):
+        objects[_identity(manifest)] = manifest
+        changed.append(_identity(manifest))
+    changed += _patch(objects, one.patches, where)
+    events: list[Event] = [Upsert(_decoded(objects[identity])) for identity in dict.fromkeys(changed)]
+    for number, name in enumerate(one.delete):
+        identity = (name.kind, name.namespace, name.name)
+        if objects.pop(identity, None) is None:
+            title = f"{name.namespace}/{name.name}" if name.namespace else name.name
+            raise ScenarioError(f"{where}.delete[{number}]: {name.kind} {title} is not among the manifests")
+        events.append(Removed(*identity))
+    return events
+
+
+# --- jobs -------------------------------------------------------------------------------------------------
+
+
+def _sources(prepared: Prepared, seed: int, start: float, priorities: Priorities) -> Iterator[Iterator[Job]]:
+    """The jobs of each source. The same seed gives the same jobs in every variant."""
+    scenario = prepared.scenario
+    for number, source in enumerate(scenario.arrivals):
+        random = Random(f"{seed} arrivals {number}")
+        where = f"arrivals[{number}]"
+        match source.manifests, source.generator, source.trace:
+            case Manifests() as manifests, _, _:
+                law = manifests.run_time or scenario.run_time
+                yield iter(_written(prepared.workloads[number], manifests.at, law, random, where))
+            case _, Generator() as generator, _:
+                made = Generated(generator, f"g{number}", f"{where}.generator", random, priorities, start)
+                yield made.jobs()
+            case _, _, Trace() as trace:
+                yield TraceJobs(trace, prepared.folder, f"{where}.trace", f"t{number}", random).jobs()
+            case _:
+                yield prepared.generators[number].jobs()
+
+
+def _written(manifests: Iterable[Object], at: float, law: Law, random: Random, where: str) -> Iterator[Job]:
+    """Workloads of files."""
+    for manifest in manifests:
+        workload: kueue.Workload = _decoded(manifest)
+        limit = workload.spec.maximum_execution_time_seconds
+        try:
+            draw = draw_of(law, random, declared=limit)
+        except ValueError as error:
+            raise ScenarioError(f"{where}: {describe(manifest)}: {error}") from None
+        metadata = workload.metadata
+        labels = metadata.labels or {}
+        job_class = labels.get(JOB_CLASS_LABEL, "manifests")
+        yield Job(at, metadata.namespace, metadata.name, job_class, workload.spec, draw())
+
+
+#: Label of a job that names its class in reports.
+JOB_CLASS_LABEL = "pykueue.io/job-class"
+
+
+def _outside(latencies: Latencies, random: Random) -> Outside:
+    def drawn(law: Law | None, name: str) -> Callable[[], float] | None:
+        if law is None:
+            return None
+        try:
+            return draw_of(law, random)
+        except ValueError as error:
+            raise ScenarioError(f"latencies.{name}: {error}") from None
+
+    rate = latencies.requests_per_second
+    return Outside(
+        pod_start=drawn(latencies.pod_start, "podStart"),
+        eviction=drawn(latencies.eviction, "eviction"),
+        checks=drawn(latencies.checks, "checks"),
+        cycle=latencies.cycle,
+        write=latencies.requests_per_admission / rate if rate else 0.0,
+    )

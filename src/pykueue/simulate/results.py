@@ -1,0 +1,98 @@
+"""Outcomes in files: kept for a later run of the same scenario, and as a table for other programs."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, get_origin
+
+import msgspec
+import orjson
+
+import pykueue
+from pykueue.simulate.figures import NAMES, figure
+from pykueue.simulate.measures import Outcome
+from pykueue.simulate.prepare import Prepared
+from pykueue.simulate.scenario.types import Where
+
+
+class _Kept(msgspec.Struct):
+    """An outcome and what it is the outcome of."""
+
+    digest: str
+    outcome: Outcome
+
+
+def _encoded(value: Any) -> Any:
+    if isinstance(value, array):
+        return value.tobytes()
+    raise NotImplementedError(type(value))
+
+
+def _decoded(type: type, value: Any) -> Any:
+    if type is array:
+        return array("d", value)
+    if get_origin(type) is Counter:
+        return Counter(value)
+    raise NotImplementedError(type)
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encoded)
+_DECODER = msgspec.msgpack.Decoder(_Kept, dec_hook=_decoded)
+
+
+def write_outcome(folder: Path, prepared: Prepared, outcome: Outcome) -> None:
+    """Keeps an outcome, whole or not at all. Raises OSError."""
+    file = _file(folder, outcome.variant, outcome.seed)
+    part = file.with_suffix(".part")
+    part.write_bytes(_ENCODER.encode(_Kept(digest(prepared), outcome)))
+    part.replace(file)
+
+
+def read_outcome(folder: Path, prepared: Prepared, variant: str, seed: int) -> Outcome | None:
+    """The outcome kept of that run; None if there is none, or of another scenario or version."""
+    try:
+        kept = _DECODER.decode(_file(folder, variant, seed).read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return kept.outcome if kept.digest == digest(prepared) else None
+
+
+def _file(folder: Path, variant: str, seed: int) -> Path:
+    return folder / f"outcome-{variant}-{seed}.msgpack"
+
+
+def digest(prepared: Prepared) -> str:
+    """Of everything that the runs of a scenario depend on but the variant and the seed."""
+    result = hashlib.sha256(pykueue.__version__.encode())
+    scenario = msgspec.to_builtins(prepared.scenario)
+    for name in ("seeds", "assertions"):
+        scenario.pop(name)
+    objects = sorted(prepared.objects.values(), key=orjson.dumps)
+    result.update(orjson.dumps([scenario, objects, list(prepared.workloads.values())]))
+    for source in prepared.scenario.arrivals:
+        for name in (source.kueue_generator, source.trace.file if source.trace is not None else ""):
+            if name:
+                with (prepared.folder / name).open("rb") as file:
+                    result.update(hashlib.file_digest(file, "sha256").digest())
+    return result.hexdigest()
+
+
+_HEAD = ("variant", "seed", "clusterQueue", "class")
+#: Figures that are of a whole run.
+_OF_RUNS = frozenset({"unfinished", "makespan", "end", "cycles"})
+
+
+def rows(outcomes: Iterable[Outcome]) -> Iterator[list[str]]:
+    """A header, and a row of figures for each run and each group of it."""
+    yield [*_HEAD, *NAMES]
+    for outcome in outcomes:
+        whole = [repr(figure(outcome, name)) for name in NAMES]
+        yield [outcome.variant, str(outcome.seed), "", "", *whole]
+        for group in sorted(outcome.lives):
+            where = Where(group.cluster_queue, group.job_class)
+            cells = ["" if name in _OF_RUNS else repr(figure(outcome, name, where)) for name in NAMES]
+            yield [outcome.variant, str(outcome.seed), group.cluster_queue, group.job_class, *cells]

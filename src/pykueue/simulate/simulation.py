@@ -1,0 +1,468 @@
+"""Lives of workloads in virtual time, decided by the engine.
+
+Nothing here decides: a workload arrives, the engine's cycles admit and preempt, and what its decisions lead
+to is carried out by the same driver as everywhere (`pykueue.engine.driver`). The simulation adds what happens
+outside of decisions: jobs run and end, pods take time to start and stop, checks are answered, objects change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final, NamedTuple
+
+from pykueue.api import kueue
+from pykueue.api.kueue.names import ADMITTED, EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
+from pykueue.api.meta import ObjectMeta, format_micro_time
+from pykueue.engine import Admit, Assign, Decision, Evict, Options, Preempt, Removed, Upsert, lifecycle
+from pykueue.engine.driver import Change, Driver
+from pykueue.engine.events import Event
+from pykueue.simulate.journal import Journal
+from pykueue.simulate.measures import SLOWDOWN_BOUND, Group, Lives, Lost, Outcome, Pair, Usage, UsageKey
+from pykueue.simulate.scenario.jobs import Job
+
+#: Cycles at one moment after which a run ends: the rules then lead to no end.
+CYCLES_AT_ONCE: Final = 20_000
+
+#: Steps in a row of retries that nothing else accompanies, after which a run ends.
+RETRIES_ALONE: Final = 1000
+
+_NANO = 1e-9
+
+
+@dataclass(slots=True)
+class _Life:
+    """A workload from its creation to its end."""
+
+    job: Job
+    created: float
+    lives: Lives
+    counts: bool
+    """It is reported: it was created after the warm-up."""
+    queue: str = ""
+    """The ClusterQueue whose quota it holds."""
+    held: tuple[tuple[UsageKey, float], ...] = ()
+    """Quota it holds."""
+    progress: float = 0.0
+    """Seconds of its run time that need not be repeated."""
+    executed: float = 0.0
+    """Seconds it ran, lost ones included."""
+    running_since: float | None = None
+    """When its pods began to run."""
+    attempt: int = 0
+    """Of running; what was planned for an earlier one does not happen."""
+    waiting_since: float | None = 0.0
+    pending: float = 0.0
+    was_admitted: bool = False
+
+
+@dataclass(slots=True)
+class Outside:
+    """How long what happens outside of decisions takes: draws of seconds; None: no time."""
+
+    pod_start: Callable[[], float] | None = None
+    eviction: Callable[[], float] | None = None
+    checks: Callable[[], float] | None = None
+    cycle: float = 0.0
+    write: float = 0.0
+    """Seconds of the client's limit that an admission takes."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """All that one run depends on."""
+
+    options: Options
+    objects: list[Event]
+    """What is there at the start."""
+    jobs: Iterator[Job]
+    """In the order of their arrival."""
+    start: float
+    """Seconds since 1970."""
+    changes: list[tuple[float, list[Event]]] = field(default_factory=list)
+    """What is changed when, in seconds from the start, in order."""
+    outside: Outside = field(default_factory=Outside)
+    horizon: float | None = None
+    warm_up: float = 0.0
+    interval: float = 3600.0
+    """Seconds of an interval of series over time."""
+
+
+class _Owner(NamedTuple):
+    """A ClusterQueue or Cohort."""
+
+    kind: str
+    name: str
+
+
+class Simulation:
+    """One run."""
+
+    def __init__(self, plan: Plan, journal: Journal, variant: str = "", seed: int = 0) -> None:
+        self.outcome = Outcome(variant, seed)
+        self.journal = journal
+        self._plan = plan
+        self._outside = plan.outside
+        release = "at once" if plan.outside.eviction is None else "manual"
+        self.driver = Driver(plan.options, plan.start, release=release)  # type: ignore[arg-type]
+        self._lives: dict[str, _Life] = {}
+        #: (time, number, what happens): seconds from the start.
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._numbers = count()
+        self._first: float | None = None
+        #: When the client may write again, in seconds from the start.
+        self._writes_from = 0.0
+        #: Nominal quota by the object that has it.
+        self._quotas: dict[_Owner, list[tuple[UsageKey, float]]] = {}
+        #: When the next cycle may begin, in seconds from the start.
+        self._next_cycle = 0.0
+        #: Workloads that the decisions of the cycle being carried out evict.
+        self._evicted: dict[str, None] = {}
+        self._changes: Iterator[tuple[float, list[Event]]] = iter(plan.changes)
+        self._apply(plan.objects, 0.0)
+
+    # --- running ----------------------------------------------------------------------------------------
+
+    def run(self, progress: Callable[[float], object] | None = None) -> Outcome:
+        """Runs to the end; `progress` is called with the time reached, in seconds from the start."""
+        plan, events = self._plan, self._events
+        coming = self._next_job()
+        change = next(self._changes, None)
+        now = 0.0
+        self.driver.follow()
+        self._decide(now)
+        steps = alone = 0
+        while True:
+            times = [events[0][0]] if events else []
+            if coming is not None:
+                times.append(coming.at)
+            if change is not None:
+                times.append(change[0])
+            alone = 0 if times else alone + 1
+            due = self._due(bool(times))
+            if due is not None:
+                times.append(due)
+            if not times or alone > RETRIES_ALONE:
+                break
+            at = max(now, min(times))
+            if plan.horizon is not None and at > plan.horizon:
+                now = plan.horizon
+                break
+            now = at
+            self.driver.advance(plan.start + now)
+            while change is not None and change[0] <= now:
+                self._apply(change[1], now)
+                change = next(self._changes, None)
+            while events and events[0][0] <= now:
+                heappop(events)[2](now)
+            while coming is not None and coming.at <= now:
+                self._create(coming, now)
+                coming = self._next_job()
+            self._follow(now)
+            if not self._decide(now):
+                break
+            steps += 1
+            if progress is not None and not steps % 1024:
+                progress(now)
+        return self._ended(now)
+
+    def _due(self, others: bool) -> float | None:
+        """When something happens in the engine by itself; None where nothing does.
+
+        Samples of past usage change an order, not what fits: they are no reason to go on without `others`.
+        """
+        if not self._lives:
+            return None
+        due = self.driver.next_timer()
+        if others and (sample := self.driver.engine.next_sample()) is not None:
+            due = sample if due is None else min(due, sample)
+        return None if due is None else due - self._plan.start
+
+    def _decide(self, now: float) -> bool:
+        """Cycles until none could decide anything; False where that has no end."""
+        driver = self.driver
+        for number in count():
+            if now < self._next_cycle or not driver.engine.has_heads():
+                return True
+            if number == CYCLES_AT_ONCE:
+                self.outcome.ended = f"{CYCLES_AT_ONCE} scheduling cycles at {now:.3f} s without an end"
+                return False
+            self.outcome.cycles += 1
+            self._evicted.clear()
+            for decision in driver.cycle():
+                self._decided(decision, now)
+            self._happened(driver.carry_out(), now)
+            self._follow(now)
+            for key in self._evicted:
+                self._settle(key, now)
+            if self._outside.cycle:
+                # The next cycle begins when this one is over; meanwhile other things happen.
+                self._next_cycle = now + self._outside.cycle
+                self._later(self._next_cycle, lambda _: None)
+        return True
+
+    def _next_job(self) -> Job | None:
+        job = next(self._plan.jobs, None)
+        if job is not None:
+            job.at = _instant(job.at)
+        return job
+
+    def _later(self, at: float, what: Callable[[float], None]) -> None:
+        heappush(self._events, (_instant(at), next(self._numbers), what))
+
+    def _apply(self, events: Sequence[Event], now: float) -> None:
+        self.driver.apply(*events)
+        for event in events:
+            match event:
+                case Upsert(kueue.ClusterQueue() | kueue.Cohort() as queue):
+                    name = queue.metadata.name if isinstance(queue, kueue.ClusterQueue) else ""
+                    self._quota(_Owner(type(queue).__name__, queue.metadata.name), name, queue, now)
+                case Removed(kind="ClusterQueue" | "Cohort", name=name):
+                    self._quota(_Owner(event.kind, name), "", None, now)
+
+    def _quota(
+        self, owner: _Owner, queue: str, obj: kueue.ClusterQueue | kueue.Cohort | None, now: float
+    ) -> None:
+        """The nominal quota of a queue or cohort is now this."""
+        for key, amount in self._quotas.pop(owner, ()):
+            self._usage(self.outcome.quota, key).change(-amount, now)
+        groups = obj.spec.resource_groups if obj is not None else ()
+        self._quotas[owner] = [
+            (UsageKey(queue, flavor.name, one.name), one.nominal_quota.nanos * _NANO)
+            for group in groups
+            for flavor in group.flavors
+            for one in flavor.resources
+        ]
+        for key, amount in self._quotas[owner]:
+            self._usage(self.outcome.quota, key).change(amount, now)
+
+    def _follow(self, now: float) -> None:
+        self._happened(self.driver.follow(), now)
+
+    # --- lives ------------------------------------------------------------------------------------------
+
+    def _create(self, job: Job, now: float) -> None:
+        created = self._plan.start + now
+        key = job.key
+        metadata = ObjectMeta(
+            namespace=job.namespace, name=job.name, uid=key, creation_timestamp=format_micro_time(created)
+        )
+        workload = kueue.Workload(metadata=metadata, spec=job.spec)
+        _, queue = self.driver.engine.queues_of(workload)
+        name = queue.name if queue is not None else ""
+        lives = self._group(name, job.job_class)
+        counts = now >= self._plan.warm_up
+        self._lives[key] = _Life(job, now, lives, counts, waiting_since=now)
+        if self._first is None:
+            self._first = now
+        if counts:
+            lives.created += 1
+        self.journal.created(now, key, job.job_class)
+        self.driver.apply(Upsert(workload))
+
+    def _group(self, cluster_queue: str, job_class: str) -> Lives:
+        group = Group(cluster_queue, job_class)
+        found = self.outcome.lives.get(group)
+        if found is None:
+            found = self.outcome.lives[group] = Lives()
+        return found
+
+    def _decided(self, decision: Decision, now: float) -> None:
+        match decision:
+            case Admit():
+                self.journal.admitted(now, decision)
+                self._reserved(self._lives[decision.key], decision, now)
+            case Assign() if decision.admitted:
+                self._admitted(decision.key, now)
+            case Preempt():
+                self.journal.preempted(now, decision)
+                life = self._lives[decision.key]
+                pair = Pair(decision.preemptor_path[-1], decision.cluster_queue, decision.reason)
+                lost = self.outcome.preemptions.setdefault(pair, Lost())
+                self._evicted[decision.key] = None
+                thrown = self._interrupted(life, PREEMPTED, now)
+                if life.counts:
+                    lost.count += 1
+                    lost.lost.update(thrown)
+            case Evict():
+                self.journal.evicted(now, decision.key, decision.reason)
+                self._evicted[decision.key] = None
+                self._interrupted(self._lives[decision.key], decision.reason, now)
+
+    def _happened(self, changes: Iterable[Change], now: float) -> None:
+        """What followed from decisions, from queues and from checks."""
+        for kind, key, reason in changes:
+            life = self._lives.get(key)
+            if life is None:
+                continue
+            if kind == "Evicted" and key not in self._evicted:
+                self.journal.evicted(now, key, reason)
+                self._interrupted(life, reason, now)
+            self._settle(key, now)
+
+    def _settle(self, key: str, now: float) -> None:
+        """Quota that the driver gave back is not held any more."""
+        life = self._lives.get(key)
+        if life is not None and life.held and not self.driver.workloads[key].condition_is(QUOTA_RESERVED):
+            self._unreserved(life, now)
+
+    def _reserved(self, life: _Life, decision: Admit, now: float) -> None:
+        """It holds quota; checks it has to pass are answered later."""
+        admission = decision.admission
+        if life.held:  # quota of an earlier reservation that was given back in the same step
+            self._unreserved(life, now)
+        if life.waiting_since is not None:
+            life.pending += now - life.waiting_since
+            life.waiting_since = None
+        life.queue = admission.cluster_queue
+        life.held = _amounts(admission)
+        for usage_key, amount in life.held:
+            self._usage(self.outcome.usage, usage_key).change(amount, now)
+        if decision.admitted:
+            self._admitted(decision.key, now)
+            return
+        attempt = life.attempt
+        wait = self._outside.checks() if self._outside.checks is not None else 0.0
+        self._later(now + wait, lambda at: self._answer(decision.key, life, attempt, at))
+
+    def _answer(self, key: str, life: _Life, attempt: int, now: float) -> None:
+        """Every admission check of a workload is Ready."""
+        workload = self.driver.workloads.get(key)
+        if workload is None or life.attempt != attempt or not workload.condition_is(QUOTA_RESERVED):
+            return
+        self.driver.apply(Upsert(lifecycle.checks_ready(workload, self._plan.start + now)))
+        self._follow(now)
+        workload = self.driver.workloads[key]
+        if workload.condition_is(ADMITTED) and not workload.condition_is(EVICTED):
+            self._admitted(key, now)
+
+    def _admitted(self, key: str, now: float) -> None:
+        """Its pods start."""
+        life = self._lives[key]
+        if life.counts:
+            life.lives.admissions += 1
+            if not life.was_admitted:
+                life.lives.wait.add(now - life.created)
+        life.was_admitted = True
+        begin = now
+        if self._outside.write:
+            begin = self._writes_from = max(self._writes_from, now) + self._outside.write
+        if self._outside.pod_start is not None:
+            begin += self._outside.pod_start()
+        life.attempt += 1
+        life.running_since = begin
+        length = max(0.0, life.job.run_time - life.progress)
+        limit = life.job.spec.maximum_execution_time_seconds
+        attempt = life.attempt
+        if limit is not None and limit - life.executed < length:
+            at = begin + limit - life.executed
+            self._later(at, lambda at: self._over(key, attempt, "stopped", at))
+        else:
+            how = "failed" if life.job.fails else "finished"
+            self._later(begin + length, lambda at: self._over(key, attempt, how, at))
+
+    def _interrupted(self, life: _Life, reason: str, now: float) -> Mapping[str, float]:
+        """Its pods are stopped; the resource-seconds that are lost, by resource."""
+        lost: dict[str, float] = {}
+        since, life.running_since = life.running_since, None
+        life.attempt += 1
+        if since is not None and now > since:
+            ran = now - since
+            life.executed += ran
+            reached = life.progress + ran
+            every = life.job.checkpoint_every
+            kept = reached // every * every if every else 0.0
+            kept = max(kept, life.progress if every else 0.0)
+            life.progress = kept
+            for usage_key, amount in life.held:
+                resource = usage_key.resource
+                lost[resource] = lost.get(resource, 0.0) + amount * (reached - kept)
+        if life.counts:
+            life.lives.evictions[reason] += 1
+            life.lives.lost.update(lost)
+        if self._outside.eviction is not None:
+            key = life.job.key
+            self._later(now + self._outside.eviction(), lambda at: self._release(key, at))
+        return lost
+
+    def _release(self, key: str, now: float) -> None:
+        """The pods of an evicted workload are gone."""
+        workload = self.driver.workloads.get(key)
+        if workload is None or not workload.condition_is(EVICTED) or workload.condition_is(FINISHED):
+            return
+        if workload.condition_is(QUOTA_RESERVED):
+            self.driver.release(key)
+        self._unreserved(self._lives[key], now)
+
+    def _unreserved(self, life: _Life, now: float) -> None:
+        """It holds no quota any more and waits again."""
+        for usage_key, amount in life.held:
+            self._usage(self.outcome.usage, usage_key).change(-amount, now)
+        life.held = ()
+        if life.waiting_since is None:
+            life.waiting_since = now
+
+    def _over(self, key: str, attempt: int, how: str, now: float) -> None:
+        """Its job has come to its end, if the attempt to run that was to end now still goes on."""
+        life = self._lives.get(key)
+        if life is None or life.attempt != attempt:
+            return
+        self._unreserved(life, now)
+        del self._lives[key]
+        self.journal.over(now, key, how)
+        if life.counts:
+            lives, turnaround = life.lives, now - life.created
+            setattr(lives, how, getattr(lives, how) + 1)
+            lives.pending.add(life.pending)
+            lives.turnaround.add(turnaround)
+            lives.slowdown.add(max(1.0, turnaround / max(life.job.run_time, SLOWDOWN_BOUND)))
+        self.outcome.makespan = now - (self._first or 0.0)
+        self.driver.apply(Removed("Workload", life.job.namespace, life.job.name))
+        if life.job.over is not None:
+            following = life.job.over(now, how == "failed")
+            if following is not None:
+                self._later(following.at, lambda at: self._create(following, at))
+
+    # --- figures ----------------------------------------------------------------------------------------
+
+    def _usage(self, all: dict[UsageKey, Usage], key: UsageKey) -> Usage:
+        usage = all.get(key)
+        if usage is None:
+            usage = all[key] = Usage(self._plan.interval, since=self._plan.warm_up)
+        return usage
+
+    def _ended(self, now: float) -> Outcome:
+        outcome = self.outcome
+        outcome.end = now
+        outcome.unfinished = sum(life.counts for life in self._lives.values())
+        for usage in (*outcome.usage.values(), *outcome.quota.values()):
+            usage.until(now)
+        outcome.decisions = self.journal.close()
+        return outcome
+
+
+def _instant(seconds: float) -> float:
+    """Whole microseconds: sums of the same durations are the same time, in whatever order they are made."""
+    return round(seconds, 6)
+
+
+def _amounts(admission: kueue.Admission) -> tuple[tuple[UsageKey, float], ...]:
+    """Quota that an admission uses, in base units."""
+    assignments = admission.pod_set_assignments
+    if len(assignments) == 1:
+        one = assignments[0]
+        return tuple(
+            (UsageKey(admission.cluster_queue, one.flavors[name], name), amount.nanos * _NANO)
+            for name, amount in one.resource_usage.items()
+            if name in one.flavors
+        )
+    sums: Counter[UsageKey] = Counter()
+    for each in assignments:
+        for name, amount in each.resource_usage.items():
+            if name in each.flavors:
+                key = UsageKey(admission.cluster_queue, each.flavors[name], name)
+                sums[key] += amount.nanos * _NANO  # type: ignore[assignment]
+    return tuple(sums.items())

@@ -1,0 +1,194 @@
+"""Public traces: each format read from small files written in it, and what is wrong with broken ones."""
+# ruff: noqa: E501 (the tables of cases are one case a line)
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+import yaml
+from test_simulate_scenarios import outcome_of, queue
+
+from pykueue.simulate.figures import figure
+from pykueue.simulate.scenario.reading import ScenarioError
+from pykueue.simulate.traces.formats import READERS
+from pykueue.simulate.traces.record import Record, TraceError
+
+HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+1,u1,vc0,16,64,2,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:10,2020-04-01 00:10:10,600,10
+2,u2,vc1,0,4,1,FAILED,2020-04-01 00:01:00,2020-04-01 00:01:00,2020-04-01 00:02:00,60,0
+"""
+ACME = """job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time,mem_per_pod_GB
+a,u,4,32,128,Pretrain,COMPLETED,2023-03-01 00:00:00+08:00,2023-03-01 00:00:00+08:00,2023-03-01 01:00:00+08:00,3600,0,115200,64
+"""
+PHILLY = [
+    {
+        "jobid": "application_1",
+        "vc": "6214e9",
+        "user": "ce2",
+        "status": "Pass",
+        "submitted_time": "2017-10-09 07:01:55",
+        "attempts": [
+            {
+                "start_time": "2017-10-09 07:02:00",
+                "end_time": "2017-10-09 07:03:00",
+                "detail": [{"ip": "m1", "gpus": ["g0", "g1"]}, {"ip": "m2", "gpus": ["g0", "g1"]}],
+            },
+            {"start_time": "2017-10-09 08:00:00", "end_time": "2017-10-09 08:04:00", "detail": []},
+        ],
+    }
+]
+PAI_JOBS = "j1,i1,u1,Terminated,100,700\nj2,i2,u2,Running,200,\n"
+PAI_TASKS = "j1,worker,3,Terminated,100,700,600,29.3,50,V100\nj1,ps,1,Terminated,100,700,600,29.3,0,\n"
+OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+openb-pod-0000,12000,16384,1,1000,,LS,Running,0,12537496,0
+openb-pod-0001,6000,12288,2,1000,V100M16|V100M32,BE,Failed,100,700,130
+"""
+SPOT = """job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,job_type
+j,org-1,A100,16,8,4,60,7200,Spot
+"""
+SWF = """; Version: 2.2
+; UnixStartTime: 1000000000
+; MaxProcs: 128
+1 0 30 600 16 -1 -1 16 3600 -1 1 5 2 1 3 1 -1 -1
+2 60 -1 -1 -1 -1 -1 8 1800 1024 0 6 2 1 -1 2 -1 -1
+"""
+
+
+def first(folder: Path, name: str, format: str, text: str, zone: str = "UTC") -> list[Record]:
+    file = folder / name
+    file.write_text(text)
+    return list(READERS[format](file, ZoneInfo(zone)))
+
+
+def test_helios(tmp_path: Path) -> None:
+    big, small = first(tmp_path, "cluster_log.csv", "helios", HELIOS, "Asia/Shanghai")
+    assert (big.pods, big.gpus, big.cpu, big.run_time, big.waited) == (2, 8, 32, 600, 10)
+    assert (big.queue, big.user, big.job_class, big.failed) == ("vc0", "u1", "gpu", False)
+    # Midnight in Shanghai is 16 hours UTC of the day before.
+    assert big.submitted == 1585670400.0
+    assert (small.job_class, small.failed) == ("cpu", True)
+
+
+def test_acme(tmp_path: Path) -> None:
+    [record] = first(tmp_path, "trace.csv", "acme", ACME)
+    assert (record.pods, record.gpus, record.memory, record.job_class) == (4, 8, 64 * 1024**3, "Pretrain")
+    assert record.submitted == 1677600000.0  # the zone that stands in the trace goes before the one given
+
+
+def test_philly_adds_the_attempts_up(tmp_path: Path) -> None:
+    [record] = first(tmp_path, "cluster_job_log", "philly", json.dumps(PHILLY))
+    assert (record.run_time, record.pods, record.gpus, record.queue) == (300.0, 2, 2, "6214e9")
+
+
+def test_alibaba_2020_reads_the_tasks_beside_the_jobs(tmp_path: Path) -> None:
+    (tmp_path / "pai_task_table.csv").write_text(PAI_TASKS)
+    done, running = first(tmp_path, "pai_job_table.csv", "alibaba2020", PAI_JOBS)
+    assert (done.pods, done.cpu, done.gpus, done.gpu_model, done.run_time) == (3, 6, 0.5, "V100", 600)
+    assert running.run_time is None
+
+
+def test_alibaba_2023(tmp_path: Path) -> None:
+    _, record = first(tmp_path, "openb.csv", "alibaba2023", OPENB)
+    assert (record.cpu, record.gpus, record.gpu_model, record.waited) == (6, 2, "V100M16|V100M32", 30)
+    assert (record.run_time, record.failed, record.memory) == (570, True, 12 * 1024**3)
+
+
+def test_alibaba_2026(tmp_path: Path) -> None:
+    [record] = first(tmp_path, "jobs.csv", "alibaba2026", SPOT)
+    assert (record.queue, record.pods, record.gpus, record.job_class) == ("org-1", 4, 8, "Spot")
+
+
+def test_standard_workload_format(tmp_path: Path) -> None:
+    ran, never = first(tmp_path, "log.swf", "swf", SWF)
+    assert (ran.submitted, ran.run_time, ran.pods, ran.limit, ran.waited) == (1e9, 600, 16, 3600, 30)
+    assert (ran.queue, ran.cluster, never.queue, never.run_time) == ("3", "1", "2", None)
+
+
+def test_a_compressed_trace_is_read_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv.gz"
+    file.write_bytes(gzip.compress(HELIOS.encode()))
+    assert len(list(READERS["helios"](file, ZoneInfo("UTC")))) == 2
+
+
+def cut(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "error"),
+    [
+        ("helios", "", "trace:1: empty; accepted: a table with the columns job_id"),
+        ("helios", cut(HELIOS, ",vc,", ",cluster,"), "trace:1: no column vc; the columns are job_id"),
+        ("helios", cut(HELIOS, "16,64", "many,64"), "trace:2: gpu_num: 'many' is not a number"),
+        ("helios", cut(HELIOS, ",60,0", ",-60,0"), "trace:3: duration: -60 is not accepted"),
+        ("helios", cut(HELIOS, "2020-04-01 00:01:00", "soon"), "trace:3: submit_time: 'soon' is not a date"),
+        ("helios", HELIOS[:-20], "trace:3: 10 cells; accepted: 12"),
+        ("helios", HELIOS + "x" * (2 << 20), "trace:4: line of more than 1048576 characters"),
+        ("philly", '[{"jobid": 1', "trace:1: column 13: unexpected end of data"),
+        ("philly", '[{"jobid": "1"}]', "missing required field `vc`"),
+        ("alibaba2023", cut(OPENB, "100,700,130", "100,50,130"), "trace:3: deletion_time: before creation_time"),
+        ("swf", cut(SWF, " -1 -1\n2", " -1\n2"), "trace:4: 17 fields; accepted: 18"),
+        ("swf", cut(SWF, "1 0 30 600", "1 0 30 x"), "trace:4: field 4: 'x' is not a number"),
+        ("swf", cut(SWF, "1 0 30 600", "1 -1 30 600"), "trace:4: field 2: -1 is not accepted"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_trace_is_named_by_line_and_column(
+    tmp_path: Path, format: str, text: str, error: str
+) -> None:
+    with pytest.raises(TraceError) as raised:
+        first(tmp_path, "trace", format, text)
+    assert error in str(raised.value)
+
+
+def test_bytes_that_are_no_text_are_named_by_line(tmp_path: Path) -> None:
+    file = tmp_path / "trace"
+    file.write_bytes(HELIOS.encode() + b"\xff\xfe\n")
+    with pytest.raises(TraceError, match="trace:1: not UTF-8 text"):
+        list(READERS["helios"](file, ZoneInfo("UTC")))
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Callable[..., dict[str, object]]:
+    """A scenario of the trace, on a queue with room for one of its jobs at a time."""
+
+    def scenario(**more: object) -> dict[str, object]:
+        (tmp_path / "log.swf").write_text(SWF + "3 120 -1 60 4 -1 -1 4 90 -1 1 7 2 1 3 1 -1 -1\n")
+        (tmp_path / "queues.yaml").write_text(yaml.safe_dump_all(queue("q3", 16)))
+        trace = {"file": "log.swf", "format": "swf", "queue": "team/q{queue}", **more}
+        return {"name": "t", "manifests": ["queues.yaml"], "arrivals": [{"trace": trace}]}
+
+    return scenario
+
+
+def test_a_trace_is_simulated_with_its_queues_sizes_and_run_times(
+    tmp_path: Path, traced: Callable[..., dict[str, object]]
+) -> None:
+    found = outcome_of(tmp_path, traced())
+    assert (figure(found, "created"), figure(found, "finished")) == (2, 2)
+    assert figure(found, "wait.max") == 480.0  # submitted after 120 s, when 16 of 16 processors were used
+    assert found.makespan == 660.0
+
+
+def test_a_trace_can_be_thinned_repeated_and_sped_up(
+    tmp_path: Path, traced: Callable[..., dict[str, object]]
+) -> None:
+    assert figure(outcome_of(tmp_path, traced(scale=0.5)), "created") == 1
+    assert figure(outcome_of(tmp_path, traced(scale=3)), "created") == 6
+    assert figure(outcome_of(tmp_path, traced(speed=2)), "wait.max") == 540.0
+    assert figure(outcome_of(tmp_path, traced(jobsMax=1)), "created") == 1
+    assert outcome_of(tmp_path, traced(runTime={"declared": 1})).makespan == 3690.0
+
+
+def test_a_trace_with_an_error_ends_the_run_with_its_place(
+    tmp_path: Path, traced: Callable[..., dict[str, object]]
+) -> None:
+    scenario = traced()
+    (tmp_path / "log.swf").write_text(SWF + "3 nothing\n")
+    with pytest.raises(ScenarioError, match=r"arrivals\[0\]\.trace: .*log\.swf:6: 2 fields; accepted: 18"):
+        outcome_of(tmp_path, scenario)
