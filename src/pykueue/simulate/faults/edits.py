@@ -25,7 +25,7 @@ from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 
-from .jobkinds import end_conditions, ended, suspend_field, suspended, with_conditions
+from .jobkinds import SERVING, end_conditions, ended, suspend_field, suspended, with_conditions
 from .quota import holds_quota
 from .scenario import Scenario
 from .trace import Trace
@@ -202,7 +202,7 @@ class EditingUsers(Users):
 
     async def _suspend_by_hand(self) -> str:
         found = await self._open_job()
-        if found is None:
+        if found is None or found[0].kind in SERVING:
             return ""
         resource, job = found
         suspend = not suspended(job)

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from pykueue.api import quantity
-from pykueue.api.jobkinds import JobKind, pod_set_slots, value_at, with_value
+from pykueue.api.jobkinds import LEADER_WORKER_SET, JobKind, pod_set_slots, value_at, with_value
 from pykueue.api.jobkinds.appwrapper import wrapped_pod_sets
 from pykueue.api.jobkinds.trainjob import PATCH_MANAGER, expanded, patched, runtime_reference
 from pykueue.api.objects import Object, controller_of, get
@@ -21,6 +21,7 @@ from pykueue.api.resources import JOB_SETS, JOBS, Resource
 from pykueue.embedded.operators.catalog import OPERATORS
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import BUILT_IN
+from pykueue.jobs.leaderworkerset import LeaderWorkerSet
 
 from .runtimes import read_runtime
 
@@ -28,21 +29,30 @@ from .runtimes import read_runtime
 OPERATED: dict[str, JobKind] = {
     one.kind.resource.kind: one.kind for one in OPERATORS if one.kind.framework in BUILT_IN.jobs
 }
-#: The kinds of jobs that there can be in a run, by kind.
+#: The kinds of jobs that there can be in a run, by kind, without those whose pods queue.
 KINDS: dict[str, Resource] = {
     "Job": JOBS,
     "JobSet": JOB_SETS,
     **{name: kind.resource for name, kind in OPERATED.items()},
 }
+#: Kinds whose pods queue in groups; they have neither a field to stop them nor an end.
+SERVING: dict[str, JobKind] = {LEADER_WORKER_SET.resource.kind: LEADER_WORKER_SET}
+#: All kinds that users put into queues.
+QUEUED: dict[str, Resource] = {**KINDS, **{name: kind.resource for name, kind in SERVING.items()}}
 #: Conditions that an API server requires of a Job before the ones that end it.
 _BEFORE = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
 
 
 def end_conditions(resource: Resource) -> tuple[tuple[str, ...], ...]:
     """The conditions that end a job, each end's together; none for a kind whose end is no condition."""
-    kind = integration(resource.kind).kind
+    kind = description(resource.kind)
     signs = [sign for sign in (*kind.succeeded, *kind.failed) if isinstance(sign, str)]
     return tuple((_BEFORE[sign], sign) if resource is JOBS else (sign,) for sign in signs)
+
+
+def description(kind: str) -> JobKind:
+    """The description of a kind of `QUEUED`."""
+    return SERVING[kind] if kind in SERVING else integration(kind).kind
 
 
 @cache
@@ -61,12 +71,12 @@ def is_part(job: Mapping[str, Any]) -> bool:
 
 def ended(job: Mapping[str, Any]) -> bool:
     """Whether its status says that it has succeeded or failed."""
-    return integration(job["kind"]).outcome(job) is not None
+    return job["kind"] not in SERVING and integration(job["kind"]).outcome(job) is not None
 
 
 def ends(kind: str) -> bool:
     """Whether jobs of a kind end by themselves."""
-    return bool(integration(kind).kind.succeeded)
+    return bool(description(kind).succeeded)
 
 
 def stops_in_steps(kind: str) -> bool:
@@ -168,12 +178,18 @@ def _parts(job: Mapping[str, Any]) -> Iterable[tuple[int, Mapping[str, Any]]]:
 
 def requests(job: Mapping[str, Any]) -> dict[str, int]:
     """What all pods that it runs at a time request, in thousandths."""
-    parts = _parts(job)
-    if job["kind"] == "TrainJob":
+    parts: Iterable[tuple[int, Mapping[str, Any]]]
+    if job["kind"] in SERVING:
+        groups = int(job["spec"]["replicas"])
+        pod_sets = LeaderWorkerSet().pod_sets(job)
+        parts = [(int(one["count"]) * groups, one["template"]) for one in pod_sets]
+    elif job["kind"] == "TrainJob":
         parts = _parts(_job_set(job))
     elif job["kind"] in OPERATED:
         pod_sets = integration(job["kind"]).pod_sets(job)
         parts = [(int(one.get("count", 1)), one["template"]) for one in pod_sets]
+    else:
+        parts = _parts(job)
     found: dict[str, int] = {}
     for count, template in parts:
         for container in get(template, "spec", "containers") or ():

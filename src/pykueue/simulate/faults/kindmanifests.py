@@ -7,8 +7,9 @@ from typing import Any
 
 from pykueue.api.jobkinds import PodSetPaths, with_value
 from pykueue.api.objects import Object, get
+from pykueue.embedded.operators.pods import RUN_TIME
 
-from .jobkinds import KINDS, OPERATED
+from .jobkinds import OPERATED, QUEUED
 from .runtimes import runtime_name
 from .scenario import NAMESPACE, job, jobset
 
@@ -37,7 +38,7 @@ def manifest(kind: str, name: str, labels: Mapping[str, str], size: int, cpu: in
 
 def _named(kind: str, name: str, labels: Mapping[str, str]) -> Object:
     metadata = {"name": name, "namespace": NAMESPACE, "labels": dict(labels)}
-    return {"apiVersion": KINDS[kind].api_version, "kind": kind, "metadata": metadata}
+    return {"apiVersion": QUEUED[kind].api_version, "kind": kind, "metadata": metadata}
 
 
 def _train_spec(size: int, cpu: int) -> Object:
@@ -73,11 +74,23 @@ def _wrapper_spec(size: int, cpu: int) -> Object:
     return {"components": [{"template": pod}, {"template": others}]}
 
 
+def _serving_spec(size: int, cpu: int) -> Object:
+    """One group or two; half of the shapes have a leader of their own, and pods that never end."""
+    groups = 2 if size % 2 == 0 else 1
+    template = _template(cpu)
+    made: Object = {"size": size // groups, "workerTemplate": template}
+    if groups > 1:
+        template["metadata"] = {"annotations": {RUN_TIME: "forever"}}
+        made["leaderTemplate"] = template
+    return {"replicas": groups, "leaderWorkerTemplate": made}
+
+
 #: The specifications that do not follow from the description of the kind.
 _SPECIAL: dict[str, Callable[[int, int], Object]] = {
     "TrainJob": _train_spec,
     "SparkApplication": _spark_spec,
     "AppWrapper": _wrapper_spec,
+    "LeaderWorkerSet": _serving_spec,
 }
 
 

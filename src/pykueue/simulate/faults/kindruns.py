@@ -14,14 +14,16 @@ import click
 
 from pykueue.api.objects import Object
 
-from .jobkinds import OPERATED, integration, requests
+from .edits import EditingUsers
+from .jobkinds import OPERATED, QUEUED, SERVING, description, requests
+from .kind_invariants import KindInvariants
 from .kindmanifests import manifest
-from .run import EditedRun, Report, Run, play_run
+from .run import Report, Run, play_run
 from .runtimes import RUNTIME_OBJECTS
 from .scenario import Scenario, job_labels, scenario
 
 #: The kinds that there can be in these runs.
-ALL = ("Job", "JobSet", *OPERATED)
+ALL = tuple(QUEUED)
 
 
 def chosen(text: str) -> tuple[str, ...]:
@@ -43,13 +45,13 @@ def kind_scenario(rng: random.Random, kinds: Sequence[str]) -> Scenario:
         size, cpu = rng.randint(1, room), rng.choice((1, 1, 2))
         made = _fitting(rng.choice(kinds), f"j{number}", labels, (size, cpu), room)
         jobs.append((rng.uniform(0.0, plan.trouble * 0.6), made))
-    plan = plan.with_jobs(jobs, (integration(kind).kind.framework for kind in kinds))
+    plan = plan.with_jobs(jobs, (description(kind).framework for kind in kinds))
     used = {made["kind"] for _, made in jobs}
     if "SparkApplication" in used:
         plan = plan.with_memory()
     if "TrainJob" in used:
         plan = replace(plan, objects=[*RUNTIME_OBJECTS, *plan.objects])
-    return replace(plan, kinds=tuple(kind for kind in kinds if kind in OPERATED))
+    return replace(plan, kinds=tuple(kind for kind in kinds if kind in OPERATED or kind in SERVING))
 
 
 def _fitting(kind: str, name: str, labels: dict[str, str], shape: tuple[int, int], room: int) -> Object:
@@ -62,9 +64,26 @@ def _fitting(kind: str, name: str, labels: dict[str, str], shape: tuple[int, int
         size, cpu = (size - 1, cpu) if size > 1 else (size, cpu - 1)
 
 
+class KindRun(Run):
+    """A run of jobs of these kinds."""
+
+    invariants_class = KindInvariants
+
+    def _start_manager(self) -> None:
+        super()._start_manager()
+        assert isinstance(self.invariants, KindInvariants)
+        self.invariants.knows_time = lambda: self._manager_clock.offset <= 0.0
+
+
+class EditedKindRun(KindRun):
+    """The same with users who also edit by hand what controllers own."""
+
+    users_class = EditingUsers
+
+
 def play_kinds(seed: int, kinds: Sequence[str] = ALL, edits: bool = False) -> Report:
     """Play the run of this seed with jobs of these kinds, in virtual time; `edits` as for other runs."""
     rng = random.Random(seed)
-    report = play_run(EditedRun if edits else Run, seed, kind_scenario(rng, kinds), rng, True)
+    report = play_run(EditedKindRun if edits else KindRun, seed, kind_scenario(rng, kinds), rng, True)
     text = "all" if tuple(kinds) == ALL else ",".join(kinds)
     return replace(report, options=f" --kinds {text}" + " --edits" * edits)

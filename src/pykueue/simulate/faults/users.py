@@ -32,7 +32,7 @@ from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 
-from .jobkinds import KINDS, ended, ends, is_part
+from .jobkinds import QUEUED, ended, ends, is_part
 from .scenario import NAMESPACE, PRIORITIES, Scenario
 from .trace import Trace
 
@@ -47,7 +47,7 @@ _RESOURCES: dict[str, Resource] = {
         RESOURCE_FLAVORS,
         WORKLOAD_PRIORITY_CLASSES,
         CLUSTER_RUNTIMES,
-        *KINDS.values(),
+        *QUEUED.values(),
     )
 }
 #: The one LimitRange there may be.
@@ -70,7 +70,7 @@ class Users:
         self._scenario = scenario
         self._trace = trace
         #: What they queue.
-        self.kinds: tuple[Resource, ...] = (JOBS, JOB_SETS, *(KINDS[kind] for kind in scenario.kinds))
+        self.kinds: tuple[Resource, ...] = (JOBS, JOB_SETS, *(QUEUED[kind] for kind in scenario.kinds))
         self._acts: tuple[Callable[[], Awaitable[str]], ...] = (
             self._delete_job,
             self._delete_job,
@@ -126,7 +126,7 @@ class Users:
         self._trace.note("user", "mends everything")
         for kind in self._scenario.kinds:
             if not ends(kind):
-                await self._delete_all(KINDS[kind], owned=False)
+                await self._delete_all(QUEUED[kind], owned=False)
         await self._limit(None)
         for kind in ("Cohort", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass"):
             for wanted in self._scenario.of_kind(kind):
@@ -192,7 +192,7 @@ class Users:
                 await self._client.create(resource, obj)
                 return
             except ApiError as error:
-                if error.already_exists and resource in KINDS.values():
+                if error.already_exists and resource in QUEUED.values():
                     return
                 if error.code < 500 and not error.already_exists:
                     self._trace.violate(f"{obj['metadata']['name']} is refused: {error.message}")
