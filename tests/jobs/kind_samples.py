@@ -48,6 +48,8 @@ class Sample:
     message: str = ""
     failure_message: str = "exit code 1"
     ends: bool = True
+    #: Whether its status says that pods run; otherwise only the pods do.
+    reports_pods: bool = True
 
     @property
     def integration(self) -> JobIntegration:
@@ -176,6 +178,7 @@ SAMPLES = {
             failed=None,
             suspend="spec.rayClusterConfig.suspend",
             ends=False,
+            reports_pods=False,
         ),
         Sample(
             framework="workload.codeflare.dev/appwrapper",

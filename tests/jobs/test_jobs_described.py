@@ -104,7 +104,7 @@ def test_suspend_changes_the_suspend_field_alone(sample: Sample) -> None:
 @every_kind
 def test_status_of_a_running_job(sample: Sample) -> None:
     job = with_status(sample.job(), sample.running)
-    assert sample.integration.is_active(job)
+    assert sample.integration.is_active(job) is sample.reports_pods
     assert sample.integration.pods_ready(job)
     assert sample.integration.outcome(job) is None
     assert sample.integration.on_hold(job) == ""

@@ -203,6 +203,35 @@ def test_quota_stays_while_pods_go_on_whose_cluster_the_status_names_no_more(
     story(test, frameworks(sample.framework), QUEUES_WITH_MEMORY)
 
 
+def test_quota_of_a_ray_service_that_stays_ready_returns_when_its_pods_are_gone() -> None:
+    sample = SAMPLES["rayservice"]
+
+    async def test(stack: Stack) -> None:
+        resource = sample.kind.resource
+        await serve(stack, resource)
+        await stack.client.create(resource, sample.job())
+        await stack.settle()
+        serving = {**sample.running, "activeServiceStatus": {"rayClusterName": "translate-a"}}
+        await stack.patch(resource, sample.name, {"status": serving}, "status")
+        labels = {"ray.io/cluster": "translate-a"}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "labels": labels},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+        }
+        await stack.client.create(PODS, pod)
+        workload = await stack.workload(sample.name)
+        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.settle(10)
+        assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "True"
+        await stack.patch(PODS, "p", {"status": {"phase": "Failed"}}, "status")
+        await stack.settle(5)
+        assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "False"
+
+    story(test, frameworks(sample.framework), QUEUES_WITH_MEMORY)
+
+
 def test_ray_job_that_its_operator_refuses_gives_its_quota_back() -> None:
     async def test(stack: Stack) -> None:
         await serve(stack, RAY_JOB)

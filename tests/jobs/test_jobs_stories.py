@@ -77,7 +77,8 @@ def test_job_is_queued_started_evicted_started_again_and_finished(sample: Sample
         await stack.patch(WORKLOADS, name, {"spec": {"active": False}})
         await stack.settle()
         assert await suspended(stack, sample)
-        assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "True", "it has not stopped"
+        has_quota = (await stack.conditions(sample.name))["QuotaReserved"][0] == "True"
+        assert has_quota is sample.reports_pods, "it has not stopped"
         await status(stack, sample, sample.stopped)
         await stack.settle()
         assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "False"

@@ -96,14 +96,16 @@ def test_serving_job_is_evicted_and_serves_until_it_is_deleted(
 
 
 @pytest.mark.parametrize("operator", ["ray"])
-def test_ray_service_with_an_endpoint_serves_until_it_is_deleted(stage: Stage, operator: str) -> None:
-    """The test writes the endpoint. It is not evicted: KubeRay 1.6 leaves it ready without a head pod."""
+def test_ray_service_with_an_endpoint_is_evicted_and_its_pods_run_again_until_it_is_deleted(
+    stage: Stage, operator: str
+) -> None:
+    """The test writes the endpoint. KubeRay 1.6 leaves the service Ready when its pods are gone."""
     team = Team(stage, "rayservice-serves")
     job = team.submit("examples/ray/rayservice.yaml", "forever")
     until(lambda: len(live(team.pods())) == 3, "pods of the service")
     assert not team.holds(job, "PodsReady")
     team.apply(serving_endpoint(job["metadata"]["name"], team.name))
-    runs(team, job)
+    evict(team, job)
     team.delete(job)
     until(lambda: not team.pods(), "pods of the deleted service gone")
     team.wait_until_free(job)
