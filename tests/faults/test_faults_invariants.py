@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from edited_statuses import forged
 from manager_stack import QUEUES, V1BETA2, Stack, job, story
 
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS
 from pykueue.manager.configuration import parse
 from pykueue.manager.workloads import transitions
 from pykueue.simulate.faults.causes import Causes
+from pykueue.simulate.faults.invariants import Invariants
 from pykueue.simulate.faults.priority_order import PriorityOrder
 from pykueue.simulate.faults.queue_status import miscounted
 from pykueue.simulate.faults.quiet import misplaced
 from pykueue.simulate.faults.stored import Stored
+from pykueue.simulate.faults.trace import Trace
 
 
 def test_wrong_figures_in_the_status_of_queues_are_found() -> None:
@@ -91,6 +94,62 @@ def test_workload_that_overtakes_one_of_higher_priority_in_a_strict_queue_is_fou
     story(
         life, queues=QUEUES.replace("  resourceGroups:", "  queueingStrategy: StrictFIFO\n  resourceGroups:")
     )
+
+
+def test_workload_that_gets_quota_before_one_of_higher_priority_that_requests_no_more_is_found() -> None:
+    async def life(s: Stack) -> None:
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        for name, size, priority in (("low", 5, 1), ("equal", 5, 2), ("larger", 6, 2)):
+            await s.apply(job(name, size))
+            await s.settle(1)
+            workload = await s.workload(name)
+            await s.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"priority": priority}})
+        await s.stop_manager()
+        s.server.admission.unregister("vclusterqueue.kb.io")
+        s.server.admission.unregister("mclusterqueue.kb.io")
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": None}})
+        active = [{**forged(s, "Active"), "reason": "Ready"}]
+        await s.patch(CLUSTER_QUEUES, "cq", {"status": {"conditions": active}}, "status")
+        order = PriorityOrder(Stored(s.server), parse(V1BETA2))
+        low, equal = await s.workload("low"), await s.workload("equal")
+        got = {"name": "main", "flavors": {"cpu": "default-flavor"}, "resourceUsage": {"cpu": "5"}}
+        admission = {"clusterQueue": "cq", "podSetAssignments": [{**got, "count": 5}]}
+        admitted = {**low, "status": {"admission": admission}}
+        assert list(order.overtaken(admitted, lambda obj: True)) == [
+            f"got quota before {equal['metadata']['name']}, whose priority is higher, in cq"
+        ]
+
+    story(life)
+
+
+def test_write_that_makes_a_workload_use_more_than_its_quota_is_found() -> None:
+    async def life(s: Stack) -> None:
+        for name in ("a", "b"):
+            await s.apply(job(name, 5))
+        await s.settle()
+        await s.stop_manager()
+        for hook in ("vworkload.kb.io", "vclusterqueue.kb.io", "mclusterqueue.kb.io"):
+            s.server.admission.unregister(hook)
+        workload = (await s.workload("a"))["metadata"]["name"]
+
+        async def reclaim(count: int) -> None:
+            entries = [{"name": "main", "count": count}]
+            await s.patch(WORKLOADS, workload, {"status": {"reclaimablePods": entries}}, "status")
+
+        await s.job_status("a", succeeded=3, startTime=s.now())
+        await reclaim(3)
+        quota = {"name": "default-flavor", "resources": [{"name": "cpu", "nominalQuota": 8}]}
+        groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"resourceGroups": groups}})
+        trace, configuration = Trace(), parse(V1BETA2)
+        causes = Causes(Stored(s.server), s.clock, configuration)
+        Invariants(s.server, s.clock, trace, causes, configuration)
+        await reclaim(2)
+        assert trace.violations == []
+        await reclaim(1)
+        assert trace.violations == [f"{workload}: got 4000m default-flavor/cpu of cq, which had 3000m left"]
+
+    story(life)
 
 
 def test_evictions_and_stops_without_a_cause_are_found() -> None:

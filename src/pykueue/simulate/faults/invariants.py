@@ -245,6 +245,8 @@ class Invariants(Stored):
                 return  # restored
             if has and not had:
                 self._reserved(after, before)
+            if has:
+                self._within_quota(after, before if had else None)
         if before is not None and had and not has:
             if after is None or not conditions.is_finished(after):
                 self._quota_returned(before)
@@ -267,7 +269,7 @@ class Invariants(Stored):
             self._violate(workload, what)
 
     def _reserved(self, workload: Object, before: Object | None) -> None:
-        """Quota is never exceeded, and a job holds it once.
+        """A job holds quota once, and gets it in its turn.
 
         A workload whose end was only claimed by hand shows again the quota that it had.
         """
@@ -286,12 +288,24 @@ class Invariants(Stored):
             self._violate(workload, "got quota although spec.active is false")
         for what in self._order.overtaken(workload, self._is_known):
             self._violate(workload, what)
-        if self._excused():
+
+    def _within_quota(self, workload: Object, before: Object | None) -> None:
+        """No write makes a Workload use more than the tree of its ClusterQueue has left beside the others.
+
+        `before` is the Workload as it was, where it had quota then.
+        """
+        used = {} if before is None else usage(self.counted(before))
+        grown = {
+            pair: amount
+            for pair, amount in usage(self.counted(workload)).items()
+            if amount > used.get(pair, 0)
+        }
+        if not grown or self._excused():
             return
         others = [w for w in self._holders() if key_of(w) != key_of(workload)]
         books = Books(self.objects(CLUSTER_QUEUES), self.objects(COHORTS), others)
         name = conditions.cluster_queue(workload)
-        for pair, amount in usage(self.counted(workload)).items():
+        for pair, amount in grown.items():
             left = books.available(name, pair)
             if amount > left:
                 pair_text = "/".join(pair)

@@ -1,4 +1,4 @@
-"""Whether a Workload is pending although it fits, or a StrictFIFO queue admits another before it.
+"""Whether a Workload is pending although it fits, or its queue admits another before it.
 
 Source of the rules: docs/reference/kueue-semantics.md 4.4, 4.5 and 5.7.
 """
@@ -17,7 +17,7 @@ from pykueue.manager.configuration import Configuration
 from .causes import priority_of
 from .jobkinds import ended
 from .queue_status import may_queue, queue_of
-from .quota import Books, nominal
+from .quota import Books, nominal, usage
 from .stored import Stored
 
 STRICT = "StrictFIFO"
@@ -74,19 +74,22 @@ class PriorityOrder:
                 yield f"{workload['metadata']['name']} fits {name} and is pending"
 
     def overtaken(self, workload: Object, unchanged: Callable[[Object], bool]) -> Iterable[str]:
-        """Workloads of higher priority that a StrictFIFO queue passes over for this one.
+        """Workloads of higher priority that a queue passes over for this one.
 
-        Compared are those for which `unchanged` says that the manager has known them for a while.
+        Compared are those for which `unchanged` says that the manager has known them for a while. A
+        BestEffortFIFO queue passes over what does not fit, but nothing that requests at most what this one
+        got.
         """
         queues = {queue["metadata"]["name"]: queue for queue in self._stored.objects(CLUSTER_QUEUES)}
         name = conditions.cluster_queue(workload)
         queue = queues.get(name)
-        if queue is None or not _is_strict(queue) or not unchanged(queue):
+        if queue is None or not unchanged(queue):
             return
         for other in self._pending(queues).get(name, ()):
             if (
                 priority_of(other) > priority_of(workload)
                 and unchanged(other)
+                and (_is_strict(queue) or _fits_instead(other, workload))
                 and self._is_eligible(other, queue)
             ):
                 yield f"got quota before {other['metadata']['name']}, whose priority is higher, in {name}"
@@ -136,6 +139,15 @@ def _fits(workload: Object, queue: Object, books: Books) -> bool:
         all(amount <= books.available(name, (flavor, resource)) for resource, amount in requests.items())
         for flavor in flavors
     )
+
+
+def _fits_instead(one: Object, admitted: Object) -> bool:
+    """Whether a Workload fits wherever the other one, which has a single pod set, was admitted."""
+    requests = _requests(one)
+    if requests is None or len(get(admitted, "spec", "podSets") or ()) != 1:
+        return False
+    used = {resource: amount for (_, resource), amount in usage(admitted).items()}
+    return all(amount <= used.get(resource, 0) for resource, amount in requests.items())
 
 
 def _exceeds(workload: Object, limits: Object) -> bool:
