@@ -73,6 +73,10 @@ class SharedCapacity(ABC):
         """What a request comes to with these flavors and pod counts; None if nothing."""
         return request
 
+    def continuing(self, demand: Any, held: Any) -> Any:
+        """The demand of a workload slice, given what the slice holds that it replaces."""
+        return demand
+
     @abstractmethod
     def fits(self, demand: Any) -> bool:
         """Whether the demand could be reserved now."""
@@ -153,6 +157,17 @@ def demands(requests: Requests, pod_sets: Sequence[AssignedPodSet]) -> Demands:
     """What requests come to with these flavors."""
     found = [(shared, shared.demand(request, pod_sets)) for shared, request in requests]
     return tuple([(shared, demand) for shared, demand in found if demand is not None])
+
+
+def continuing(demands: Demands, held: Reservations) -> Demands:
+    """The demands of a workload slice, given what the slice holds that it replaces."""
+    by_name = {shared.name: reservation for shared, reservation in held}
+    return tuple(
+        [
+            (shared, shared.continuing(demand, by_name[shared.name]) if shared.name in by_name else demand)
+            for shared, demand in demands
+        ]
+    )
 
 
 def lacking(demands: Demands) -> Demands:

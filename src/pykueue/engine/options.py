@@ -39,6 +39,7 @@ GATES: Final[Mapping[str, bool]] = {
     "TASFailedNodeReplacement": True,
     "TASFailedNodeReplacementFailFast": True,
     "SkipReassignmentForPodOwnedWorkloads": True,
+    "ElasticJobsViaWorkloadSlicesWithTAS": False,
     "TASBalancedPlacement": False,
     "TASRespectNodeAffinityPreferred": False,
     "PriorityBoost": False,

@@ -310,11 +310,15 @@ class State:
             if shared.flavors is None:
                 self.undo_log.drop(self.requesting[shared.name], info.key)
 
+    def needs_second_pass(self, info: WorkloadInfo) -> bool:
+        """Whether domains are to be chosen for a workload that holds quota."""
+        return needs_second_pass(info.obj, self.options.enabled("TASFailedNodeReplacement"))
+
     def queue_second_pass(self, info: WorkloadInfo) -> None:
         """Schedule the second pass of a workload that holds quota, or cancel it if it needs none."""
         if self.nodes is None or not self.nodes.flavors:
             return
-        if info.place != RESERVED or info.evicted or not needs_second_pass(info.obj):
+        if info.place != RESERVED or info.evicted or not self.needs_second_pass(info):
             self.undo_log.drop(self.second_pass, info.key)
         elif info.key not in self.second_pass:
             self.undo_log.put(self.second_pass, info.key, (self.now, 0))
@@ -478,6 +482,7 @@ def _nodes(options: Options, undo_log: UndoLog) -> NodeCapacity | None:
         layers=options.enabled("TASMultiLayerTopology"),
         by_affinity=options.enabled("TASRespectNodeAffinityPreferred"),
         shared_hosts=options.enabled("TASHandleOverlappingFlavors"),
+        elastic=options.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
     )
     return NodeCapacity(rules, undo_log, options.enabled("TASAssignmentsEncodingByHostnamePrefix"))
 

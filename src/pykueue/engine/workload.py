@@ -289,12 +289,15 @@ def has_delayed_domains(admission: kueue.Admission | None) -> bool:
     )
 
 
-def needs_second_pass(obj: kueue.Workload) -> bool:
-    """Whether domains are to be chosen for a workload that holds quota."""
+def needs_second_pass(obj: kueue.Workload, replaces_nodes: bool) -> bool:
+    """Whether domains are to be chosen for a workload that holds quota.
+
+    `replaces_nodes`: failed nodes are replaced (gate TASFailedNodeReplacement).
+    """
     status = obj.status
     if status.admission is None:
         return False
-    if status.unhealthy_nodes:
+    if status.unhealthy_nodes and replaces_nodes:
         return obj.condition_is("Admitted")
     checks = status.admission_checks
     return (

@@ -16,6 +16,7 @@ from topology_checker import Assigned, Flavor, Host, Role
 
 from pykueue.api import decode, encode
 from pykueue.api.kueue import V1BETA2
+from pykueue.api.kueue.names import WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.meta import format_time
 from pykueue.api.topologies import HOSTNAME
 from pykueue.engine import Admit, Assign, Options, Removed, Upsert
@@ -34,6 +35,7 @@ GATES: Mapping[str, float] = {
     "TASFailedNodeReplacement": 0.9,
     "TASFailedNodeReplacementFailFast": 0.6,
     "TASRespectNodeAffinityPreferred": 0.3,
+    "ElasticJobsViaWorkloadSlicesWithTAS": 0.5,
     "SchedulingEquivalenceHashing": 0.8,
     "FlavorFungibility": 0.9,
 }
@@ -71,6 +73,8 @@ class Scenario:
         self._topology_of: dict[str, str] = {}
         self.queue_specs: dict[str, Object] = {}
         self.errors: list[str] = []
+        #: Slices of elastic jobs that replace others: their pods may be where new ones would not go.
+        self.scaled: set[str] = set()
         #: Workloads decided for, by the name of the decision.
         self.decided: Counter[str] = Counter()
         self._serial = 0
@@ -263,7 +267,18 @@ class Scenario:
             )
         return self.put_workload(roles, random.choice(sorted(self.queue_specs)))
 
-    def put_workload(self, roles: list[Role], queue: str, min_counts: bool = True) -> str:
+    def _scale_one(self) -> None:
+        """A slice of another size is to replace a workload; its pods are of the same templates."""
+        names = sorted(self._holding())
+        if not names:
+            return
+        old = self.random.choice(names)
+        roles = [role._replace(count=self.random.randint(1, 8)) for role in self.roles[old]]
+        if any(role.group for role in roles):
+            return
+        self.scaled.add(self.put_workload(roles, self._holding()[old].spec.queue_name, False, old))
+
+    def put_workload(self, roles: list[Role], queue: str, min_counts: bool = True, replaces: str = "") -> str:
         self._serial += 1
         name = f"w{self._serial}"
         self.roles[name] = roles
@@ -276,6 +291,9 @@ class Scenario:
                     "namespace": "default",
                     "uid": name,
                     "creationTimestamp": format_time(START + self._serial),
+                    "annotations": {WORKLOAD_SLICE_REPLACEMENT_ANNOTATION: f"default/{replaces}"}
+                    if replaces
+                    else {},
                 },
                 "spec": {
                     "queueName": queue,
@@ -336,8 +354,10 @@ class Scenario:
             self._lose(f"h{random.randint(0, 8)}")
         elif draw < 0.72:
             self._outside_pod()
-        elif draw < 0.74:
+        elif draw < 0.73:
             self._change_flavor()
+        elif draw < 0.75:
+            self._scale_one()
         elif draw < 0.76:
             self._change_levels()
         else:
@@ -396,7 +416,7 @@ class Scenario:
         for decision in decisions:
             self.decided[type(decision).__name__] += 1
             name = decision.key.partition("/")[2]
-            if isinstance(decision, Admit):
+            if isinstance(decision, Admit) and name not in self.scaled:
                 self.check_admitted(name)
             elif isinstance(decision, Assign):
                 self._check_replaced(name, old[name])

@@ -183,6 +183,7 @@ class _Attempt:
         assert scheduling_class is not None
         self.scheduling_class = scheduling_class
         self.plan = evaluator.plan(scheduling_class, queue)
+        self.replaced = replaced
         self.excluded = already_targeted
         scan = NO_SCAN if nominated is not None or not evaluator.fungible else info.scan
         if replaced is not None:
@@ -229,6 +230,8 @@ class _Attempt:
             self.scheduling_class, self.plan.implied, self.evaluator.delayed_flavors(self.queue)
         )
         demands = capacity.demands(self.info.shared_requests, pod_sets)
+        if self.replaced is not None:
+            demands = capacity.continuing(demands, self.replaced.shared)
         lacking = capacity.lacking(demands)
         shortages = tuple([shared.explain(demand) for shared, demand in lacking])
         if assignment.mode == FIT and not lacking:

@@ -18,7 +18,7 @@ from pykueue.engine.options import Options
 from pykueue.engine.state import State
 from pykueue.engine.topology.capacity import NodeCapacity
 from pykueue.engine.topology.demands import NodeReservation, lost
-from pykueue.engine.workload import RESERVED, WorkloadInfo, needs_second_pass
+from pykueue.engine.workload import RESERVED, WorkloadInfo
 
 #: The longest time between two attempts, in seconds; the first attempts are 2 s, 4 s, ... apart.
 DELAY_MAX: Final = 30.0
@@ -43,7 +43,7 @@ class SecondPass:
         decisions: list[Decision] = []
         for key, (_, attempts) in sorted(self._due(), key=lambda each: self._rank(each[0])):
             info = state.workloads.get(key)
-            if info is None or info.place != RESERVED or info.evicted or not needs_second_pass(info.obj):
+            if info is None or info.place != RESERVED or info.evicted or not state.needs_second_pass(info):
                 state.undo_log.drop(state.second_pass, key)
                 continue
             decision = self._decide(info, attempts + 1)

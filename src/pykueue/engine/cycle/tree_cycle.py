@@ -258,8 +258,13 @@ class TreeCycle:
         """Whether earlier entries took what an entry was nominated for of shared capacities, not of quota."""
         tentative = self._tentative
         tentative.lift_freed()
+        # A slice gives way to the one that replaces it.
+        held = entry.replaced.shared if entry.replaced is not None else ()
         with removed(entry.found.targets):
-            taken = capacity.taken(entry.placed) and quota.fits(entry.found.assignment.demand(entry.queue))
+            capacity.release(held)
+            taken = capacity.taken(entry.placed)
+            capacity.reserve(held)
+            taken = taken and quota.fits(entry.found.assignment.demand(entry.queue))
         tentative.count_freed()
         return taken
 

@@ -6,7 +6,7 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 6, 7, 9.1 and 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from pykueue.api import kueue
@@ -28,10 +28,11 @@ from pykueue.engine.topology.demands import (
     placed_pod_sets,
     with_assignments,
 )
+from pykueue.engine.topology.elastic import Continued, continued, problem_of
 from pykueue.engine.topology.failure import Failure, failure_text
 from pykueue.engine.topology.nodes import Amounts, NodeFacts, PodFilter, node_facts
 from pykueue.engine.topology.placement import Placed
-from pykueue.engine.topology.replacement import Loss, loss_of, merged
+from pykueue.engine.topology.replacement import Loss, loss_of, lost_together, merged
 from pykueue.engine.topology.requests import TopologyRules, layout, level_request
 from pykueue.engine.topology.tree import Domain, FlavorTree, LeafUsage, add_usage, usage_key
 from pykueue.engine.undo_log import UndoLog
@@ -215,6 +216,12 @@ class NodeCapacity(SharedCapacity):
     def demand(self, request: NodeRequest, pod_sets: Sequence[AssignedPodSet]) -> NodeDemand | None:
         return demand_of(request.pod_sets, pod_sets, self.trees)
 
+    def continuing(self, demand: NodeDemand, held: NodeReservation) -> NodeDemand:
+        if self.rules.elastic:
+            demand.held = held
+            demand.problem = demand.problem or problem_of(demand.units)
+        return demand
+
     def fits(self, demand: NodeDemand) -> bool:
         return not isinstance(self._result(demand), Failure | str)
 
@@ -268,18 +275,56 @@ class NodeCapacity(SharedCapacity):
             if tree is None:
                 failure = f"the topology of flavor {unit.flavor} is not known"
                 break
-            placed = self._place_unit(tree, unit, empty)
-            if not isinstance(placed, Placed):
-                failure = placed
+            more = self._place_beside(tree, unit, demand, empty, assumed)
+            if isinstance(more, Failure | str):
+                failure = more
                 break
-            found += placed_pod_sets(tree, unit, placed)
-            if unit is demand.units[-1]:
-                break
-            _assume(unit, placed, assumed)
+            found += more
         if isinstance(failure, Failure) and (empty or assumed):
             failure = failure_text(failure)
         _drop_assumed(assumed)
         return failure or (*found, *demand.delayed)
+
+    def _place_beside(
+        self, tree: FlavorTree, unit: Unit, demand: NodeDemand, empty: bool, assumed: list[_Use]
+    ) -> list[PlacedPodSet] | Failure | str:
+        """Place a unit beside what is assumed, and assume what it uses."""
+        kept = continued(unit, demand.held, tree) if demand.held else None
+        if demand.held:
+            self._assume_held(unit, demand.held, kept, empty, assumed)
+        leader = kept.leader if kept is not None else None
+        if kept is not None:
+            unit = unit._replace(pods=kept.missing, leader=None)
+            if not kept.missing:
+                return [kept.workers, *([leader] if leader is not None else [])]
+        placed = self._place_unit(tree, unit, empty)
+        if not isinstance(placed, Placed):
+            return placed
+        found = placed_pod_sets(tree, unit, placed)
+        if unit.workers is not demand.units[-1].workers:
+            _assume(unit, placed, assumed)
+        if kept is not None:
+            found = [merged(kept.workers, found[0], tree), *([leader] if leader is not None else [])]
+        return found
+
+    def _assume_held(
+        self,
+        unit: Unit,
+        held: NodeReservation,
+        kept: Continued | None,
+        empty: bool,
+        assumed: list[_Use],
+    ) -> None:
+        """Count what a unit keeps of the slice it replaces, and no more; that slice is counted already."""
+        names = {unit.workers.name, unit.leader.name if unit.leader is not None else ""}
+        changes = [(each, -1) for each in held if each.name in names and not empty]
+        changes += [(each, 1) for each in kept[:2] if each is not None] if kept is not None else []
+        for placed, sign in changes:
+            for values, pods in placed.domains:
+                usage = self._usages.get(self._usage_key(placed, values))
+                if usage is not None:
+                    assumed.append((usage, placed.amounts, sign * pods))
+                    _change(usage, usage.assumed, placed.amounts, sign * pods)
 
     def _place_unit(
         self, tree: FlavorTree, unit: Unit, empty: bool, loss: Loss | None = None
@@ -360,7 +405,7 @@ class NodeCapacity(SharedCapacity):
         result = {each.name: each for each in old}
         assumed: list[_Use] = []
         failure: Failure | str = ""
-        for members in _lost_together(old, by_name, host):
+        for members in lost_together(old, by_name, host):
             placed = members[0]
             tree, needs = self.trees.get(placed.flavor), by_name.get(placed.name)
             updated = self._updated(needs, workload) if needs is not None else None
@@ -491,26 +536,6 @@ class NodeCapacity(SharedCapacity):
                 yield f"of node {key} {usage.assumed} is still assumed"
         for tree in self.trees.values():
             yield from tree.problems(self._facts, self._used)
-
-
-def _lost_together(
-    placed: Sequence[PlacedPodSet], needs: Mapping[str, PodSetNeeds], host: str
-) -> Iterator[list[PlacedPodSet]]:
-    """The pod sets that lost pods with a host, one by one in their order.
-
-    Workers and their leader come together, in this order, if they lost everything and must stay together.
-    """
-    groups: dict[str, list[PlacedPodSet]] = {}
-    for number, each in enumerate(placed):
-        group = needs[each.name].group if each.name in needs else ""
-        groups.setdefault(group or f"/{number}", []).append(each)
-    for members in groups.values():
-        lost = [each for each in members if any(values[-1] == host for values, _ in each.domains)]
-        whole = all(values[-1] == host for each in members for values, _ in each.domains)
-        if len(members) > 1 and whole and needs[members[0].name].level.mode == "required":
-            yield sorted(members, key=lambda each: -sum(pods for _, pods in each.domains))
-        else:
-            yield from ([each] for each in lost)
 
 
 def _change(usage: LeafUsage, which: dict[str, int], amounts: Amounts, pods: int) -> None:

@@ -60,7 +60,16 @@ NodeReservation = tuple[PlacedPodSet, ...]
 class NodeDemand:
     """What a request comes to with certain flavors and counts."""
 
-    __slots__ = ("cached", "cached_at", "delayed", "impossible", "impossible_at", "problem", "units")
+    __slots__ = (
+        "cached",
+        "cached_at",
+        "delayed",
+        "held",
+        "impossible",
+        "impossible_at",
+        "problem",
+        "units",
+    )
 
     def __init__(
         self, units: Sequence[Unit], problem: str = "", delayed: tuple[PlacedPodSet, ...] = ()
@@ -69,6 +78,8 @@ class NodeDemand:
         self.units = tuple(sorted(units, key=lambda unit: unit.flavor))
         #: Pod sets whose domains are chosen only after the admission checks.
         self.delayed = delayed
+        #: What the workload slice holds that it replaces.
+        self.held: NodeReservation = ()
         #: Why it cannot be placed on any nodes; empty if it may be.
         self.problem = problem
         #: The last placement, or failure, and the version of the capacity that it holds for.

@@ -5,7 +5,7 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 15.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pykueue.engine.topology.demands import PlacedPodSet, PodSetNeeds
@@ -92,3 +92,23 @@ def merged(left: PlacedPodSet, more: PlacedPodSet, tree: FlavorTree) -> PlacedPo
         return leaf.values if leaf is not None else values
 
     return left._replace(domains=tuple([(values, pods[values]) for values in sorted(pods, key=order)]))
+
+
+def lost_together(
+    placed: Sequence[PlacedPodSet], needs: Mapping[str, PodSetNeeds], host: str
+) -> Iterator[list[PlacedPodSet]]:
+    """The pod sets that lost pods with a host, one by one in their order.
+
+    Workers and their leader come together, in this order, if they lost everything and must stay together.
+    """
+    groups: dict[str, list[PlacedPodSet]] = {}
+    for number, each in enumerate(placed):
+        group = needs[each.name].group if each.name in needs else ""
+        groups.setdefault(group or f"/{number}", []).append(each)
+    for members in groups.values():
+        lost = [each for each in members if any(values[-1] == host for values, _ in each.domains)]
+        whole = all(values[-1] == host for each in members for values, _ in each.domains)
+        if len(members) > 1 and whole and needs[members[0].name].level.mode == "required":
+            yield sorted(members, key=lambda each: -sum(pods for _, pods in each.domains))
+        else:
+            yield from ([each] for each in lost)

@@ -24,6 +24,8 @@ class TopologyRules(NamedTuple):
     """Preferred node affinity goes first (TASRespectNodeAffinityPreferred)."""
     shared_hosts: bool = True
     """Flavors see what others use of a host (TASHandleOverlappingFlavors)."""
+    elastic: bool = False
+    """A workload slice keeps the domains of the slice it replaces (ElasticJobsViaWorkloadSlicesWithTAS)."""
 
 
 class Layer(NamedTuple):
