@@ -9,10 +9,13 @@ from typing import Any
 
 import click
 
-from pykueue.api.resources import KUEUE_GROUP
+from pykueue.api import kueue
+from pykueue.api.resources import EVENTS, KUEUE_GROUP, WORKLOADS
 from pykueue.engine.story import lines
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from pykueue.questions.cluster_state import followed_kinds, typed
+from pykueue.questions.story import story_from_objects
 from pykueue.questions.targets import WORKLOAD_TYPES
 from pykueue.web.visibility.api import story_path
 
@@ -36,16 +39,33 @@ async def read(client: Client, namespace: str, name: str) -> dict[str, Any]:
         return await from_leader(client, story_path(namespace, name))
     except ApiError as error:
         if error.not_found and not error.details.get("name"):
-            raise click.ClickException(
-                "the cluster does not serve the history of Workloads (visibility.kueue.x-k8s.io, "
-                "workloads/story): the manager of pykueue is not installed or does not run"
-            ) from None
+            return await retained(client, namespace, name)
         if error.not_found:
             raise click.ClickException(
                 f"no history of Workload {namespace}/{name}: it does not exist, "
                 "or nothing has happened to it since the manager leads"
             ) from None
         raise
+
+
+async def retained(client: Client, namespace: str, name: str) -> dict[str, Any]:
+    """What a cluster without the manager of pykueue shows. Raises ClickException and ApiError."""
+    kind = next(kind for kind in await followed_kinds(client) if kind.kind == WORKLOADS.kind)
+    found = await client.find(kind, name, namespace)
+    if found is None:
+        raise click.ClickException(f"there is no Workload {namespace}/{name}")
+    selector = f"involvedObject.name={name},involvedObject.kind=Workload"
+    events, unread = [], ""
+    try:
+        events = (await client.list(EVENTS, namespace, field_selector=selector)).items
+    except ApiError as error:
+        unread = f"events: {error.message}"
+    workload = typed(found, kind)
+    assert isinstance(workload, kueue.Workload)
+    document = story_from_objects(workload, events)
+    if unread:
+        document["notes"].append(unread)
+    return document
 
 
 @click.command()
@@ -58,7 +78,10 @@ async def read(client: Client, namespace: str, name: str) -> dict[str, Any]:
 def story(workload: str, namespace: str, output: str, kubeconfig: Path | None) -> None:
     """Print what happened to WORKLOAD since the manager leads: decisions with reasons, and changes.
 
-    Requires the right to get workloads/story in visibility.kueue.x-k8s.io.
+    Requires the right to get workloads/story in visibility.kueue.x-k8s.io. Beside Kueue, which records no
+    decisions: what the status of the Workload and its events retain.
     """
     document = ask(kubeconfig, partial(read, namespace=namespace, name=name_of(workload)))
     click.echo(json.dumps(document) if output == "json" else lines(document))
+    for note in document.get("notes", ()) if output == "text" else ():
+        click.echo(f"note: {note}", err=True)

@@ -14,6 +14,7 @@ from typing import Final
 from pykueue.api import DecodeError, decode, kueue, resources
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.kueue import V1BETA1, V1BETA2
+from pykueue.api.model import Model
 from pykueue.api.objects import Object, get
 from pykueue.api.pods import LIVE_PODS
 from pykueue.api.queue_specs import topology_name
@@ -121,6 +122,12 @@ async def read_cluster(
             pass  # the manager is not pykueue, or the user has no right to read the state of its engine
     await _read_configuration(client, manager_namespace, state)
     return state
+
+
+def typed(obj: Object, kind: Resource) -> Model:
+    """An object that was read as that kind, typed. Raises DecodeError and ConversionError."""
+    manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+    return decode(convert(manifest, V1BETA2) if kind.api_version == V1BETA1 else manifest)
 
 
 async def followed_kinds(client: Client) -> tuple[Resource, ...]:

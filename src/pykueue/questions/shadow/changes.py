@@ -12,12 +12,8 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from pykueue.api import decode
-from pykueue.api.conversion import convert
-from pykueue.api.kueue import V1BETA1, V1BETA2
 from pykueue.api.model import Model
 from pykueue.api.objects import Object
-from pykueue.api.resources import Resource
 from pykueue.engine import Event, Removed, Upsert
 
 
@@ -53,12 +49,6 @@ class Change(NamedTuple):
         else:
             what = "deleted" if self.after is None else "changed"
         return f"{self.kind} {name} {what} at resourceVersion {self.version}"
-
-
-def typed(obj: Object, kind: Resource) -> Model:
-    """An object as the engine takes it. Raises DecodeError and ConversionError."""
-    manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-    return decode(convert(manifest, V1BETA2) if kind.api_version == V1BETA1 else manifest)
 
 
 def version_of(obj: Object) -> int:

@@ -18,7 +18,8 @@ from pykueue.clock import Clock
 from pykueue.engine import Engine, Options
 from pykueue.kube.client import Client
 from pykueue.kube.informer import Informer, InformerFactory
-from pykueue.questions.shadow.changes import Change, ChangeQueue, typed, version_of
+from pykueue.questions.cluster_state import typed
+from pykueue.questions.shadow.changes import Change, ChangeQueue, version_of
 from pykueue.questions.shadow.comparison import Comparison
 from pykueue.questions.shadow.decisions import observed
 from pykueue.questions.shadow.report import TIMING, DecisionKind, Difference, Report, Tally

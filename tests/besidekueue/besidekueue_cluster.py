@@ -1,0 +1,178 @@
+"""A cluster that Kueue manages, with queues and jobs of one test, and pykueue's commands beside it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from questions_edits import edited
+from realcluster_plane import PATIENCE, Kubectl, until
+
+from pykueue.questions import Why, answer_from
+
+Object = dict[str, Any]
+
+_numbers = itertools.count(1)
+
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {{name: on-demand-{n}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {{name: spot-{n}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {{name: research-{n}}}
+spec:
+  cohortName: lab-{n}
+  namespaceSelector: {{}}
+  preemption: {preemption}
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: on-demand-{n}
+      resources: [{{name: cpu, nominalQuota: 8, borrowingLimit: 2}}, {{name: memory, nominalQuota: 32Gi}}]
+    - name: spot-{n}
+      resources: [{{name: cpu, nominalQuota: 4}}, {{name: memory, nominalQuota: 16Gi}}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {{name: production-{n}}}
+spec:
+  cohortName: lab-{n}
+  namespaceSelector: {{}}
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: on-demand-{n}
+      resources: [{{name: cpu, nominalQuota: 12, lendingLimit: 12}}, {{name: memory, nominalQuota: 64Gi}}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: team-{n}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{name: research, namespace: team-{n}}}
+spec: {{clusterQueue: research-{n}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {{name: production, namespace: team-{n}}}
+spec: {{clusterQueue: production-{n}}}
+"""
+
+
+class Beside:
+    """The cluster."""
+
+    def __init__(self, kubeconfig: Path, kubectl: Kubectl) -> None:
+        self.kubeconfig, self.kubectl = kubeconfig, kubectl
+
+    def pykueue(self, *arguments: str, status: int = 0) -> str:
+        """The output of a command that must end with a status."""
+        command = [sys.executable, "-m", "pykueue.cli.main", *arguments, "--kubeconfig", str(self.kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+        assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def lab(self, preemption: str = "{withinClusterQueue: LowerPriority}") -> Lab:
+        """Queues of a test's own: `research` may borrow 2 cpu of `production`."""
+        return Lab(self, next(_numbers), preemption)
+
+
+class Lab:
+    """Two queues of one cohort in a namespace of their own."""
+
+    def __init__(self, beside: Beside, number: int, preemption: str) -> None:
+        self.beside, self.number, self.namespace = beside, number, f"team-{number}"
+        text = QUEUES.format(n=number, preemption=preemption)
+        objects = [obj for obj in yaml.safe_load_all(text) if obj]
+        beside.kubectl.apply(*objects)
+        until(
+            lambda: all(self._is_active(name) for name in ("research", "production")), "ClusterQueues active"
+        )
+
+    def _is_active(self, name: str) -> bool:
+        queue = self.beside.kubectl.get("clusterqueue", f"{name}-{self.number}") or {}
+        found = (queue.get("status") or {}).get("conditions") or []
+        return any(one["type"] == "Active" and one["status"] == "True" for one in found)
+
+    def submit(self, name: str, pods: int, cpu: str, priority: int | None = None, **labels: str) -> None:
+        """A Job that runs until it is deleted."""
+        if priority is not None:
+            cls = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
+            self.beside.kubectl.apply({**cls, "metadata": {"name": f"p{priority}"}, "value": priority})
+            labels["kueue.x-k8s.io/priority-class"] = f"p{priority}"
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+        template = {
+            "metadata": {"annotations": {"sim.pykueue.io/run-time": "forever"}},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        }
+        job = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {
+                "name": name,
+                "namespace": self.namespace,
+                "labels": {"kueue.x-k8s.io/queue-name": "research", **labels},
+            },
+            "spec": {"parallelism": pods, "completions": pods, "suspend": True, "template": template},
+        }
+        self.beside.kubectl.apply(job)
+
+    def workload(self, job: str) -> Object | None:
+        """The Workload of a Job."""
+        for each in self.beside.kubectl.list("workloads.kueue.x-k8s.io", "-n", self.namespace):
+            if any(owner["name"] == job for owner in each["metadata"].get("ownerReferences") or ()):
+                return each
+        return None
+
+    def condition(self, job: str, type: str) -> Object:
+        found = ((self.workload(job) or {}).get("status") or {}).get("conditions") or []
+        return next((one for one in found if one["type"] == type), {})
+
+    def wait_admitted(self, job: str) -> None:
+        until(
+            lambda: self.condition(job, "QuotaReserved").get("status") == "True", f"{job} has quota", PATIENCE
+        )
+
+    def wait_evaluated(self, job: str) -> None:
+        """Wait until Kueue says why a job has no quota."""
+        until(lambda: "couldn't assign" in self.condition(job, "QuotaReserved").get("message", ""), job)
+
+    def why(self, job: str) -> Why:
+        return answer_from(
+            json.loads(self.beside.pykueue("why", f"job/{job}", "-n", self.namespace, "-o", "json"))
+        )
+
+    def make(self, edit: Any, job: str) -> None:
+        """Make a change of an answer as an administrator or the owner of the job makes it."""
+        kubectl = self.beside.kubectl
+        if edit.kind == "Workload":
+            patch: Object = {
+                "spec.queueName": {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": edit.after}}},
+                "spec.podSets[main].count": {"spec": {"parallelism": int(edit.after or 0)}}
+                if edit.field.endswith("count")
+                else {},
+                "spec.priority": {
+                    "metadata": {"labels": {"kueue.x-k8s.io/priority-class": f"p{edit.after}"}}
+                },
+            }[edit.field]
+            if edit.field == "spec.priority":
+                cls = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
+                kubectl.apply({**cls, "metadata": {"name": f"p{edit.after}"}, "value": int(edit.after)})
+            kubectl("patch", "job", job, "-n", self.namespace, "--type=merge", "-p", json.dumps(patch))
+            return
+        where = ("-n", edit.namespace) if edit.namespace else ()
+        found = json.loads(kubectl("get", edit.kind.lower(), edit.name, *where, "-o", "json"))
+        changed = edited(found, edit)
+        kubectl("replace", *where, "-f", "-", stdin=yaml.safe_dump(changed))
