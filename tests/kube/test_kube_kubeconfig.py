@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pykueue.kube.kubeconfig import ConfigError, Overrides, effective, merged, names, namespace
+from pykueue.kube.kubeconfig import ConfigError, Overrides, effective, impersonation, merged, names, namespace
 
 
 def config(context: str, server: str, **more: object) -> dict[str, object]:
@@ -115,3 +115,23 @@ def test_impersonation_is_sent_as_headers() -> None:
     ]
     with pytest.raises(ConfigError, match="needs --as"):
         assert Overrides(impersonate_groups=("a",)).headers
+
+
+def test_impersonation_of_the_kubeconfig_is_sent_unless_flags_replace_it(tmp_path: Path) -> None:
+    content = config("one", "https://a")
+    (user,) = content["users"]
+    user["user"] |= {"as": "ann", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": {"scopes": ["x"]}}
+    found = effective(write(tmp_path / "config", content), Overrides())
+    assert list(impersonation(found, Overrides())) == [
+        ("Impersonate-User", "ann"),
+        ("Impersonate-Group", "a"),
+        ("Impersonate-Group", "b"),
+        ("Impersonate-Uid", "7"),
+        ("Impersonate-Extra-scopes", "x"),
+    ]
+    flags = Overrides(impersonate="eva")
+    assert list(impersonation(found, flags)) == [("Impersonate-User", "eva")]
+    del user["user"]["as"]
+    found = effective(write(tmp_path / "config", content), Overrides())
+    with pytest.raises(ConfigError, match="need as"):
+        impersonation(found, Overrides())

@@ -42,7 +42,7 @@ def event(reason: str, message: str, at: str, **more: Any) -> dict[str, Any]:
     return {"reason": reason, "message": message, "firstTimestamp": at, "lastTimestamp": at, **more}
 
 
-def test_creation_events_and_conditions_are_told_in_order_and_once() -> None:
+def test_story_has_creation_events_and_conditions_in_order_and_once() -> None:
     reserved = ("QuotaReserved", "QuotaReserved", "Quota reserved in cq", "2026-01-01T00:00:05Z")
     finished = ("Finished", "Succeeded", "done", "2026-01-01T00:10:00Z")
     events = [

@@ -7,6 +7,7 @@ from engine_world import World
 
 from pykueue.api import kueue
 from pykueue.questions import TargetError, find_workload
+from pykueue.questions.targets import job_resources, without_workload
 
 
 def workloads() -> list[kueue.Workload]:
@@ -45,3 +46,30 @@ def test_names_that_mean_none_or_several_are_refused(target: str, message: str) 
     with pytest.raises(TargetError) as error:
         find_workload(workloads(), target, "default")
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            {},
+            "Job ns/a is not queued: it has no label kueue.x-k8s.io/queue-name. "
+            "Set it to the name of a LocalQueue; LocalQueues of the namespace: left, right",
+        ),
+        (
+            {"kueue.x-k8s.io/queue-name": "lef"},
+            "its LocalQueue lef does not exist; LocalQueues of the namespace",
+        ),
+        ({"kueue.x-k8s.io/queue-name": "left"}, "has no Workload, although its LocalQueue left exists"),
+    ],
+)
+def test_job_without_a_workload_is_named_with_what_it_lacks(labels: dict[str, str], message: str) -> None:
+    job = {"kind": "Job", "metadata": {"name": "a", "namespace": "ns", "labels": labels}}
+    assert message in without_workload(job, ["right", "left"])
+
+
+def test_kinds_of_jobs_are_found_as_kubectl_writes_them() -> None:
+    assert [each.kind for each in job_resources("a")] == ["Job"]
+    assert [each.kind for each in job_resources("jobs.batch/a")] == ["Job"]
+    assert [each.kind for each in job_resources("rayjob/a")] == ["RayJob"]
+    assert job_resources("unknown/a") == []

@@ -23,6 +23,7 @@ from pykueue.manifests.reading import InputError
 from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status
 from pykueue.questions import why as answer_why
 from pykueue.questions.cluster_state import ClusterState, read_cluster, without_unsupported
+from pykueue.questions.targets import job_resources, without_workload
 from pykueue.web.visibility.api import why_path
 
 #: Exit status where there is no such Workload or the cluster cannot be read.
@@ -80,7 +81,10 @@ async def _answer(
         manager_namespace=manager_namespace,
         namespace=question.namespace,
     )
-    answer = of_cluster(question, state, float(int(Clock().time())))
+    try:
+        answer = of_cluster(question, state, float(int(Clock().time())))
+    except TargetError as error:
+        raise TargetError(await _of_job(client, question, state) or str(error)) from None
     if not answer.unread:
         return answer
     # The user may not read all that decisions depend on; pykueue's manager answers within the user's rights.
@@ -91,6 +95,24 @@ async def _answer(
     served = answer_from(found)
     served.notes.append("answered by the manager, without the second answer, for its place in the queue")
     return served
+
+
+async def _of_job(client: Client, question: Question, state: ClusterState) -> str:
+    """Why the job that was asked about has no Workload; empty where there is no such job."""
+    name = question.target.rpartition("/")[2]
+    queues = [
+        manifest["metadata"]["name"]
+        for manifest in state.manifests
+        if manifest["kind"] == "LocalQueue" and manifest["metadata"].get("namespace") == question.namespace
+    ]
+    for kind in job_resources(question.target):
+        try:
+            job = await client.find(kind, name, question.namespace)
+        except ApiError:
+            continue  # the error about the Workload stands
+        if job is not None:
+            return without_workload({"kind": kind.kind, **job}, queues)
+    return ""
 
 
 @click.command()

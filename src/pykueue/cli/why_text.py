@@ -30,7 +30,10 @@ def lines(answer: Why) -> Iterator[str]:
         yield from _prospect("As the head of its queue, with nothing else pending", answer.head)
     if answer.place is not None:
         yield from _place(answer.place, answer.head)
-    yield from _section("No verdict, because of what could not be read or decided on", list(answer.unread))
+    if answer.state in ("Pending", "Unknown"):
+        yield from _section(
+            "No verdict, because of what could not be read or decided on", list(answer.unread)
+        )
     yield from _section("Notes", list(answer.notes))
 
 

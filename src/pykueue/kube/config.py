@@ -22,7 +22,7 @@ from typing import Any
 
 from pykueue.clock import Clock
 from pykueue.kube.http import Authorization, HttpTransport, RequestOptions
-from pykueue.kube.kubeconfig import ConfigError, Overrides, default_files, effective
+from pykueue.kube.kubeconfig import ConfigError, Overrides, default_files, effective, impersonation
 
 #: How often credentials of a plugin are looked at for renewal, in seconds.
 REFRESH_INTERVAL = 60.0
@@ -57,12 +57,15 @@ async def load(
         settings.retries = None
         chosen = overrides or Overrides()
         in_pod = bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+        headers: tuple[tuple[str, str], ...] = ()
         in_cluster = kubeconfig is None and chosen == Overrides() and in_pod
         if in_cluster:
             authorization = _in_cluster(settings)
         else:
             found = str(kubeconfig or default_files())
-            authorization = await _from_files(settings, found, chosen, clock or Clock())
+            content = effective(found, chosen)
+            headers = tuple(impersonation(content, chosen))
+            authorization = await _from_content(settings, found, content, clock or Clock())
         host = str(settings.host)
         ssl = tls_context(settings) if host.startswith("https") else None
     options: dict[str, Any] = {} if max_concurrent is None else {"max_concurrent": max_concurrent}
@@ -74,7 +77,7 @@ async def load(
         proxy=settings.proxy,
         user_agent=user_agent,
         keep_managed_fields=keep_managed_fields,
-        requests=RequestOptions(tuple(chosen.headers), chosen.request_timeout or None, on_warning),
+        requests=RequestOptions(headers, chosen.request_timeout or None, on_warning),
         **options,
     )
 
@@ -145,11 +148,11 @@ def _in_cluster(settings: Any) -> Authorization:
     return authorization
 
 
-async def _from_files(settings: Any, files: str, overrides: Overrides, clock: Clock) -> Authorization:
+async def _from_content(settings: Any, files: str, content: dict[str, Any], clock: Clock) -> Authorization:
+    """Credentials of an effective kubeconfig; `files` for errors."""
     from kubernetes_asyncio.config import ConfigException
     from kubernetes_asyncio.config.kube_config import load_kube_config_from_dict
 
-    content = effective(files, overrides)
     try:
         loader = await load_kube_config_from_dict(content, None, settings)
     except (

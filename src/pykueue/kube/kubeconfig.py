@@ -86,7 +86,7 @@ class Overrides:
         if not self.impersonate:
             if self.impersonate_groups or self.impersonate_uid or self.impersonate_extra:
                 raise ConfigError("requesting groups, a uid or extra fields for a user needs --as")
-            return []
+            return ()
         found = [("Impersonate-User", self.impersonate)]
         found += [("Impersonate-Group", group) for group in self.impersonate_groups]
         if self.impersonate_uid:
@@ -95,6 +95,28 @@ class Overrides:
             key, _, value = pair.partition("=")
             found.append((f"Impersonate-Extra-{key}", value))
         return found
+
+
+def impersonation(config: Mapping[str, Any], overrides: Overrides) -> Sequence[tuple[str, str]]:
+    """Impersonation headers of an effective kubeconfig: those of the flags, else those of its user.
+
+    Raises ConfigError for groups or fields without a user, and for fields of another type.
+    """
+    flags = overrides.headers
+    user = config["users"][0]["user"]
+    if flags or not any(user.get(field) for field in ("as", "as-uid", "as-groups", "as-user-extra")):
+        return flags
+    name, groups, extra = user.get("as"), user.get("as-groups") or [], user.get("as-user-extra") or {}
+    if not name:
+        raise ConfigError("kubeconfig: as-groups, as-uid and as-user-extra of a user need as")
+    if not isinstance(groups, list) or not isinstance(extra, dict):
+        raise ConfigError("kubeconfig: as-groups of a user must be a list, and as-user-extra a map of lists")
+    found = [("Impersonate-User", str(name)), *(("Impersonate-Group", str(group)) for group in groups)]
+    if user.get("as-uid"):
+        found.append(("Impersonate-Uid", str(user["as-uid"])))
+    for key, values in extra.items():
+        found += [(f"Impersonate-Extra-{key}", str(value)) for value in values or ()]
+    return found
 
 
 def _absolute(path: str) -> str:

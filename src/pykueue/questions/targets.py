@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pykueue.api import kueue
+from pykueue.api.kueue.names import QUEUE_LABEL
 from pykueue.api.meta import OwnerReference
-from pykueue.api.resources import KUEUE_GROUP
+from pykueue.api.objects import Object, labels_of
+from pykueue.api.resources import JOBS, KUEUE_GROUP, Resource
 from pykueue.api.similar import did_you_mean
+from pykueue.jobs.kinds import BUILT_IN
 
 #: How the type of a Workload is written before its name, as kubectl prints and accepts it.
 WORKLOAD_TYPES: Final = frozenset({"workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"})
@@ -68,3 +71,32 @@ def _is_kind(written: str, kind: str, api_version: str) -> bool:
     if group and group != api_version.rpartition("/")[0]:
         return False
     return plain in (singular, f"{singular}s", f"{singular}es")
+
+
+def job_resources(target: str) -> list[Resource]:
+    """The built-in job kinds that `KIND/NAME` can mean; Jobs for a name alone."""
+    kind, _, _ = target.rpartition("/")
+    kind = kind.lower()
+    found = [each.resource for each in BUILT_IN]
+    if not kind:
+        return [each for each in found if each.group_kind == JOBS.group_kind]
+    return [each for each in found if _is_kind(kind, each.kind, each.api_version)]
+
+
+def without_workload(job: Object, local_queues: Sequence[str]) -> str:
+    """Why a job has no Workload, and what to do; `local_queues` are the names of those in its namespace."""
+    metadata = job["metadata"]
+    name = f"{job['kind']} {metadata.get('namespace', '')}/{metadata['name']}"
+    accepted = f"LocalQueues of the namespace: {', '.join(sorted(local_queues)) or 'none'}"
+    queue = labels_of(job).get(QUEUE_LABEL)
+    if not queue:
+        return (
+            f"{name} is not queued: it has no label {QUEUE_LABEL}. "
+            f"Set it to the name of a LocalQueue; {accepted}"
+        )
+    if queue not in local_queues:
+        return f"{name} has no Workload, and its LocalQueue {queue} does not exist; {accepted}"
+    return (
+        f"{name} has no Workload, although its LocalQueue {queue} exists: its kind is not among the "
+        "manager's integrations, another controller manages it, or the manager does not run"
+    )
