@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from questions_edits import edited
 from realcluster_plane import PATIENCE, Kubectl, until
 
 from pykueue.questions import Why, answer_from
+from pykueue.questions.edits import edited
 
 Object = dict[str, Any]
 

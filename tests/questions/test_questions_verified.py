@@ -11,7 +11,6 @@ from typing import Any
 
 from engine_plans import Plan, build, plans, run
 from hypothesis import HealthCheck, given, settings
-from questions_edits import edited
 
 from pykueue.api import decode, encode
 from pykueue.api.kueue import V1BETA2
@@ -20,6 +19,7 @@ from pykueue.engine import Admit, Engine, Preempt, Removed, Upsert, lifecycle
 from pykueue.engine.dump import KIND, dump, load
 from pykueue.questions import Change, why
 from pykueue.questions.answers import Edit
+from pykueue.questions.edits import edited
 
 relaxed = settings(
     max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]

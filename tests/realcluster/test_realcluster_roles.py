@@ -139,6 +139,7 @@ class TestPeople:
                     *each((*READ, *WRITE), "ray.io", "rayjobs", "rayclusters", **here),
                     *each(READ, KUEUE, "localqueues", "workloads", **here),
                     *each(READ, "visibility.kueue.x-k8s.io", "localqueues/pendingworkloads", **here),
+                    *each(("get",), "visibility.kueue.x-k8s.io", "workloads/why", **here),
                 ],
                 False: [
                     *each(WRITE, KUEUE, "localqueues", "workloads", **here),
