@@ -41,10 +41,10 @@ def test_fork_decides_about_one_tree_and_with_given_inadmissible_workloads() -> 
         (False, ("default/small",), []),
     ):
         with engine.fork() as fork:
-            fork.focus("q", flush, unfit)
+            fork.focus(["q"], flush, unfit)
             decisions = fork.cycle(made.now)
             assert [each.key for each in decisions] == expected
             assert all(isinstance(each, Admit) for each in decisions) or flush
         engine.check()
     with pytest.raises(EngineError, match="no fork is open"):
-        engine.focus("q")
+        engine.focus(["q"])

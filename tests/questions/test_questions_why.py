@@ -305,3 +305,20 @@ def test_workload_with_quota_has_its_pending_checks_as_blocks() -> None:
 def test_unknown_workload_is_an_error() -> None:
     with pytest.raises(KeyError):
         why(World().engine, "default/absent", 0.0)
+
+
+def test_place_answer_names_side_effects_in_the_trees_concerned_only() -> None:
+    world = World()
+    world.flavor()
+    for name in ("here", "there", "elsewhere"):
+        world.queue(name, {"f": {"cpu": 4}})
+        world.workload(f"{name}-first", name, 3)
+        world.workload(f"{name}-second", name, 3)
+    answer = ask(world, "here-second")
+    assert answer.place is not None
+    changes = {each.kind: each for each in answer.place.changes}
+    assert (changes["Quota"].admits, changes["Quota"].delayed) == ([], [])
+    assert (changes["Priority"].admits, changes["Priority"].delayed) == ([], ["default/here-first"])
+    there = next(each for each in answer.place.changes if each.kind == "Queue" and "there" in each.text)
+    assert there.delayed == ["default/there-first"]
+    assert "default/elsewhere-first" not in (*there.admits, *there.delayed)

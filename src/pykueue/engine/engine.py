@@ -287,9 +287,9 @@ class Engine(Queries):
             state.undo_log.undo()
             state.ready, state.now = ready, now
 
-    def focus(self, cluster_queue: str, flush: bool = False, unfit: Iterable[str] = ()) -> None:
-        """On a fork: the next cycles decide only about the tree of a ClusterQueue, and those that share a
-        capacity with it, until an event concerns others.
+    def focus(self, cluster_queues: Iterable[str], flush: bool = False, unfit: Iterable[str] = ()) -> None:
+        """On a fork: the next cycles decide only about the trees of some ClusterQueues, and those that share
+        a capacity with them, until an event concerns others.
 
         `flush`: the inadmissible workloads of the tree are active, as `Engine.flush` makes them.
         `unfit`: keys of active workloads that are inadmissible instead.
@@ -299,7 +299,8 @@ class Engine(Queries):
         if not state.undo_log.on:
             raise EngineError("focus is for forks: no fork is open")
         state.settle()
-        queues = state.queues[cluster_queue].tree.queues
+        trees = dict.fromkeys(state.queues[name].tree for name in cluster_queues)
+        queues = [queue for tree in trees for queue in tree.queues]
         for queue in queues if flush else ():
             state.flush(queue)
         for key in unfit:

@@ -38,6 +38,8 @@ class Outcome(NamedTuple):
     """Other workloads that were admitted."""
     explanation: Explanation | None = None
     """Of the last decision about the workload."""
+    queues: frozenset[str] | None = None
+    """ClusterQueues that were decided about; None for all."""
 
 
 class Trials:
@@ -73,15 +75,27 @@ class Trials:
                     break
             return Outcome(False, cycle, tuple(preempted), (), explanation)
 
-    def in_place(self, events: Iterable[Upsert] = (), to_end: bool = False) -> Outcome:
+    def _cluster_queue(self, engine: Engine) -> str:
+        """The ClusterQueue that the workload competes in; empty for none."""
+        view = engine.workload(self.key)
+        return view.cluster_queue if view is not None else ""
+
+    def in_place(self, events: Sequence[Upsert] = (), to_end: bool = False) -> Outcome:
         """The outcome after some events with all pending workloads considered as usual.
 
         The trial ends when the workload is admitted, or (`to_end`) when nothing is left to decide.
         Raises TrialsExhausted if that takes more decisions than are allowed.
         """
+        before = self._cluster_queue(self.engine)
         with self.engine.fork() as trial:
             for event in events:
                 trial.apply(event)
+            queues: frozenset[str] | None = None
+            if events and not trial.options.block_admission:
+                # Other trees decide the same with and without the change.
+                names = sorted({before, self._cluster_queue(trial)} & set(trial.cluster_queues()))
+                trial.focus(names)
+                queues = frozenset(member for name in names for member in trial.members(name))
             preempted: dict[str, None] = {}
             others: dict[str, None] = {}
             explanation = None
@@ -107,7 +121,7 @@ class Trials:
                 if trial.options.block_admission:
                     _make_ready(trial, admitted, now)
             return Outcome(
-                bool(admitted_in), admitted_in or cycle, tuple(preempted), tuple(others), explanation
+                bool(admitted_in), admitted_in or cycle, tuple(preempted), tuple(others), explanation, queues
             )
 
 

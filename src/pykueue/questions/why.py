@@ -133,14 +133,16 @@ class _Inquiry:
         if place:
             self.answer.place = Prospect(outcome="Pending")
             demand = self._demand()
+            # What fits as the head can lack quota at its place: then every change is tried there.
+            tried: Sequence[Guess] = found if self.answer.head.outcome == "Admitted" else solved
             wider: list[Guess] = [
                 (_widened(candidate, demand), amounts)
-                for candidate, amounts in solved
+                for candidate, amounts in tried
                 if candidate.kind != "Priority"
             ]
             higher = higher_priority(self.engine, self.workload, self._priorities())
             if higher is not None:
-                wider.append((higher, None))
+                wider.insert(0, (higher, None))
             self._prospect(self.answer.place, self.trials.in_place, wider)
 
     def _priorities(self) -> set[int]:
@@ -267,10 +269,17 @@ class _Inquiry:
             return outcome
         return self.trials.in_place(mutations.events(self.engine, change), to_end=True)
 
+    def _concerned(self, keys: Sequence[str], outcome: Outcome) -> Iterator[str]:
+        """The workloads that an outcome says something of."""
+        for key in keys:
+            view = self.engine.workload(key)
+            if outcome.queues is None or (view is not None and view.cluster_queue in outcome.queues):
+                yield key
+
     def _change(self, kind: ChangeKind, text: str, change: Mutations, outcome: Outcome) -> Change:
         """A change with its side effects."""
         unchanged = self.unchanged
-        others, anyway = set(outcome.others), set(unchanged.others)
+        others, anyway = set(outcome.others), set(self._concerned(unchanged.others, outcome))
         gone = [each for each in outcome.preempted if each not in unchanged.preempted]
         preempted, hidden = self.rights.names(gone)
         delayed, more = self.rights.names(sorted(anyway - others))

@@ -229,7 +229,7 @@ class Comparison:
             view = fork.workload(key)
             if view is None or not view.cluster_queue:
                 return Verdict(about.kind == "Requeue", _pending_text(fork, key))
-            fork.focus(view.cluster_queue, flush, unfit)
+            fork.focus([view.cluster_queue], flush, unfit)
             ahead: list[str] = []
             last: Verdict | None = None
             for _ in range(CYCLES_MAX):
@@ -256,7 +256,7 @@ class Comparison:
         found: list[tuple[str, str]] = []
         for name in self.engine.cluster_queues():
             with self.engine.fork() as fork:
-                fork.focus(name)
+                fork.focus([name])
                 for each in fork.cycle(now) if fork.has_heads() else ():
                     if isinstance(each, Admit):
                         found.append((each.key, f"admit: {assignment_text(each.admission)}"))
