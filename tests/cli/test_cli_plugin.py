@@ -266,7 +266,10 @@ def test_deleting_a_workload_deletes_its_job_after_confirmation(team: Team) -> N
         (["list", "cq", "--server", "http://127.0.0.1:1"], "http://127.0.0.1:1: Cannot connect"),
         (["delete", "workload"], "requires at least 1 arg(s), only received 0"),
         (["delete", "workload", "a", "--all"], "name cannot be provided when a selector is specified"),
-        (["completion", "cmd"], 'no completion for shell "cmd"; accepted values: bash, fish, zsh'),
+        (
+            ["completion", "cmd"],
+            'no completion for shell "cmd"; accepted values: bash, fish, powershell, zsh',
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -336,11 +339,19 @@ def test_names_are_completed_for_kubectl(team: Team) -> None:
     assert complete("list", "lq", "-n", team.name) == [team.name, ":4"]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_prints_a_script(shell: str) -> None:
     result = CliRunner().invoke(main, ["completion", shell], prog_name="pykueue")
     assert result.exit_code == 0, result.output
     assert "_PYKUEUE_COMPLETE" in result.stdout
+
+
+def test_candidates_for_powershell() -> None:
+    environment = {**os.environ, "_PYKUEUE_COMPLETE": "powershell_complete", "COMP_INCOMPLETE": "li"}
+    command = [sys.executable, "-m", "pykueue.cli.main"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    (candidate,) = done.stdout.splitlines()
+    assert candidate.startswith("plain\tlist\tList queues, flavors, workloads"), done.stderr
 
 
 def test_help_needs_no_library_but_click() -> None:

@@ -212,3 +212,26 @@ def test_populator_runs_as_a_process_until_it_is_stopped(world: World) -> None:
             process.send_signal(signal.SIGTERM)
         errors = process.communicate()[1]
     assert process.returncode == 0, errors
+
+
+@pytest.mark.parametrize("name", ["populator", "priority-booster"])
+def test_cluster_that_is_not_reachable_is_one_line(name: str, tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    content = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    kubeconfig.write_text(yaml.safe_dump({**content, "current-context": "c"}))
+    result = CliRunner().invoke(main, [name, "--kubeconfig", str(kubeconfig)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: http://127.0.0.1:1: Cannot connect")
+
+
+@pytest.mark.parametrize("name", ["populator", "priority-booster"])
+def test_manager_refuses_a_wrong_configuration_of_what_it_runs_too(name: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text("unknownField: 1\n")
+    result = CliRunner().invoke(
+        main, ["manager", f"--{name}", str(tmp_path / "wrong.yaml"), "--print-config"]
+    )
+    assert result.exit_code == 1
+    assert "unknownField" in result.stderr

@@ -6,6 +6,7 @@ Commands are imported when they are called, so that `pykueue --help` answers at 
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 
@@ -102,6 +103,10 @@ def program(name: str | None = None) -> None:
     delay by a second, it would be lost, and the container killed when its time is over.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if "powershell_complete" in os.environ.values():
+        from pykueue.cli.plugin.powershell import register
+
+        register()
     main(prog_name=name)
 
 

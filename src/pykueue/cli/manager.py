@@ -7,8 +7,9 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -20,12 +21,14 @@ from pykueue.cli.process import collect_less_often
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
 from pykueue.kube.leases import LeadershipLost
-from pykueue.manager.components import Runnable
+from pykueue.manager.components import Component, Runnable
 from pykueue.manager.configuration import Configuration, ConfigurationError, render
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.configuration.gates import parse_flag
 from pykueue.manager.replica import CacheSyncError, Replica
 from pykueue.manager.serving.admission import Admission, AdmissionMissingError
+from pykueue.satellites import booster, populator
+from pykueue.satellites.configuration import booster_configuration, populator_configuration
 from pykueue.web.visibility.server import VisibilityServer
 
 #: Where a pod finds the namespace it runs in.
@@ -36,6 +39,9 @@ SERVERS: tuple[Callable[[Replica], Runnable], ...] = (VisibilityServer,)
 
 #: Hosts of API servers that run on this machine.
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+#: Options of `log_options`, in the order of the parameters of `start_logging`.
+_LOG_OPTIONS = ("log_level", "encoder", "devel", "stack_level", "time_encoding")
 
 log = logging.getLogger(__name__)
 
@@ -48,13 +54,17 @@ def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
         return None
 
 
-async def run(kubeconfig: Path | None, configuration: Configuration) -> None:
+async def run(
+    kubeconfig: Path | None, configuration: Configuration, satellites: Sequence[Component] = ()
+) -> None:
     """Run until a signal: the first one shuts down in order, the second one at once."""
     transport = await load(kubeconfig)
     try:
         local = urlsplit(transport.base_url).hostname in LOOPBACK
         servers = (*SERVERS, lambda one: Admission(one.manager, one.client, one.clock, local))
         replica = Replica(transport, configuration, Clock(), random.Random(), servers)
+        for component in satellites:
+            replica.manager.add(component)
         stopping = False
 
         def stop() -> None:
@@ -85,22 +95,37 @@ async def run(kubeconfig: Path | None, configuration: Configuration) -> None:
     metavar="NAME=BOOL,...",
     help="Feature gates; not together with featureGates in the file.",
 )
+@click.option(
+    "--populator",
+    "populator_config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run the populator too, with this configuration file; see pykueue populator.",
+)
+@click.option(
+    "--priority-booster",
+    "booster_config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Run the priority booster too, with this configuration file; see pykueue priority-booster.",
+)
 @click.option("--print-config", is_flag=True, help="Print the configuration with all defaults and exit.")
 @log_options
 def manager(
     kubeconfig: Path | None,
     config: Path | None,
     feature_gates: str | None,
+    populator_config: Path | None,
+    booster_config: Path | None,
     print_config: bool,
-    log_level: str | None,
-    encoder: str | None,
-    devel: bool,
-    stack_level: str,
-    time_encoding: str,
+    **logging_options: Any,
 ) -> None:
     """Run the manager against any cluster."""
-    start_logging(log_level, encoder, devel, stack_level, time_encoding)
+    start_logging(*(logging_options[name] for name in _LOG_OPTIONS))
+    satellites = []
     try:
+        if populator_config is not None:
+            satellites.append(populator.component(populator_configuration(populator_config)))
+        if booster_config is not None:
+            satellites.append(booster.component(booster_configuration(booster_config)))
         gates = parse_flag(feature_gates) if feature_gates else None
         configuration = load_configuration(config, gates, namespace=own_namespace())
     except (ConfigurationError, OSError, ValueError) as error:
@@ -110,7 +135,7 @@ def manager(
         return
     collect_less_often()
     try:
-        uvloop.run(run(kubeconfig, configuration))
+        uvloop.run(run(kubeconfig, configuration, satellites))
     except (ConfigError, ConfigurationError) as error:
         raise click.ClickException(str(error)) from None
     except (AdmissionMissingError, CacheSyncError, LeadershipLost, OSError) as error:

@@ -17,9 +17,11 @@ from pykueue.api.resources import CLUSTER_QUEUES, LEASES, NAMESPACES, WORKLOADS
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError, load
+from pykueue.kube.errors import ApiError
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
 from pykueue.kube.leases import LeaderElector, LeadershipLost
+from pykueue.kube.transport import Request
 from pykueue.manager.components import Component, Runnable
 from pykueue.manager.rights import Rule, allow
 from pykueue.satellites import booster
@@ -97,7 +99,7 @@ def _serve(name: str, component: Component, build: Build, flags: dict[str, Any])
     log_to_stderr(flags["verbose"])
     try:
         asyncio.run(_run(name, build, flags))
-    except (ConfigError, LeadershipLost, ConnectionError) as error:
+    except (ApiError, ConfigError, LeadershipLost, ConnectionError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -106,6 +108,8 @@ async def _run(name: str, build: Build, flags: dict[str, Any]) -> None:
     try:
         clock = Clock()
         client = Client(transport, clock=clock)
+        # Watches try again for ever; a wrong address is an error at once.
+        await client.call(Request("GET", "/version"))
 
         async def lead() -> None:
             caches = InformerFactory(client, clock=clock)

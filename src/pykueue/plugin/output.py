@@ -32,7 +32,7 @@ _TEMPLATES = (
     "template",
     "templatefile",
 )
-FORMS = ("json", "name", "yaml", *_TEMPLATES)
+FORMS = ("json", "kyaml", "name", "yaml", *_TEMPLATES)
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ def printer(output: Output, operation: str = "") -> Printer:
         return lambda obj: (
             json.dumps(_shown(obj, output), indent=4, ensure_ascii=False, sort_keys=True) + "\n"
         )
+    if form == "kyaml":
+        # Imported here: few commands print it.
+        from .kyaml import document
+
+        return lambda obj: document(_shown(obj, output))
     return lambda obj: _yaml(_shown(obj, output))
 
 

@@ -1,4 +1,4 @@
-"""`completion bash|zsh|fish`: the script that switches completion on."""
+"""`completion bash|zsh|fish|powershell`: the script that switches completion on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .errors import fail
 from .names import script
 from .options import Command, exactly_one
 
-SHELLS = ("bash", "fish", "zsh")
+SHELLS = ("bash", "fish", "powershell", "zsh")
 
 
 @click.command("completion", cls=Command)
 @click.argument("shells", nargs=-1, metavar="SHELL")
 @click.pass_context
 def completion(ctx: click.Context, /, shells: tuple[str, ...]) -> None:
-    """Print the completion script for a shell: bash, fish or zsh.
+    """Print the completion script for a shell: bash, fish, powershell or zsh.
 
     For example `source <(pykueue completion bash)`. Completion of `kubectl kueue` needs no script: kubectl
     finds the program kubectl_complete-kueue, which is installed beside pykueue.

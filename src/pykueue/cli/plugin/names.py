@@ -70,6 +70,10 @@ def script(root: click.Command, shell_name: str, program: str) -> str:
     """The script that switches completion on in a shell. Raises LookupError for a shell without one."""
     from click.shell_completion import get_completion_class
 
+    if shell_name == "powershell":
+        from .powershell import register
+
+        register()
     found = get_completion_class(shell_name)
     if found is None:
         raise LookupError(shell_name)
