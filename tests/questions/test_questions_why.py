@@ -322,3 +322,19 @@ def test_place_answer_names_side_effects_in_the_trees_concerned_only() -> None:
     there = next(each for each in answer.place.changes if each.kind == "Queue" and "there" in each.text)
     assert there.delayed == ["default/there-first"]
     assert "default/elsewhere-first" not in (*there.admits, *there.delayed)
+
+
+def test_quota_of_a_cohort_above_is_raised_where_it_has_quota_of_its_own() -> None:
+    world = World()
+    world.flavor()
+    world.cohort("lab", quotas={"f": {"cpu": 2}})
+    world.queue("q", {"f": {"cpu": 1}}, cohort="lab")
+    world.workload("w", "q", 5)
+    world.cycle()
+    answer = ask(world, "w")
+    (change,) = changes(answer, "CohortQuota")
+    assert edits(change) == [("lab", "nominalQuota", "2", "4")]
+    assert change.text == "raise nominalQuota of Cohort lab by 2 cpu of flavor f (from 2 to 4)"
+    (edit,) = change.edits
+    assert edit.kind == "Cohort"
+    assert not changes(ask(world, "w", rights=Rights(may_list_queues=False)), "CohortQuota")

@@ -93,7 +93,7 @@ async def _answer(
     except ApiError:
         return answer
     served = answer_from(found)
-    served.notes.append("answered by the manager, without the second answer, for its place in the queue")
+    served.notes.append("answered by the manager")
     return served
 
 

@@ -14,7 +14,15 @@ import msgspec
 State = Literal["Pending", "QuotaReserved", "Admitted", "Evicted", "Finished", "Unknown"]
 
 ChangeKind = Literal[
-    "Quota", "BorrowingLimit", "LendingLimit", "Priority", "PodCount", "Queue", "PreemptionPolicy", "Resume"
+    "Quota",
+    "CohortQuota",
+    "BorrowingLimit",
+    "LendingLimit",
+    "Priority",
+    "PodCount",
+    "Queue",
+    "PreemptionPolicy",
+    "Resume",
 ]
 
 

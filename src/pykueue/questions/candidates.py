@@ -77,6 +77,8 @@ def candidates(
         yield priorities
     yield from _queues(engine, workload)
     yield from _quotas(grain, queue, node, need)
+    if name_lenders:
+        yield from _cohort_quotas(engine, grain, node, need)
     yield from _limits(engine, node, need, explanation, grain, name_lenders)
     for ladder in mutations.looser_preemption(queue):
         if ladder:
@@ -133,6 +135,25 @@ def _quotas(
             if index and not any(_shortages(option, have, need)):
                 continue  # the first group tries it already
             yield _raise(grain, [knob for knobs in (option, *others) for knob in knobs], have, need)
+
+
+def _cohort_quotas(engine: Engine, grain: Grain, node: NodeView, need: dict[str, int]) -> Iterator[Candidate]:
+    """More nominal quota of a cohort above that has quota of its own, in one flavor at a time."""
+    for name in reversed(node.path[:-1]):
+        cohort, view = engine.cohort_object(name), engine.node(name, "Cohort")
+        if cohort is None or view is None:
+            continue
+        have = {(quota.flavor, quota.resource): quota for quota in view.quotas}
+        for group in cohort.spec.resource_groups:
+            for flavor in group.flavors:
+                own = {quota.name for quota in flavor.resources}
+                knobs = [
+                    _knob(view, have[flavor.name, resource], "nominalQuota")
+                    for resource in need
+                    if resource in own and need[resource] and (flavor.name, resource) in have
+                ]
+                if knobs and not any(is_unlimited(knob.base) for knob in knobs):
+                    yield _raise(grain, knobs, have, need)._replace(kind="CohortQuota")
 
 
 def _knob(node: NodeView, quota: NodeQuota, field: QuotaField) -> Knob:

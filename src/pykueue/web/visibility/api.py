@@ -29,6 +29,8 @@ GATE = "VisibilityOnDemand"
 #: Preferred first.
 VERSIONS = ("v1beta2", "v1beta1")
 SUBRESOURCE = "pendingworkloads"
+#: Decisions tried for the answer at a workload's place: scheduling cycles wait for them, about 0.3 ms each.
+PLACE_DECISIONS_MAX = 200
 KIND = "PendingWorkloadsSummary"
 
 
@@ -154,8 +156,8 @@ class VisibilityApi:
         engine, key = self._manager.engine, f"{namespace}/{name}"
         workload = self._manager.cluster.workloads.get(namespace, name)
         if engine.workload_object(key) is not None:
-            # Without the second answer, which would delay scheduling cycles.
-            answer = why(engine, key, self._manager.now(), rights=rights, place=False)
+            now = self._manager.now()
+            answer = why(engine, key, now, rights=rights, place_decisions_max=PLACE_DECISIONS_MAX)
         elif workload is not None:
             answer = from_status(decode_as(kueue.Workload, workload))
         else:
