@@ -108,7 +108,7 @@ async def _run(name: str, build: Build, flags: dict[str, Any]) -> None:
     try:
         clock = Clock()
         client = Client(transport, clock=clock)
-        # Watches try again for ever; a wrong address is an error at once.
+        # Watches try again forever; a wrong address is an error at once.
         await client.call(Request("GET", "/version"))
 
         async def lead() -> None:
