@@ -64,6 +64,7 @@ class Scheduler:
         self._writer = writer
         self._recorder = recorder
         self._clock = clock
+        self._admission_gates = cluster.configuration.gates["AdmissionGatedBy"]
         self._metrics = metrics
         self._waits = cluster.configuration.wait_for_pods_ready is not None
         self._wake = asyncio.Event()
@@ -248,7 +249,7 @@ class Scheduler:
         def step(workload: Object) -> Object | None:
             if asyncio.get_running_loop().time() - begun > LIFETIME:
                 return None
-            if _version(workload) != decided_on or not _may_reserve(workload):
+            if _version(workload) != decided_on or not self._may_reserve(workload):
                 return None
             old = self._cluster.workload(_key(decision.replaces)) if decision.replaces else None
             if not _may_take_over(old) if decision.replaces else self._cluster.runs(workload):
@@ -433,6 +434,16 @@ class Scheduler:
         undo()
         self._wake.set()
 
+    def _may_reserve(self, workload: Mapping[str, Any]) -> bool:
+        """Whether it is still in its queue: what was decided a moment ago may have been overtaken."""
+        return (
+            conditions.is_active(workload)
+            and not conditions.is_finished(workload)
+            and not conditions.has_quota(workload)
+            and not (self._admission_gates and conditions.is_gated(workload))
+            and not is_deleting(workload)
+        )
+
     # Why workloads wait
 
     async def _write_requeues(self) -> None:
@@ -454,7 +465,7 @@ class Scheduler:
         requests = transitions.resource_requests(self.engine.workload(decision.key))
 
         def step(workload: Object) -> Object | None:
-            if not _may_reserve(workload):
+            if not self._may_reserve(workload):
                 return None
             why = PendingReason(decision.reason, text)
             now = self._clock.time()
@@ -508,15 +519,4 @@ def _may_take_over(old: Mapping[str, Any] | None) -> bool:
         and not conditions.is_finished(old)
         and not conditions.is_evicted(old)
         and not is_deleting(old)
-    )
-
-
-def _may_reserve(workload: Mapping[str, Any]) -> bool:
-    """Whether it is still in its queue: what was decided a moment ago may have been overtaken."""
-    return (
-        conditions.is_active(workload)
-        and not conditions.is_finished(workload)
-        and not conditions.has_quota(workload)
-        and not conditions.is_gated(workload)
-        and not is_deleting(workload)
     )

@@ -276,6 +276,7 @@ class WorkloadController:
             required_checks=frozenset() if queue is None else required_checks(queue, workload),
             waiting=self._waiting,
             jitter=jitter,
+            admission_gates=self._gates["AdmissionGatedBy"],
             scheduler_reason=self._scheduler_reason(workload),
             has_unreferenced_job=self._has_unreferenced_job(workload),
             runs_unadmitted=conditions.has_quota(workload)

@@ -78,6 +78,8 @@ class Context:
     has_unreferenced_job: bool = False
     #: Whether its job runs although it is not admitted: the answers of its checks were removed.
     runs_unadmitted: bool = False
+    #: Whether annotations keep Workloads out of their queues (gate AdmissionGatedBy).
+    admission_gates: bool = True
 
 
 @dataclass
@@ -367,7 +369,7 @@ def _pending_reason(workload: Workload, context: Context) -> PendingReason | Non
     for queue, kind in ((context.local_queue, "LocalQueue"), (context.cluster_queue, "ClusterQueue")):
         if queue is not None and (why := _of_queue(queue, kind)):
             return why
-    if conditions.is_gated(workload):
+    if context.admission_gates and conditions.is_gated(workload):
         return pending_reasons.GATED
     known = conditions.reason(workload, QUOTA_RESERVED)
     if known not in pending_reasons.OF_QUEUES or known == context.scheduler_reason:
