@@ -6,10 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from manager_stack import QUEUES, Stack, job, story
+from manager_stack import QUEUES, V1BETA2, Stack, job, story
 
 from pykueue.api.resources import WORKLOADS
+from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.errors import ApiError
+from pykueue.manager.components.builtin import components
+from pykueue.manager.configuration import parse
+from pykueue.manager.configuration.gates import DEPENDENCIES
 
 D = "kueue.x-k8s.io/"
 #: What is seen of a stack.
@@ -138,3 +142,25 @@ def test_gate_changes_what_is_seen(gate: str) -> None:
             f"featureGates: {{{gate}: {str(value).lower()}}}\nmetrics: {{enableClusterQueueResources: true}}"
         )
         assert story(observe, text, IN_COHORT) == seen, f"{gate}: {value}"
+
+
+#: Gates without which controllers are not built, and what must be off with them.
+CONTROLLERS = {
+    "MultiKueue": (),
+    "TASFailedNodeReplacement": (
+        "TASFailedNodeReplacementFailFast",
+        "TASReplaceNodeOnPodTermination",
+    ),
+    "TopologyAwareScheduling": [
+        name for name, needed in DEPENDENCIES.items() if "TopologyAwareScheduling" in needed
+    ],
+}
+
+
+@pytest.mark.parametrize("gate", CONTROLLERS)
+def test_gate_adds_components(gate: str) -> None:
+    def names(*off: str) -> set[str]:
+        text = f"featureGates: {{{', '.join(f'{name}: false' for name in off)}}}"
+        return {component.name for component in components(parse(V1BETA2 + text), BUILT_IN)}
+
+    assert names() > names(gate, *CONTROLLERS[gate])
