@@ -14,6 +14,7 @@ from pykueue.simulate.faults.clusterruns import play_clusters
 from pykueue.simulate.faults.elasticruns import play_elastic
 from pykueue.simulate.faults.kindruns import chosen, play_kinds
 from pykueue.simulate.faults.podruns import play_pods
+from pykueue.simulate.faults.topologyruns import play_topology
 
 
 @click.command()
@@ -32,6 +33,7 @@ from pykueue.simulate.faults.podruns import play_pods
 )
 @click.option("--elastic", is_flag=True, help="Run elastic jobs that change their size.")
 @click.option("--clusters", is_flag=True, help="Dispatch jobs to worker clusters (MultiKueue).")
+@click.option("--topology", is_flag=True, help="Place pods by topology on nodes that fail.")
 @click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
@@ -44,6 +46,7 @@ def main(
     kinds: str,
     elastic: bool,
     clusters: bool,
+    topology: bool,
     edits: bool,
     keep_going: bool,
 ) -> None:
@@ -62,6 +65,8 @@ def main(
             report = play_kinds(number, chosen(kinds), edits)
         elif elastic:
             report = play_elastic(number)
+        elif topology:
+            report = play_topology(number)
         else:
             report = play_pods(number, edits) if plain_pods else play(number, pods, edits)
         ended, writes, deaths = ended + 1, writes + report.writes, deaths + report.deaths

@@ -142,6 +142,8 @@ class Causes:
                 return "" if self._drains(LOCAL_QUEUES, *key) else "the queue does not drain"
             case "AdmissionCheck":
                 return "" if _has_check(before, "Retry") else "no check asks for a retry"
+            case "NodeFailures":
+                return "" if get(before, "status", "unhealthyNodes") else "none of its nodes is unhealthy"
         return "the reason is unknown"
 
     def _drains(self, resource: Resource, namespace: str, name: str) -> bool:

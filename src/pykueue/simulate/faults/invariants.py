@@ -235,7 +235,7 @@ class Invariants(Stored):
                 self._conditions(before, after)
             if conditions.is_finished(before) and not conditions.is_finished(after) and not edited:
                 self._violate(after, "is not finished any more")
-            if had and has and get(before, "status", "admission") != get(after, "status", "admission"):
+            if had and has and _admission(before) != _admission(after):
                 self._violate(after, "its admission changed while it holds quota")
         if after is not None:
             if before is None or not _is_inconsistent(before):
@@ -486,6 +486,17 @@ def _has_stopped(job: Mapping[str, Any]) -> bool:
     """Whether it is suspended without pods, and its template is as it was before it started."""
     stopping = annotations_of(job).get(names.STOPPING_ANNOTATION) == "true"
     return suspended(job) and not active(job) and not stopping
+
+
+def _admission(workload: Mapping[str, Any]) -> Any:
+    """The admission without the domains of its pods, which may be chosen later and change with the nodes."""
+    admission = dict(get(dict(workload), "status", "admission") or {})
+    given = admission.get("podSetAssignments") or ()
+    domains = ("topologyAssignment", "delayedTopologyRequest")
+    admission["podSetAssignments"] = [
+        {key: value for key, value in one.items() if key not in domains} for one in given
+    ]
+    return admission
 
 
 def _is_inconsistent(workload: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from pykueue.api.objects import Object
 from pykueue.api.resources import Resource
@@ -34,7 +35,15 @@ POOLS = [
 class RealPods:
     """Runs the pods of all jobs, those of `kinds` by stand-in operators. Their requests are reliable."""
 
-    def __init__(self, server: Server, clock: Clock, rng: random.Random, kinds: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        server: Server,
+        clock: Clock,
+        rng: random.Random,
+        kinds: tuple[str, ...] = (),
+        pools: Sequence[NodePool] = POOLS,
+    ) -> None:
+        self._pools = pools
         self._server = server
         self._clock = clock
         self._rng = rng
@@ -48,7 +57,7 @@ class RealPods:
             return random.Random(self._rng.getrandbits(64))
 
         transport, clock = self._server.transport, self._clock
-        await ensure_nodes(transport("system:nodes"), clock, POOLS)
+        await ensure_nodes(transport("system:nodes"), clock, self._pools)
         components: list[Controllers | PodScheduler | SimulatedNodes | Operators] = [
             Controllers(transport("system:kube-controller-manager"), clock, fork()),
             PodScheduler(transport("system:kube-scheduler"), clock, fork()),

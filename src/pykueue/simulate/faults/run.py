@@ -146,6 +146,10 @@ class Run:
     def _fork(self) -> random.Random:
         return random.Random(self._rng.getrandbits(64))
 
+    def real_pods(self) -> RealPods:
+        """What runs the pods of a run with pods."""
+        return RealPods(self.server, self.clock, self._fork(), self.plan.kinds)
+
     async def play(self) -> None:
         self.server: Server = await open_server(self._store, self.clock, self._fork())
         causes = Causes(Stored(self.server), self.clock, self._configuration, not self.plan.jumps)
@@ -156,7 +160,7 @@ class Run:
         self.users = self.users_class(client, self.clock, self._fork(), self.plan, self.trace)
         self.runner: JobRunner | RealPods
         if self._pods:
-            self.runner = RealPods(self.server, self.clock, self._fork(), self.plan.kinds)
+            self.runner = self.real_pods()
             await self.runner.start()
         else:
             runner = Client(self.server.transport("runner"), clock=self.clock)

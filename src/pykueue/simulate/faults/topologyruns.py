@@ -1,0 +1,268 @@
+"""Runs whose pods are placed by topology on racks of small nodes, which fail, are tainted and deleted.
+
+Troubles, queues and most of what users do are those of every run. Added is what must hold of assignments, by
+API objects alone: no host is assigned beyond its capacity, and pods go to the hosts of their Workload.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pykueue.api.decoding import decode_as
+from pykueue.api.kueue import TopologyAssignment, names
+from pykueue.api.objects import Object, annotations_of, get, key_of, replaced
+from pykueue.api.pods import is_terminal
+from pykueue.api.quantity import parse
+from pykueue.api.resources import NODES, PODS, WORKLOADS
+from pykueue.api.topologies import HOSTNAME, expand
+from pykueue.clock import Clock
+from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.nodes.pool import Level, NodePool, Simulation, ensure_nodes
+from pykueue.kube.client import Client
+from pykueue.manager.configuration import Configuration
+
+from .causes import Causes
+from .invariants import Invariants
+from .priority_order import PriorityOrder
+from .quota import holds_quota
+from .realpods import RealPods
+from .run import Report, Run, play_run
+from .scenario import API, FLAVOR_LABEL, FLAVORS, NAMESPACE, Scenario, scenario
+from .stored import shows_quota
+from .trace import Trace
+from .users import Users
+
+RACK = "example.com/rack"
+TOPOLOGY = "racks"
+CPU = 4
+#: Two racks of two hosts for each flavor: the largest job needs a rack.
+POOLS = [
+    NodePool(
+        name=f"node-{flavor}",
+        count=4,
+        labels={FLAVOR_LABEL: flavor},
+        topology=[Level(RACK, 2)],
+        allocatable={"cpu": str(CPU), "memory": "200Gi", "pods": "200"},
+        simulation=Simulation(run_time="1s-2m", ready_delay="0s-2s", stop_delay="0s-3s", failure_rate=0.02),
+    )
+    for flavor in FLAVORS
+]
+#: Seconds for which a pod may still be let to a host of an earlier assignment: the write was under way.
+MEMORY = 60.0
+_DOMAIN = "kueue.x-k8s.io"
+
+
+def topology_scenario(rng: random.Random) -> Scenario:
+    """A scenario with flavors that have a topology, in which more happens to nodes, for a longer time."""
+    plan = scenario(rng)
+    levels = [{"nodeLabel": RACK}, {"nodeLabel": HOSTNAME}]
+    topology: Object = {
+        "apiVersion": API,
+        "kind": "Topology",
+        "metadata": {"name": TOPOLOGY},
+        "spec": {"levels": levels},
+    }
+    objects = [_with_topology(obj) if obj["kind"] == "ResourceFlavor" else obj for obj in plan.objects]
+    jobs = [(at, _requested(rng, job)) for at, job in plan.jobs]
+    return replace(
+        plan,
+        objects=[topology, *objects],
+        jobs=jobs,
+        trouble=plan.trouble * rng.choice((1.0, 3.0, 10.0)),
+        acts=plan.acts + rng.choice((2, 6, 12)),
+    )
+
+
+def _with_topology(flavor: Object) -> Object:
+    return replaced(flavor, ("spec", "topologyName"), TOPOLOGY)
+
+
+def _requested(rng: random.Random, job: Object) -> Object:
+    """The job with a request for topology on the template of its pods, or as it is."""
+    if job["kind"] != "Job":
+        return job
+    asked = rng.choice(("required", "required", "preferred", "unconstrained", ""))
+    path = ("spec", "template", "metadata", "annotations", f"{_DOMAIN}/podset-{asked}-topology")
+    if rng.random() < 0.5:
+        job = replaced(job, ("spec", "completionMode"), "Indexed")
+        job = replaced(job, ("spec", "completions"), job["spec"]["completions"])
+    return replaced(job, path, "true" if asked == "unconstrained" else RACK) if asked else job
+
+
+class TopologyUsers(Users):
+    """Users beside whom nodes fail, are tainted, cordoned and deleted."""
+
+    def __init__(
+        self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
+    ) -> None:
+        super().__init__(client, clock, rng, scenario, trace)
+        nodes = (self._fail_node, self._taint_node, self._cordon_node, self._delete_node, self._heal_nodes)
+        self._acts = (*self._acts, *nodes * 5)
+
+    async def _change_node(self, what: str, patch: Object) -> str:
+        node = await self._one(NODES)
+        if node is None:
+            return ""
+        await self._patch(NODES, node, patch)
+        return f"{what} node {node['metadata']['name']}"
+
+    async def _fail_node(self) -> str:
+        how = self._rng.choice(("crash", "unreachable", "not-ready"))
+        annotations = {"sim.pykueue.io/fail": how}
+        return await self._change_node(f"({how}) fails", {"metadata": {"annotations": annotations}})
+
+    async def _taint_node(self) -> str:
+        effect = self._rng.choice(("NoSchedule", "NoExecute"))
+        taints = [{"key": "example.com/repair", "effect": effect}]
+        return await self._change_node(f"taints ({effect})", {"spec": {"taints": taints}})
+
+    async def _cordon_node(self) -> str:
+        return await self._change_node("cordons", {"spec": {"unschedulable": True}})
+
+    async def _delete_node(self) -> str:
+        node = await self._one(NODES)
+        if node is None:
+            return ""
+        await self._client.delete(NODES, node["metadata"]["name"], None)
+        return f"deletes node {node['metadata']['name']}"
+
+    async def _heal_nodes(self) -> str:
+        for node in await self._all(NODES):
+            spec: Object = {"unschedulable": None, "taints": None}
+            await self._patch(
+                NODES, node, {"metadata": {"annotations": {"sim.pykueue.io/fail": None}}, "spec": spec}
+            )
+        await ensure_nodes(self._client.transport, self._clock, POOLS)
+        return "heals all nodes"
+
+    async def mend(self) -> None:
+        await super().mend()
+        await self._heal_nodes()
+
+
+class _AnyOrder(PriorityOrder):
+    """Where room on nodes decides, a workload of lower priority may go first."""
+
+    def passed_over(self, holders: Iterable[Object]) -> Iterable[str]:
+        return ()
+
+    def overtaken(self, workload: Object, unchanged: Callable[[Object], bool]) -> Iterable[str]:
+        return ()
+
+
+class TopologyInvariants(Invariants):
+    """No host is assigned beyond its capacity, and pods go to hosts of their Workload."""
+
+    def __init__(
+        self, server: Server, clock: Clock, trace: Trace, causes: Causes, configuration: Configuration
+    ) -> None:
+        super().__init__(server, clock, trace, causes, configuration)
+        self._order = _AnyOrder(self, configuration)
+        #: Pods by host that Workloads were assigned, and when that ended, newest last.
+        self._before: dict[tuple[str, str], list[tuple[float, Counter[str]]]] = {}
+
+    def _workload(self, before: Object | None, after: Object | None) -> None:
+        super()._workload(before, after)
+        old, new = (assigned(one) for one in (before, after))
+        if old and new and old != new:
+            self._trace.note("topology", f"moves from {dict(old)} to {dict(new)}")
+        if old and old != new and before is not None:
+            self._before.setdefault(key_of(before), []).append((self._clock.time(), old))
+        if after is not None and new and new != old:
+            self._has_room(after, new)
+
+    def _has_room(self, workload: Object, hosts: Mapping[str, int]) -> None:
+        """All Workloads together fit on each host."""
+        used: Counter[str] = Counter()
+        for other in self.objects(WORKLOADS):
+            for given in _given(other) if shows_quota(other) else ():
+                cpu = _cpu_of_pod(other, str(given["name"]))
+                for host, pods in _hosts(given).items():
+                    used[host] += cpu * pods
+        for host in hosts:
+            if used[host] > CPU * 1000:
+                self._violate(workload, f"its host {host} is assigned {used[host]}m cpu of {CPU * 1000}m")
+
+    def _pod(self, before: Object | None, after: Object | None) -> None:
+        super()._pod(before, after)
+        if before is not None and after is not None and _is_gated(before) and not _is_gated(after):
+            self._has_domain(after)
+        if after is not None and get(after, "spec", "nodeName"):
+            pinned = get(after, "spec", "nodeSelector", HOSTNAME)
+            if pinned is None and names.UNCONSTRAINED_TOPOLOGY_ANNOTATION in annotations_of(after):
+                self._violate(after, "runs without a domain")
+            if pinned not in (None, get(after, "spec", "nodeName")):
+                self._violate(after, f"runs on {get(after, 'spec', 'nodeName')}, its domain is {pinned}")
+
+    def _has_domain(self, pod: Object) -> None:
+        """The host of a pod that lost its gate gets no more pods than its Workload is assigned there."""
+        key = (NAMESPACE, annotations_of(pod).get(names.WORKLOAD_ANNOTATION, ""))
+        host = str(get(pod, "spec", "nodeSelector", HOSTNAME) or "")
+        now = self._clock.time()
+        known = [hosts for until, hosts in self._before.get(key, ()) if now < until + MEMORY]
+        known += [assigned(self.find(WORKLOADS, *key))]
+        there = sum(
+            not is_terminal(other)
+            and not _is_gated(other)
+            and annotations_of(other).get(names.WORKLOAD_ANNOTATION) == key[1]
+            and get(other, "spec", "nodeSelector", HOSTNAME) == host
+            for other in self.objects(PODS)
+        )
+        most = max((hosts[host] for hosts in known), default=0)
+        if there > most:
+            self._violate(pod, f"is let to {host} as one of {there} pods, {most} are assigned")
+
+
+def _given(workload: Mapping[str, Any]) -> Iterable[Object]:
+    for given in get(dict(workload), "status", "admission", "podSetAssignments") or ():
+        if given.get("topologyAssignment"):
+            yield given
+
+
+def _hosts(given: Mapping[str, Any]) -> Counter[str]:
+    domains = expand(decode_as(TopologyAssignment, given["topologyAssignment"]))
+    return Counter({domain.values[-1]: domain.pods for domain in domains})
+
+
+def assigned(workload: Mapping[str, Any] | None) -> Counter[str]:
+    """Pods by host that a Workload with quota is assigned."""
+    total: Counter[str] = Counter()
+    if workload is not None and holds_quota(workload):
+        for given in _given(workload):
+            total += _hosts(given)
+    return total
+
+
+def _cpu_of_pod(workload: Mapping[str, Any], pod_set: str) -> int:
+    """What one pod of a pod set requests, in thousandths."""
+    for one in get(dict(workload), "spec", "podSets") or ():
+        if one.get("name") == pod_set:
+            containers = get(one, "template", "spec", "containers") or ()
+            amounts = (get(container, "resources", "requests", "cpu") or "0" for container in containers)
+            return sum(parse(amount).milli() for amount in amounts)
+    return 0
+
+
+def _is_gated(pod: Mapping[str, Any]) -> bool:
+    return {"name": names.TOPOLOGY_GATE} in (get(dict(pod), "spec", "schedulingGates") or ())
+
+
+class TopologyRun(Run):
+    """A run of jobs that are placed by topology."""
+
+    invariants_class = TopologyInvariants
+    users_class = TopologyUsers
+
+    def real_pods(self) -> RealPods:
+        return RealPods(self.server, self.clock, self._fork(), self.plan.kinds, POOLS)
+
+
+def play_topology(seed: int) -> Report:
+    """Play the run of this seed, in virtual time."""
+    rng = random.Random(seed)
+    report = play_run(TopologyRun, seed, topology_scenario(rng), rng, True)
+    return replace(report, options=" --topology")
