@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pykueue.jobs import appwrapper
+from pykueue.jobs.additions import without_record
 from pykueue.jobs.base import Write
 from pykueue.jobs.described import DescribedJob
 from pykueue.jobs.job import BatchJob
-from pykueue.jobs.originals import without_record
 from pykueue.jobs.trainjob import TrainJob
 from pykueue.simulate.faults import play
 from pykueue.simulate.faults.jobkinds import requests

@@ -140,9 +140,12 @@ class TestStarting:
     def test_injects_what_the_admission_brings_and_unsuspends_in_one_patch(self) -> None:
         original = job()
         patch = merge_patch(original, JOB.started(original, [INFO]))
-        record = patch["metadata"]["annotations"].pop(names.ORIGINAL_TEMPLATES_ANNOTATION)
-        own = {"labels": {names.POD_SET_LABEL: None}, "nodeSelector": {"instance": None}}
-        assert orjson.loads(record) == {"templates": [{**own, "tolerations": None}]}
+        record = patch["metadata"]["annotations"].pop(names.TEMPLATE_ADDITIONS_ANNOTATION)
+        tolerations = [{"key": "spot", "operator": "Exists"}]
+        maps = {"labels": [names.POD_SET_LABEL], "nodeSelector": ["instance"]}
+        assert orjson.loads(record) == {
+            "templates": [{**maps, "tolerations": tolerations, "new": ["tolerations"]}]
+        }
         assert patch == {
             "metadata": {"annotations": {}},
             "spec": {

@@ -400,7 +400,7 @@ def test_starting_changes_nothing_but_suspend_templates_and_the_record_of_them()
         await create(s, definition(), job_kind(), before)
         await s.settle()
         obj = await get_widget(s)
-        record = obj["metadata"]["annotations"].pop(names.ORIGINAL_TEMPLATES_ANNOTATION)
+        record = obj["metadata"]["annotations"].pop(names.TEMPLATE_ADDITIONS_ANNOTATION)
         assert names.POD_SET_LABEL in record
         assert obj["metadata"]["annotations"] == {"a": "b"}
         assert obj["metadata"]["labels"] == before["metadata"]["labels"]

@@ -102,23 +102,23 @@ class JobIntegration(WorkloadSource, Protocol):
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         """The job as it must be to run as admitted. Raises PodSetConflictError when that is impossible.
 
-        With a record of what this changes, where the kind needs one to undo it (`originals`).
+        With a record of what this adds, where the kind needs one to remove it again (`additions`).
         """
         ...
 
     def has_record(self, job: Mapping[str, Any]) -> bool:
-        """Whether it says itself what its last start changed."""
+        """Whether it says itself what its last start added."""
         ...
 
     def original(self, job: Mapping[str, Any]) -> Object:
-        """The job without what its last start changed, as far as its record says."""
+        """The job without what its last start added, as far as its record says."""
         ...
 
     def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
         """The next write of stopping it; None when nothing is left to write for now.
 
         `originals` are the Workload's pod sets, whose templates are restored where the job has no record of
-        what its start changed; None where they are unknown.
+        what its start added; None where they are unknown.
         """
         ...
 

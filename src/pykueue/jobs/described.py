@@ -21,8 +21,8 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, replaced, section
 from pykueue.api.validation.fields import FieldError, new_errors
 
+from .additions import record, record_of, with_record, without_additions, without_record
 from .base import JobIntegration, Outcome, Reader, Write
-from .originals import changes_of, record_of, undone, with_record, without_record
 from .podsets import PodSetInfo, injected, pod_set, restored
 from .structure import structure_errors
 
@@ -124,31 +124,31 @@ class DescribedJob(DescribedPodSets):
     def started(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         before = self.original(job)
         after = replaced(self._injected(before, infos), self._suspend, False)
-        return with_record(after, self._changes(before, after))
+        return with_record(after, self._new_record(before, after))
 
     def _injected(self, job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Object:
         return self.with_templates(job, lambda index, template: injected(template, infos[index]))
 
-    def _changes(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
-        """The record of a start (`originals`)."""
+    def _new_record(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
+        """The record of a start (`additions`)."""
         old, new = ([template_at(job, s) for s in pod_set_slots(job, self.kind)] for job in (before, after))
-        return changes_of(old, new)
+        return record(old, new)
 
     def has_record(self, job: Mapping[str, Any]) -> bool:
         return self._record(job) is not None
 
     def _record(self, job: Mapping[str, Any]) -> Object | None:
-        if names.ORIGINAL_TEMPLATES_ANNOTATION not in annotations_of(job):
+        if names.TEMPLATE_ADDITIONS_ANNOTATION not in annotations_of(job):
             return None
         return record_of(job, len(list(pod_set_slots(job, self.kind))))
 
     def original(self, job: Mapping[str, Any]) -> Object:
-        record = self._record(job)
+        found = self._record(job)
         result = without_record(job)
-        if record is None:
+        if found is None:
             return result
-        changes, keep = record["templates"], self.kind.template_labels
-        return self.with_templates(result, lambda index, template: undone(template, changes[index], keep))
+        added = found["templates"]
+        return self.with_templates(result, lambda index, template: without_additions(template, added[index]))
 
     def stop(self, job: Mapping[str, Any], originals: Sequence[Mapping[str, Any]] | None) -> Write | None:
         """Suspend and restore the templates at once."""

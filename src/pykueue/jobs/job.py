@@ -108,11 +108,11 @@ class BatchJob(DescribedJob):
             result = _with_parallelism(result, info.count)
         return result
 
-    def _changes(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
-        changes = super()._changes(before, after)
+    def _new_record(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
+        record = super()._new_record(before, after)
         if parallelism(before) != parallelism(after):
-            changes["parallelism"] = parallelism(before)
-        return changes
+            record["parallelism"] = parallelism(before)
+        return record
 
     def original(self, job: Mapping[str, Any]) -> Object:
         count = (self._record(job) or {}).get("parallelism")

@@ -18,7 +18,7 @@ from .base import JobIntegration
 #: Metadata that belongs to the object in its own cluster.
 _COPIED_METADATA = ("name", "namespace")
 #: Annotations of a start or stop in its own cluster.
-_LOCAL = (names.STOPPING_ANNOTATION, names.ORIGINAL_TEMPLATES_ANNOTATION)
+_LOCAL = (names.STOPPING_ANNOTATION, names.TEMPLATE_ADDITIONS_ANNOTATION)
 
 
 #: Labels have values of at most so many characters.

@@ -48,8 +48,8 @@ POD_INDEX_OFFSET_ANNOTATION: Final = f"{_D}/pod-index-offset"
 MIN_PARALLELISM_ANNOTATION: Final = f"{_D}/job-min-parallelism"
 COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: Final = f"{_D}/job-completions-equal-parallelism"
 STOPPING_ANNOTATION: Final = f"{_D}/stopping"
-#: Of this project: how the pod templates of a started job are restored (decision 9).
-ORIGINAL_TEMPLATES_ANNOTATION: Final = "pykueue.io/original-templates"
+#: Of this project: what starting a job added to its pod templates (decision 9).
+TEMPLATE_ADDITIONS_ANNOTATION: Final = "pykueue.io/template-additions"
 PRIORITY_BOOST_ANNOTATION: Final = f"{_D}/priority-boost"
 ALLOWED_FLAVORS_ANNOTATION: Final = f"{_D}/workload-allowed-resource-flavors"
 PROVISIONING_PARAMETER_PREFIX: Final = f"provreq.{_D}/"

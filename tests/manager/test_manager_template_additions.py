@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import pytest
 from edited_statuses import STOPPING, running
 from manager_stack import QUEUES, Stack, job, story
 
@@ -15,7 +16,7 @@ from pykueue.kube.transport import Request
 
 Object = dict[str, Any]
 
-ORIGINALS = "pykueue.io/original-templates"
+ADDITIONS = "pykueue.io/template-additions"
 LABELED = QUEUES.replace(
     "metadata: {name: default-flavor}",
     "metadata: {name: default-flavor}\n"
@@ -45,7 +46,7 @@ async def stopped(s: Stack, name: str = "a") -> Object:
     await s.settle(60)
     found = await s.job(name)
     assert found["spec"]["suspend"]
-    assert not {STOPPING, ORIGINALS} & set(found["metadata"].get("annotations") or {})
+    assert not {STOPPING, ADDITIONS} & set(found["metadata"].get("annotations") or {})
     return found
 
 
@@ -109,29 +110,52 @@ def test_job_copied_from_a_running_one_is_queued_with_the_templates_of_its_user(
     story(life, queues=LABELED)
 
 
-def test_record_that_its_user_damaged_is_ignored_and_the_workload_read_instead() -> None:
+@pytest.mark.parametrize("text", ["{", "[]", '{"templates": [{"nodeSelector": 3}]}', '{"templates": []}'])
+def test_record_that_its_user_damaged_is_ignored_and_the_workload_read_instead(text: str) -> None:
     async def life(s: Stack) -> None:
-        for name, text in (("a", "{"), ("b", '{"templates": [{"nodeSelector": 3, "labels": []}]}')):
-            await running(s, name, 1)
-            await s.patch(JOBS, name, {"metadata": {"annotations": {ORIGINALS: text}}})
-            await s.patch(
-                WORKLOADS, (await s.workload(name))["metadata"]["name"], {"spec": {"active": False}}
-            )
-            await s.settle()
-            await stopped(s, name)
-        assert "nodeSelector" not in (await s.job("a"))["spec"]["template"]["spec"]
+        name = await running(s)
+        await s.patch(JOBS, "a", {"metadata": {"annotations": {ADDITIONS: text}}})
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle()
+        assert "nodeSelector" not in (await stopped(s))["spec"]["template"]["spec"]
 
     story(life, queues=LABELED)
 
 
-def test_record_changes_only_what_a_start_changes() -> None:
+def test_record_that_its_user_forged_removes_only_what_a_start_may_add() -> None:
     async def life(s: Stack) -> None:
-        await running(s)
-        text = '{"templates": [{"spec": {"hostNetwork": true}, "hostNetwork": true, "nodeSelector": null}]}'
-        await s.patch(JOBS, "a", {"metadata": {"annotations": {ORIGINALS: text}}})
-        await s.patch(WORKLOADS, (await s.workload("a"))["metadata"]["name"], {"spec": {"active": False}})
+        name = await running(s)
+        forged = (
+            '{"templates": [{"containers": ["main"], "new": ["containers", "x"], "nodeSelector": ["zone"]}]}'
+        )
+        await s.patch(JOBS, "a", {"metadata": {"annotations": {ADDITIONS: forged}}})
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
         await s.settle()
-        assert "hostNetwork" not in (await stopped(s))["spec"]["template"]["spec"]
+        spec = (await stopped(s))["spec"]["template"]["spec"]
+        assert len(spec["containers"]) == 1
+        assert not spec.get("nodeSelector")
+
+    story(life, queues=LABELED)
+
+
+def test_what_a_user_adds_to_the_template_of_a_suspended_job_is_kept() -> None:
+    async def life(s: Stack) -> None:
+        name = await running(s)
+        await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
+        await s.stop_manager()
+        for hook in ("vworkload.kb.io", "vclusterqueue.kb.io", "mclusterqueue.kb.io"):
+            s.server.admission.unregister(hook)
+        await s.patch(JOBS, "a", {"spec": {"suspend": True}})
+        await s.stop_pods("a")
+        await s.job_status("a", startTime=None)
+        selector = {"template": {"spec": {"nodeSelector": {"disk": "ssd"}}}}
+        await s.patch(JOBS, "a", {"spec": selector})
+        await remove_workload(s, name)
+        await s.start_manager()
+        await s.settle(30)
+        assert (await s.job("a"))["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
+        (pod_set,) = (await s.workload("a"))["spec"]["podSets"]
+        assert pod_set["template"]["spec"]["nodeSelector"] == {"disk": "ssd"}
 
     story(life, queues=LABELED)
 
