@@ -103,7 +103,7 @@ class CountingTransport:
     """Counts the writes that go through it."""
 
     def __init__(self, inner: Transport) -> None:
-        self._inner = inner
+        self.inner = inner
         self.writes: Counter[str] = Counter()
         self.calls = 0
 
@@ -114,13 +114,13 @@ class CountingTransport:
             plural = next((p for p in parts if p in _PLURALS), parts[-1])
             status = "/status" if request.path.endswith("/status") else ""
             self.writes[f"{request.method} {plural}{status}"] += 1
-        return await self._inner.call(request)
+        return await self.inner.call(request)
 
     def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
-        return self._inner.watch(request)
+        return self.inner.watch(request)
 
     async def close(self) -> None:
-        await self._inner.close()
+        await self.inner.close()
 
 
 _RESOURCES = {

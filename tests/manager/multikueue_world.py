@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
 import yaml
 from checks_world import activity, strategy
-from manager_stack import QUEUES, Object, Stack, job
+from manager_stack import QUEUES, CountingTransport, Object, Stack, job
 
 from pykueue.api import conditions
 from pykueue.api.meta import parse_time
@@ -146,6 +147,8 @@ class Clusters:
         self.lines: dict[str, Line] = {}
         self.workers: dict[str, Stack] = {}
         self.access: dict[str, WorkerAccess] = {}
+        #: Counts what the manager writes on workers.
+        self.counted: dict[str, CountingTransport] = {}
         self.manager = _ManagerStack(clock, INTEGRATIONS + configuration, self.connect)
 
     def connect(self, target: Target) -> Transport:
@@ -156,7 +159,9 @@ class Clusters:
         if target.token.count(".") == 2:
             authenticator = Authenticator(server.core, _KEY)
             inner = _TokenTransport(server, authenticator, target.token)
-        return self.lines[name].transport(inner)
+        counted = self.counted.setdefault(name, CountingTransport(inner))
+        counted.inner = inner
+        return self.lines[name].transport(counted)
 
     async def start(self, *workers: str, quota: int = 10) -> None:
         await _start(self.manager)
@@ -241,6 +246,11 @@ class Clusters:
         return [
             worker for worker, stack in self.workers.items() if await stack.client.find(JOBS, name, "default")
         ]
+
+    def writes(self) -> dict[str, Counter[str]]:
+        """Writes of the manager so far, in its cluster and on each worker."""
+        found = {name: Counter(transport.writes) for name, transport in self.counted.items()}
+        return {"manager": Counter(self.manager.transport.writes), **found}
 
     async def dispatched_after(self, name: str) -> float:
         """Seconds from the creation of a Workload to the admission on a worker, as its check says."""

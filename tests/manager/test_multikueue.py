@@ -145,3 +145,37 @@ class TestLife:
             assert (await c.copies(), await c.jobs()) == ([], [])
 
         dispatched(test, "w1", "w2")
+
+
+def test_writes_of_the_manager_for_a_job() -> None:
+    async def test(c: Clusters) -> None:
+        await c.make_busy("w2")
+        before = c.writes()
+        await c.manager.apply(job("a"))
+        await c.wait()
+        await c.workers["w1"].run_job("a")
+        await c.wait()
+        await c.workers["w1"].finish_job("a")
+        await c.wait()
+        after = c.writes()
+        # Copies are created and deleted; a worker that loses gets one copy, which is deleted.
+        assert after["w2"] - before["w2"] == {"POST workloads": 1, "DELETE workloads": 1}
+        assert after["w1"] - before["w1"] == {
+            "POST workloads": 1,
+            "POST jobs": 1,
+            "DELETE jobs": 1,
+            "DELETE workloads": 1,
+        }
+        # To a job that runs here dispatching adds two writes of the check, one of the nominated workers, and
+        # those of the job's status.
+        found = after["manager"] - before["manager"]
+        queues = ("clusterqueues", "localqueues", "events")
+        assert {kind: count for kind, count in found.items() if not any(name in kind for name in queues)} == {
+            "POST workloads": 1,
+            "PATCH workloads/status": 7,
+            "PATCH jobs": 1,
+            "PATCH jobs/status": 2,
+            "PATCH workloads": 1,
+        }
+
+    dispatched(test, "w1", "w2")
