@@ -71,8 +71,16 @@ def update_errors(jobset: Object, old: Object) -> Iterator[FieldError]:
         new, was = after.get(field), before.get(field)
         if field == "replicatedJobs" and suspended:
             new, was = [_frozen(one) for one in new or ()], [_frozen(one) for one in was or ()]
-        if new != was:
+        if _without_empty(new) != _without_empty(was):
             yield FieldError(f"spec.{field}", INVALID, after.get(field), "field is immutable")
+
+
+def _without_empty(value: Any) -> Any:
+    """A value without empty fields: clients in Go send those that are no pointers in any case."""
+    if isinstance(value, dict):
+        found = {key: _without_empty(one) for key, one in value.items()}
+        return {key: one for key, one in found.items() if one not in (None, {}, [])}
+    return [_without_empty(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _frozen(replicated_job: Object) -> Object:
