@@ -6,7 +6,7 @@ import pytest
 from manager_stack import job
 from multikueue_world import NAMESPACE, Clusters, dispatched, kubeconfig, secret
 
-from pykueue.api.resources import JOBS, SECRETS
+from pykueue.api.resources import JOBS, SECRETS, WORKLOADS
 
 
 def test_of_workers_that_admit_at_the_same_time_one_runs_the_job() -> None:
@@ -69,3 +69,20 @@ def test_worker_that_does_not_answer_delays_no_job_of_others(hung: list[str]) ->
         assert max(durations) <= 3
 
     dispatched(test, "w1", "w2", "w3", quota=40)
+
+
+def test_status_that_is_written_after_the_quota_was_released_does_not_hold_the_job_back() -> None:
+    async def test(c: Clusters) -> None:
+        await c.manager.apply(job("a"))
+        await c.wait()
+        name = (await c.manager.workload("a"))["metadata"]["name"]
+        await c.manager.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await c.wait()
+        assert await c.copies() == []
+        # The last status of the worker, delayed.
+        await c.manager.job_status("a", active=1, ready=1)
+        await c.manager.patch(WORKLOADS, name, {"spec": {"active": True}})
+        await c.wait()
+        assert (await c.status())["clusterName"] == "w1"
+
+    dispatched(test, "w1")

@@ -180,10 +180,11 @@ class WorkloadDispatcher:
                 await self.remove_everywhere(key)
             return None
         uid = str(workload["metadata"].get("uid"))
-        if conditions.is_finished(workload) or is_deleting(workload) or not conditions.has_quota(workload):
+        over = conditions.is_finished(workload) or is_deleting(workload)
+        if over or not conditions.has_quota(workload):
             self._dispatcher.forget(uid)
             await self.remove_everywhere(key)
-            return None
+            return None if over else await self._clear_status(workload, self._clusters_of(str(check["name"])))
         evicted = conditions.is_evicted(workload)
         found = self._cluster.job_of(workload)
         if not evicted and (why := self._refusal(workload, found)):
@@ -198,6 +199,28 @@ class WorkloadDispatcher:
         clusters = self._clusters_of(str(check["name"]))
         dispatch = Dispatch(workload, check, clusters, self.sessions())
         return await self._advance(dispatch, integration, job)
+
+    async def _clear_status(self, workload: Object, clusters: Sequence[str]) -> float | None:
+        """Note that no pods run of a job that no worker has any more.
+
+        A status that was written late, after the quota was released, would show them forever.
+        """
+        integration, job = self._cluster.job_of(workload) or (None, None)
+        key = key_of(workload)
+        sessions = self.sessions()
+        if (
+            integration is None
+            or job is None
+            or not is_handed_over(integration, job)
+            or not integration.is_active(job)
+            or any(session.may_run(key) for session in sessions.values())
+        ):
+            return None
+        waits = max((self._left(name) for name in clusters if name not in sessions), default=0.0)
+        if waits > 0:
+            return waits
+        await self._jobs.without_pods(integration, job)
+        return None
 
     def _refusal(self, workload: Object, found: tuple[JobIntegration, Object | None] | None) -> str:
         """Why the Workload cannot go to a worker; empty: it can."""

@@ -352,7 +352,7 @@ class ClusterRun:
         await asyncio.gather(*acts)
 
     async def _act(self, name: str) -> None:
-        await self.clock.sleep(self._rng.uniform(0.0, 80.0))
+        await self.clock.sleep(self._rng.uniform(0.0, 30.0))
         act = self._rng.choice(("delete", "stop", "raise", "lower"))
         self.trace.note("user", f"{act}: {name}")
         if act == "delete":
@@ -360,12 +360,17 @@ class ClusterRun:
                 lambda: self._manager.client.delete(JOBS, name, "default", propagation="Background")
             )
         elif act == "stop":
-            for workload in (await self._manager.client.list(WORKLOADS)).items:
-                if workload["metadata"]["name"].startswith(f"job-{name}-"):
-                    await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+            await self._set_active(name, False)
+            await self.clock.sleep(self._rng.uniform(1.0, 60.0))
+            await self._set_active(name, True)
         else:
             label = {names.PRIORITY_CLASS_LABEL: "high" if act == "raise" else "low"}
             await self._patch(JOBS, name, {"metadata": {"labels": label}})
+
+    async def _set_active(self, job: str, active: bool) -> None:
+        for workload in (await self._manager.client.list(WORKLOADS)).items:
+            if workload["metadata"]["name"].startswith(f"job-{job}-"):
+                await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": active}})
 
     async def _patch(self, resource: Resource, name: str, patch: Object) -> None:
         await self._retry(lambda: self._manager.client.patch(resource, name, "default", patch))
@@ -385,7 +390,7 @@ class ClusterRun:
 
     async def _some_time(self) -> str:
         """Wait; the worker that something happens to."""
-        await self.clock.sleep(self._rng.uniform(5.0, TROUBLE / 3))
+        await self.clock.sleep(self._rng.uniform(5.0, TROUBLE / 6))
         return self._rng.choice(list(self._workers))
 
     async def _cut_lines(self) -> None:
