@@ -196,7 +196,11 @@ class Clusters:
         """Let the manager use a worker with an account that has the rights of dispatching only."""
         endpoint = Endpoint(f"https://{name}.test", "")
         access = WorkerAccess(
-            name, endpoint, self.workers[name].client, self.manager.client, worker_rules(_KINDS)
+            name,
+            endpoint,
+            self.workers[name].client,
+            self.manager.client,
+            worker_rules(_KINDS, self.manager.configuration.gates["MultiKueueManagerQuotaAutomation"]),
         )
         self.access[name] = access
         await access.grant()

@@ -45,8 +45,7 @@ DEVICES = Feature(
 MULTI_KUEUE = Feature(
     "parts of MultiKueue",
     gates=_names("""
-        MultiKueueAdaptersForCustomJobs MultiKueueClusterProfile MultiKueueManagerQuotaAutomation
-        MultiKueueRemoteSpecSync
+        MultiKueueAdaptersForCustomJobs MultiKueueClusterProfile MultiKueueRemoteSpecSync
     """),
 )
 OTHER_KINDS = Feature(

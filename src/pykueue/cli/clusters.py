@@ -27,6 +27,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.config import load as connect
 from pykueue.kube.discovery import Discovery
 from pykueue.kube.errors import ApiError
+from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.multikueue.access import Endpoint, WorkerAccess, configure_check, worker_rules
 from pykueue.simulate.submit import read
 
@@ -156,6 +157,8 @@ async def _supervise(folder: Path, file: ClustersFile, processes: Sequence[Clust
     try:
         await asyncio.gather(*(one.start() for one in processes))
         async with contextlib.AsyncExitStack() as stack:
+            settings = load_configuration(file.manager.config)
+            rules = worker_rules(BUILT_IN, settings.gates["MultiKueueManagerQuotaAutomation"])
             clients = {one.name: await stack.enter_async_context(_client(one, clock)) for one in processes}
             workers = {
                 one.name: WorkerAccess(
@@ -163,7 +166,7 @@ async def _supervise(folder: Path, file: ClustersFile, processes: Sequence[Clust
                     one.endpoint(),
                     clients[one.name],
                     clients[MANAGER],
-                    worker_rules(BUILT_IN),
+                    rules,
                 )
                 for one in processes[1:]
             }

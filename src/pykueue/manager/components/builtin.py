@@ -62,7 +62,8 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
         if configuration.gates["TASFailedNodeReplacement"]:
             yield node_failures(workers("Node"))
     if configuration.gates["MultiKueue"]:
-        yield multikueue(kinds, workers("Workload.kueue.x-k8s.io"))
+        automates = configuration.gates["MultiKueueManagerQuotaAutomation"]
+        yield multikueue(kinds, workers("Workload.kueue.x-k8s.io"), automates)
     yield job_kinds(configuration.integrations.job_kind_files)
     for integration in kinds.jobs.values():
         group, kind = integration.kind.resource.group_kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
+    LOCAL_QUEUES,
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
     SECRETS,
@@ -17,8 +18,11 @@ from pykueue.manager.rights import allow
 
 from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 
+_WRITE_QUOTA = (allow(CLUSTER_QUEUES, "patch"), allow(CLUSTER_QUEUES, "patch", subresource="status"))
 
-def multikueue(kinds: JobKinds, workers: int) -> Component:
+
+def multikueue(kinds: JobKinds, workers: int, automates_quota: bool = False) -> Component:
+    """`automates_quota`: the quota of ClusterQueues can follow that of the workers."""
     dispatched = [each.kind.resource for each in kinds.jobs.values() if is_dispatched(each)]
     return Component(
         "multikueue",
@@ -31,6 +35,7 @@ def multikueue(kinds: JobKinds, workers: int) -> Component:
             MULTIKUEUE_CONFIGS,
             WORKLOADS,
             *(each.kind.resource for each in kinds.jobs.values()),
+            *((LOCAL_QUEUES,) if automates_quota else ()),
         ),
         own_namespace=(SECRETS,),
         writes=(
@@ -39,6 +44,7 @@ def multikueue(kinds: JobKinds, workers: int) -> Component:
             *(allow(resource, "patch", subresource="status") for resource in dispatched),
             WRITE_WORKLOAD_STATUS,
             RECORD_EVENTS,
+            *(_WRITE_QUOTA if automates_quota else ()),
         ),
         workers=workers,
     )

@@ -17,9 +17,11 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Object
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
     CLUSTER_ROLES,
     CRDS,
     KUEUE_GROUP,
+    LOCAL_QUEUES,
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
     NAMESPACES,
@@ -54,8 +56,12 @@ _BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "
 log = logging.getLogger(__name__)
 
 
-def worker_rules(kinds: JobKinds) -> list[Rule]:
-    """The rights of a manager on a worker, for the dispatched ones of these kinds."""
+def worker_rules(kinds: JobKinds, automates_quota: bool = False) -> list[Rule]:
+    """The rights of a manager on a worker, for the dispatched ones of these kinds.
+
+    `automates_quota`: it also reads the worker's queues.
+    """
+    queues = (LOCAL_QUEUES, CLUSTER_QUEUES) if automates_quota else ()
     jobs = [each.kind.resource for each in kinds.jobs.values() if is_dispatched(each)]
     verbs = (*READ, "create", "patch", "delete")
     return merged(
@@ -64,6 +70,7 @@ def worker_rules(kinds: JobKinds) -> list[Rule]:
             allow(WORKLOADS, "patch", subresource="status"),
             allow(CRDS, *READ),
             *(allow(job, *verbs) for job in jobs),
+            *(allow(queue, *READ) for queue in queues),
         ]
     )
 

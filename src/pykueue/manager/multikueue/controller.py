@@ -36,7 +36,8 @@ from pykueue.manager.workloads.transitions import cut
 
 from .dispatch import dispatcher
 from .kubeconfig import BAD, KubeConfigError, Target, parse
-from .remote import Connect, RemoteCluster
+from .quota import QuotaAutomation
+from .remote import Connect, Hooks, RemoteCluster
 from .workloads import WorkloadDispatcher, own_check
 
 #: Key of a Secret with a kubeconfig.
@@ -100,6 +101,15 @@ class MultiKueue:
         self._check_controller: Controller[str] = Controller(
             "multikueue check controller", self._reconcile_check, clock=clock, wait_for=ready
         )
+        self._quota: QuotaAutomation | None = None
+        if gates["MultiKueueManagerQuotaAutomation"]:
+            self._quota = QuotaAutomation(cluster, self._dispatch.sessions, self._configs, clock)
+        self._hooks = Hooks(
+            self._worker_changed,
+            self.controller.queue.add,
+            self._verify,
+            None if self._quota is None else self._quota.add_all,
+        )
         self._clusters.on_event(self._cluster_changed)
         self._secrets.on_event(self._secret_changed)
         self._configs.on_event(self._config_changed)
@@ -113,6 +123,8 @@ class MultiKueue:
             async with asyncio.TaskGroup() as tasks:
                 for controller in (self.controller, self._cluster_controller, self._check_controller):
                     tasks.create_task(controller.run())
+                if self._quota is not None:
+                    tasks.create_task(self._quota.controller.run())
                 tasks.create_task(self._run_secrets())
                 if self._settings.gc_interval > 0:
                     tasks.create_task(self._collect_garbage())
@@ -154,6 +166,8 @@ class MultiKueue:
     def _worker_changed(self, name: str) -> None:
         """A worker was connected or lost: its condition, its checks and their Workloads."""
         self._cluster_controller.queue.add(name)
+        if self._quota is not None:
+            self._quota.add_all()
         for config in self._configs.by_index("cluster", name):
             self._add_checks(config["metadata"]["name"])
 
@@ -199,9 +213,7 @@ class MultiKueue:
                 self._settings.origin,
                 self._connect,
                 self._clock,
-                self._worker_changed,
-                self.controller.queue.add,
-                self._verify,
+                self._hooks,
             )
         try:
             remote.use(self._target(obj))

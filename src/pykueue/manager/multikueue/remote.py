@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pykueue.api.backoff import exponential_delay
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, key_of
-from pykueue.api.resources import WORKLOADS
+from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
@@ -102,6 +103,7 @@ class Session:
         kinds: JobKinds,
         origin: str,
         touched: Callable[[Key], None],
+        queues_changed: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
         self.client = connection.client
@@ -120,6 +122,14 @@ class Session:
                 )
                 jobs.add_index("workload", _workload_keys)
                 self.jobs[framework] = jobs
+        #: LocalQueues and ClusterQueues of the worker, where they are watched.
+        self.local_queues: Informer | None = None
+        self.cluster_queues: Informer | None = None
+        if queues_changed is not None:
+            self.local_queues = connection.informer(LOCAL_QUEUES)
+            self.cluster_queues = connection.informer(CLUSTER_QUEUES)
+            for informer in (self.local_queues, self.cluster_queues):
+                informer.on_event(_on_spec(queues_changed))
 
     def jobs_of(self, key: Key) -> list[tuple[Informer, Object]]:
         """The copies of jobs that are bound to a Workload."""
@@ -184,35 +194,47 @@ def is_dispatched(integration: JobIntegration) -> bool:
     return integration.kind.managed_by is not None and integration.kind.prebuilt
 
 
+def _on_spec(changed: Callable[[], None]) -> Callable[[str, Any, Any], None]:
+    """A handler of events that calls back where more than a status has changed."""
+
+    def on_event(type_: str, old: Any, new: Any) -> None:
+        if old is None or new is None or old.get("spec") != new.get("spec"):
+            changed()
+
+    return on_event
+
+
 def _workload_keys(job: Mapping[str, Any]) -> list[Key]:
     name = prebuilt_name(job)
     return [(job["metadata"].get("namespace") or "", name)] if name else []
 
 
+@dataclass(frozen=True)
+class Hooks:
+    """What is called about a worker cluster."""
+
+    #: With its name, when its connection is established or lost.
+    changed: Callable[[str], None]
+    #: With the key of the Workload of every copy that changes there.
+    touched: Callable[[Key], None]
+    #: Raises KubeConfigError for a cluster that cannot be a worker.
+    verify: Callable[[Client], Awaitable[None]]
+    #: When its queues have changed; None: they are not watched.
+    queues_changed: Callable[[], None] | None = None
+
+
 class RemoteCluster:
-    """One worker cluster. `changed` is called when its connection is established or lost, `touched` with the
-    key of the Workload of every copy that changes there. `verify` raises KubeConfigError for a cluster that
-    cannot be a worker."""
+    """One worker cluster."""
 
     def __init__(
-        self,
-        name: str,
-        kinds: JobKinds,
-        origin: str,
-        connect: Connect,
-        clock: Clock,
-        changed: Callable[[str], None],
-        touched: Callable[[Key], None],
-        verify: Callable[[Client], Awaitable[None]],
+        self, name: str, kinds: JobKinds, origin: str, connect: Connect, clock: Clock, hooks: Hooks
     ) -> None:
         self.name = name
-        self._verify = verify
         self._kinds = kinds
         self._origin = origin
         self._connect = connect
         self._clock = clock
-        self._changed = changed
-        self._touched = touched
+        self._hooks = hooks
         self._task: asyncio.Task[None] | None = None
         self.target: Target | None = None
         #: What is known of it; None while it is not connected.
@@ -249,7 +271,7 @@ class RemoteCluster:
             return
         self.session = None
         self.lost_since = self._clock.monotonic()
-        self._changed(self.name)
+        self._hooks.changed(self.name)
 
     async def _run(self, target: Target) -> None:
         failures = 0
@@ -261,7 +283,7 @@ class RemoteCluster:
                     established = True
             except KubeConfigError as error:
                 self.problem = (error.reason, str(error))
-                self._changed(self.name)
+                self._hooks.changed(self.name)
                 return
             except (ApiError, ConnectionError, TimeoutError) as error:
                 text = str(error) or type(error).__name__
@@ -276,7 +298,7 @@ class RemoteCluster:
             )
             log.warning("worker %s: %s", self.name, self.problem[1])
             self._lose()
-            self._changed(self.name)
+            self._hooks.changed(self.name)
             await self._clock.sleep(delay)
 
     async def _connected(self, target: Target, limit: float) -> AsyncGenerator[None, None]:
@@ -290,7 +312,10 @@ class RemoteCluster:
 
         transport = self._connect(target)
         connection = Connection(_Guard(transport, on_broken), self._clock)
-        session = Session(self.name, connection, self._kinds, self._origin, self._touched)
+        hooks = self._hooks
+        session = Session(
+            self.name, connection, self._kinds, self._origin, hooks.touched, hooks.queues_changed
+        )
         caches = loop.create_task(connection.run())
         synced = loop.create_task(connection.synced())
         try:
@@ -299,14 +324,14 @@ class RemoteCluster:
             if broken.done():
                 raise ConnectionError(broken.result())
             if synced.done():
-                await self._verify(Client(transport, clock=self._clock))
+                await self._hooks.verify(Client(transport, clock=self._clock))
             else:
                 raise ConnectionError(f"watches are not established after {limit:g} s")
             session.workloads.on_event(self._workload_event)
             for jobs in session.jobs.values():
                 jobs.on_event(self._job_event)
             self.session, self.lost_since = session, None
-            self._changed(self.name)
+            self._hooks.changed(self.name)
             yield
             raise ConnectionError(await broken)
         finally:
@@ -318,8 +343,8 @@ class RemoteCluster:
             await transport.close()
 
     def _workload_event(self, type_: str, old: Any, new: Any) -> None:
-        self._touched(key_of(old if new is None else new))
+        self._hooks.touched(key_of(old if new is None else new))
 
     def _job_event(self, type_: str, old: Any, new: Any) -> None:
         for key in _workload_keys(old if new is None else new):
-            self._touched(key)
+            self._hooks.touched(key)
