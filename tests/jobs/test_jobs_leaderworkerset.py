@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from kind_worlds import frameworks, serve
 from manager_stack import QUEUES, Stack, story
 
 from pykueue.api.jobkinds import LEADER_WORKER_SET
+from pykueue.api.objects import replaced
 from pykueue.api.resources import PODS, STATEFUL_SETS, WORKLOADS
 from pykueue.api.yaml import load_documents
 from pykueue.kube.errors import ApiError
@@ -217,3 +219,40 @@ def test_stateful_sets_of_a_set_are_left_alone() -> None:
         await test(stack, Operator(stack))
 
     story(with_both, frameworks("statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"))
+
+
+_GROUP = "spec.leaderWorkerTemplate"
+_WORKERS = f"{_GROUP}.workerTemplate"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        (f"metadata.labels|{D}queue-name", "Not_A_Name", f"metadata.labels[{D}queue-name]"),
+        (f"metadata.annotations|{D}elastic-job", "true", f"metadata.annotations[{D}elastic-job]"),
+        (f"metadata.annotations|{D}admission-gated-by", "no", f"metadata.annotations[{D}admission-gated-by]"),
+        ("spec.replicas", 1_000_001, "spec.replicas"),
+        (f"{_GROUP}.size", "3", f"{_GROUP}.size"),
+        (f"{_GROUP}.size", -1, f"{_GROUP}.size"),
+        (_WORKERS, None, _WORKERS),
+        (f"{_WORKERS}.spec.containers", [], f"{_WORKERS}.spec.containers"),
+        (f"{_GROUP}.leaderTemplate", [], f"{_GROUP}.leaderTemplate"),
+        (
+            f"{_WORKERS}.metadata.annotations|{D}podset-required-topology",
+            "not a label!",
+            f"{_WORKERS}.metadata.annotations[{D}podset-required-topology]",
+        ),
+    ],
+)
+def test_broken_set_names_its_field(field: str, value: Any, error: str) -> None:
+    path, _, key = field.partition("|")
+    place = [*path.split("."), *([key] if key else [])]
+
+    async def test(stack: Stack, operator: Operator) -> None:
+        with pytest.raises(ApiError, match=re.escape(error)):
+            await stack.client.create(SETS, replaced(sample(), place, value))
+        await stack.client.create(SETS, sample())
+        await stack.settle()
+        assert len(await stack.workloads()) == sample()["spec"]["replicas"]
+
+    play(test)
