@@ -53,7 +53,8 @@ def test_the_command_of_the_deployment_is_understood(
     (entry,) = (json.loads(rest) for name, rest in instructions if name == "ENTRYPOINT")
     assert entry == ["pykueue"]
     runner = CliRunner()
-    objects = [obj for obj in yaml.safe_load_all(runner.invoke(main, ["manifests"]).output) if obj]
+    rendered = runner.invoke(main, ["manifests"]).output
+    objects = [obj for obj in yaml.load_all(rendered, Loader=yaml.CSafeLoader) if obj]
     (deployment,) = (obj for obj in objects if obj["kind"] == "Deployment")
     (config_map,) = (obj for obj in objects if obj["kind"] == "ConfigMap")
     pod = deployment["spec"]["template"]["spec"]

@@ -22,7 +22,7 @@ Object = dict[str, Any]
 def manifests(*options: str) -> list[Object]:
     done = CliRunner().invoke(main, ["manifests", *options])
     assert done.exit_code == 0, done.output
-    return [obj for obj in yaml.safe_load_all(done.output) if obj]
+    return [obj for obj in yaml.load_all(done.output, Loader=yaml.CSafeLoader) if obj]
 
 
 def refusal(*options: str) -> str:
@@ -438,7 +438,7 @@ def test_embedded_server_accepts_all_manifests(
     kubectl = kubectl_for(start_up("--only", "apiserver,kube", "--in-memory"))
     text = CliRunner().invoke(main, ["manifests"]).output
     applied = kubectl("apply", "--server-side", "-f", "-", stdin=text).splitlines()
-    assert len(applied) == len(list(yaml.safe_load_all(text)))
+    assert len(applied) == len(list(yaml.load_all(text, Loader=yaml.CSafeLoader)))
     assert all(line.endswith("serverside-applied") for line in applied)
     again = kubectl("apply", "--server-side", "-f", "-", stdin=text).splitlines()
     assert again == applied

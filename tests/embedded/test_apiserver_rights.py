@@ -123,6 +123,31 @@ class TestResourceNames:
 
         with_server(story)
 
+    @pytest.mark.parametrize("names", [["mine"], ["", "mine"]])
+    def test_what_is_allowed_for_one_name_stays_refused_for_others(self, names: list[str]) -> None:
+        async def story(api: Api) -> None:
+            for name in ("mine", "other"):
+                await secret(api, name)
+            joe = await grant(api, "joe", rule("get list", "secrets", resourceNames=names))
+            for _ in range(2):
+                assert (await joe.get(f"{SECRETS}/mine"))["metadata"]["name"] == "mine"
+                assert (await joe.refused(joe.get(f"{SECRETS}/other"))).code == 403
+
+        with_server(story)
+
+    def test_right_for_all_names_ends_with_its_binding_and_is_of_its_namespace_only(self) -> None:
+        async def story(api: Api) -> None:
+            await secret(api, "mine")
+            joe = await grant(api, "joe", rule("get", "secrets"))
+            for _ in range(2):
+                await joe.get(f"{SECRETS}/mine")
+            elsewhere = SECRETS.replace("default", "kube-system")
+            assert (await joe.refused(joe.get(f"{elsewhere}/mine"))).code == 403
+            await api.delete(f"{RBAC}/namespaces/default/rolebindings/of-joe")
+            assert (await joe.refused(joe.get(f"{SECRETS}/mine"))).code == 403
+
+        with_server(story)
+
     def test_a_name_in_a_watch_of_one_object_is_not_read_as_a_selector(self) -> None:
         async def story(api: Api) -> None:
             await secret(api, "mine")

@@ -13,7 +13,7 @@ from pykueue.kube.transport import Request
 from pykueue.simulate.faults import play
 
 #: A tenth of the runs without edits.
-RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "2000")) // 10
+RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "1000")) // 10
 FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
 BATCH = 50
 #: Lines of the trace that a failure shows.

@@ -6,7 +6,7 @@ import os
 
 from pykueue.simulate.faults.elasticruns import play_elastic
 
-RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "2000")) // 200
+RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "1000")) // 100
 FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
 #: Lines of the trace that a failure shows.
 SHOWN = 120

@@ -17,7 +17,7 @@ from pykueue.simulate.faults import play
 from pykueue.simulate.faults.jobkinds import requests
 from pykueue.simulate.faults.kindruns import ALL, manifest, play_kinds
 
-RUNS = max(1, int(os.environ.get("PYKUEUE_FAULT_RUNS", "2000")) // 100)
+RUNS = max(1, int(os.environ.get("PYKUEUE_FAULT_RUNS", "1000")) // 50)
 FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
 #: Runs per test, so that cores can share them.
 BATCH = 10

@@ -8,7 +8,7 @@ import pytest
 
 from pykueue.simulate.faults.podruns import play_pods
 
-RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "2000")) // 20
+RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "1000")) // 10
 FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
 #: Runs per test, so that cores can share them.
 BATCH = 25

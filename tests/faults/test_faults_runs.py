@@ -1,6 +1,6 @@
 """Runs by seed: the whole stack in virtual time while everything around the manager goes wrong.
 
-docs/develop/testing.md says how they are made. `PYKUEUE_FAULT_RUNS` is how many there are (2000 unless set),
+docs/develop/testing.md says how they are made. `PYKUEUE_FAULT_RUNS` is how many there are (1000 unless set),
 `PYKUEUE_FAULT_SEED` the first seed.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 from pykueue.simulate.faults import play
 
-RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "2000"))
+RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "1000"))
 FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
 #: Runs per test, so that cores can share them.
 BATCH = 100

@@ -40,8 +40,13 @@ def is_deleting(obj: Mapping[str, Any]) -> bool:
 
 def controller_of(obj: Mapping[str, Any]) -> Object | None:
     """The owner reference with `controller: true`; None where the object has no controller."""
-    references = get(obj, "metadata", "ownerReferences") or ()
-    return next((one for one in references if one.get("controller")), None)
+    # Asked for several times at every event: hence no helper.
+    metadata = obj.get("metadata")
+    references: Iterable[Object] = (metadata.get("ownerReferences") or ()) if metadata else ()
+    for one in references:
+        if one.get("controller"):
+            return one
+    return None
 
 
 def controller_reference(owner: Mapping[str, Any], api_version: str, kind: str) -> Object:
@@ -58,12 +63,16 @@ def controller_reference(owner: Mapping[str, Any], api_version: str, kind: str) 
 
 def labels_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
     """Its labels; empty where it has none."""
-    return section(obj, "metadata", "labels")
+    metadata = obj.get("metadata")
+    found = metadata.get("labels") if metadata.__class__ is dict else None
+    return found if found.__class__ is dict else {}
 
 
 def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
     """Its annotations; empty where it has none."""
-    return section(obj, "metadata", "annotations")
+    metadata = obj.get("metadata")
+    found = metadata.get("annotations") if metadata.__class__ is dict else None
+    return found if found.__class__ is dict else {}
 
 
 def without_finalizer(obj: Object, finalizer: str) -> Object:

@@ -310,10 +310,12 @@ class Cluster:
                     yield integration, job
 
     def _unreferenced(self, workload: Mapping[str, Any]) -> Iterator[tuple[JobIntegration, Object]]:
+        uid, of_group = job_uid(workload), is_group_workload(workload)
+        if not uid and not of_group:
+            return
         namespace, name = key_of(workload)
-        uid = job_uid(workload)
         for framework, integration in self.kinds.jobs.items():
-            if is_group_workload(workload) and integration.kind is POD:
+            if of_group and integration.kind is POD:
                 for pod in self.pods_of_group(namespace, name):
                     yield integration, pod
             for job in self.jobs[framework].by_index("uid", uid) if uid else ():

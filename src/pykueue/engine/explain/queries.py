@@ -126,6 +126,12 @@ class Queries(QuotaQueries):
             weighted_share=self._weighted(queue),
         )
 
+    def queue_problems(self, name: str) -> tuple[tuple[str, str], ...] | None:
+        """The problems of `cluster_queue(name)`, without its figures; None if it has no object."""
+        self._state.settle()
+        queue = self._state.queues.get(name)
+        return None if queue is None or queue.obj is None else self._problems(queue)
+
     def _problems(self, queue: ClusterQueue) -> tuple[tuple[str, str], ...]:
         """(reason, text) of everything that keeps a ClusterQueue from taking part."""
         if not queue.tree.cyclic:

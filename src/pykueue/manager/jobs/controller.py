@@ -135,6 +135,7 @@ class JobController:
                     self.controller.queue.add(key_of(job))
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
+        owner: Object | None = None
         for workload in (old, new):
             owner = controller_of(workload) if workload is not None else None
             if owner is not None and self._is_own_kind(owner):
@@ -143,16 +144,14 @@ class JobController:
             elif workload is not None and owner is None and (uid := job_uid(workload)):
                 for job in self._jobs.by_index("uid", uid):  # its reference was removed
                     self.controller.queue.add(key_of(job))
-        if new is not None and (old is None or _lets_run(old) != _lets_run(new)):
-            self._add_parts(new)
+        if new is not None and owner is not None and (old is None or _lets_run(old) != _lets_run(new)):
+            self._add_parts(owner)
 
-    def _add_parts(self, workload: Mapping[str, Any]) -> None:
-        """Whether parts of its job may run has changed."""
-        owner = controller_of(workload)
-        if owner is not None:
-            framework = self.integration.kind.framework
-            for key in self._cluster.parts_of(str(owner.get("uid")), framework):
-                self.controller.queue.add(key)
+    def _add_parts(self, owner: Mapping[str, Any]) -> None:
+        """Whether parts of the job that an owner reference names may run has changed."""
+        framework = self.integration.kind.framework
+        for key in self._cluster.parts_of(str(owner.get("uid")), framework):
+            self.controller.queue.add(key)
 
     def _is_own_kind(self, owner: Mapping[str, Any]) -> bool:
         found = self._cluster.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))

@@ -21,12 +21,14 @@ def pod_set_assignments(workload: Mapping[str, Any]) -> Iterator[Object]:
 
 def is_placed(workload: Mapping[str, Any]) -> bool:
     """Whether it is admitted, goes on, and has a topology assignment."""
-    return (
-        conditions.may_run(workload)
-        and not conditions.is_finished(workload)
-        and not conditions.is_evicted(workload)
-        and any(True for _ in pod_set_assignments(workload))
-    )
+    # Asked at every event, and few Workloads have one.
+    for _ in pod_set_assignments(workload):
+        return (
+            conditions.may_run(workload)
+            and not conditions.is_finished(workload)
+            and not conditions.is_evicted(workload)
+        )
+    return False
 
 
 def hosts_of(given: Mapping[str, Any]) -> Iterable[str]:

@@ -22,8 +22,9 @@ READY = Activity(True, "Ready", "Can admit new workloads")
 
 def cluster_queue_activity(engine: Engine, name: str) -> Activity:
     """Active is False when any problem is found; the first gives the reason, all of them the message."""
-    view = engine.cluster_queue(name)
-    problems = (("NotFound", "the ClusterQueue is invalid"),) if view is None else view.problems
+    problems = engine.queue_problems(name)
+    if problems is None:
+        problems = (("NotFound", "the ClusterQueue is invalid"),)
     if not problems:
         return READY
     texts = "; ".join(text for _, text in problems)

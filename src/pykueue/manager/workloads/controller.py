@@ -148,8 +148,7 @@ class WorkloadController:
         return self._problems[name]
 
     def _problems_of(self, name: str) -> tuple[str, ...]:
-        view = self._engine.cluster_queue(name)
-        return () if view is None else tuple(text for _, text in view.problems)
+        return tuple(text for _, text in self._engine.queue_problems(name) or ())
 
     def _scheduler_reason(self, workload: Mapping[str, Any]) -> str:
         """Why it is pending by the engine, where that decides who wrote its reason."""

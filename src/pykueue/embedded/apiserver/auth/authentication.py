@@ -9,6 +9,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -43,6 +44,8 @@ _BOUND = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 SHORTEST_KEY = 32
 #: The shortest static token, characters.
 SHORTEST_TOKEN = 16
+#: Tokens whose signature is remembered as right.
+_REMEMBERED = 1024
 
 
 class Identity(NamedTuple):
@@ -84,6 +87,8 @@ class Authenticator:
         self._key = key
         # By hash, so that the time of a look-up does not depend on how much of a token is right.
         self._tokens = {_hash(token): _authenticated(user) for token, user in (tokens or {}).items()}
+        #: Claims of tokens that this server signed, by hash; when they are valid is asked for each request.
+        self._signed: dict[bytes, Object] = {}
 
     def by_token(self, token: str) -> User | None:
         """The user of a bearer token for this server, or None."""
@@ -201,6 +206,21 @@ class Authenticator:
 
     def _claims(self, token: str) -> Object | None:
         """The claims of a token that this server signed and that is valid now."""
+        hashed = _hash(token)
+        claims = self._signed.get(hashed)
+        if claims is None:
+            claims = self._signed_claims(token)
+            if claims is None:
+                return None
+            if len(self._signed) >= _REMEMBERED:
+                self._signed.clear()
+            self._signed[hashed] = claims
+        now = self._core.clock.time()
+        valid = claims["nbf"] <= now + _LEEWAY and claims["iat"] <= now + _LEEWAY and now < claims["exp"]
+        return claims if valid else None
+
+    def _signed_claims(self, token: str) -> Object | None:
+        """The claims of a token that this server signed, with all that a valid one has."""
         body, _, signature = token.rpartition(".")
         head, dot, payload = body.partition(".")
         if not dot:
@@ -209,10 +229,11 @@ class Authenticator:
             if not hmac.compare_digest(_decode(signature), self._sign(body)):
                 return None
             algorithm, claims = orjson.loads(_decode(head))["alg"], orjson.loads(_decode(payload))
-            now = self._core.clock.time()
-            valid = claims["nbf"] <= now + _LEEWAY and claims["iat"] <= now + _LEEWAY and now < claims["exp"]
+            for time in ("nbf", "iat", "exp"):
+                if not 0 <= claims[time] < math.inf:
+                    return None
             signed = algorithm == "HS256" and claims["iss"] == ISSUER
-            return claims if valid and signed and isinstance(claims["aud"], list) else None
+            return claims if signed and isinstance(claims["aud"], list) else None
         except (binascii.Error, ValueError, KeyError, TypeError):
             return None
 

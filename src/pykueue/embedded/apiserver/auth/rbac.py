@@ -6,7 +6,7 @@ Source: docs/reference/kubernetes-api-machinery.md, section 17.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.call import Call, User
@@ -32,6 +32,10 @@ class _Grant(NamedTuple):
     reason: str
 
 
+#: Accesses remembered as allowed.
+_REMEMBERED: Final = 4096
+
+
 class Authorizer:
     """Answers from the settled roles and bindings; compiled again when any of them changed."""
 
@@ -42,13 +46,15 @@ class Authorizer:
         self._seen: tuple[int, ...] = ()
         self._cluster: dict[tuple[str, str], list[_Grant]] = {}
         self._local: dict[str, dict[tuple[str, str], list[_Grant]]] = {}
+        #: What is allowed whatever the name of the object: user, groups, and the access without its name.
+        self._allowed: set[tuple[str, tuple[str, ...], Access]] = set()
 
     def _refresh(self) -> None:
         seen = tuple(table.revision for table in self._tables)
         if seen == self._seen:
             return
         self._seen = seen
-        self._cluster, self._local = {}, {}
+        self._cluster, self._local, self._allowed = {}, {}, set()
         for binding in self._core.all_settled(GROUP, "clusterrolebindings"):
             self._add(self._cluster, binding, "")
         for binding in self._core.all_settled(GROUP, "rolebindings"):
@@ -108,8 +114,21 @@ class Authorizer:
 
     def require(self, user: User, access: Access) -> None:
         """Refuse what the user may not do (403)."""
-        if not self.decide(user, access).allowed:
-            raise _forbidden(user, access)
+        if MASTERS in user.groups:
+            return
+        self._refresh()
+        for_any_name = (user.name, user.groups, access._replace(name=""))
+        if for_any_name in self._allowed:
+            return
+        for grant in self.grants(user, access.namespace):
+            for rule in grant.rules:
+                if rule_allows(rule, access):
+                    if not rule.get("resourceNames"):
+                        if len(self._allowed) >= _REMEMBERED:
+                            self._allowed.clear()
+                        self._allowed.add(for_any_name)
+                    return
+        raise _forbidden(user, access)
 
     def decide_expression(self, user_info: Object, verb: str, asked: Object) -> Decision:
         """`decide` for the CEL variable `authorizer` (`cel.authorizer.Decide`)."""
