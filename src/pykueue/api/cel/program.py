@@ -63,7 +63,7 @@ class RuleError(ValueError):
 class Program:
     """One compiled expression over `self` and, in transition rules, `oldSelf`; or over other variables."""
 
-    __slots__ = ("__weakref__", "_compiled", "_held", "_reads", "optional_old")
+    __slots__ = ("__weakref__", "_answers", "_compiled", "_held", "_reads", "optional_old")
 
     def __init__(
         self, text: str, optional_old: bool = False, variables: tuple[str, ...] = _VARIABLES
@@ -71,6 +71,8 @@ class Program:
         self.optional_old = optional_old
         #: What it was true for lately, as JSON.
         self._held: set[bytes] = set()
+        #: Whether it was true for what lately, as JSON.
+        self._answers: dict[bytes, bool] = {}
         if len(text) > MAX_EXPRESSION:
             raise RuleError(f"must not be longer than {MAX_EXPRESSION} characters")
         rewritten = rewrite(text)
@@ -123,6 +125,20 @@ class Program:
     def run_over(self, values: Mapping[str, Any]) -> tuple[Any, str]:
         """The result over values of its variables, or None and what went wrong."""
         return self._evaluate({name: project(values[name], reads) for name, reads in self._reads.items()})
+
+    def answer_over(self, values: Mapping[str, Any]) -> tuple[Any, str]:
+        """`run_over` for a test over data alone: whether it holds is remembered by what it reads of that."""
+        projected = {name: project(values[name], reads) for name, reads in self._reads.items()}
+        key = orjson.dumps(projected)
+        known = self._answers.get(key)
+        if known is not None:
+            return known, ""
+        result, fault = self._evaluate(projected)
+        if (result is True or result is False) and len(key) <= _MOST_REMEMBERED_BYTES:
+            if len(self._answers) >= _MOST_REMEMBERED:
+                self._answers.clear()
+            self._answers[key] = result
+        return result, fault
 
     def _evaluate(self, data: Mapping[str, Any]) -> tuple[Any, str]:
         try:

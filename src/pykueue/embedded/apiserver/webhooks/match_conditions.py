@@ -8,6 +8,7 @@ Source: docs/reference/kubernetes-api-machinery.md, section 16.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from pykueue.api.objects import Object
 from pykueue.embedded.cel.authorizer import Decide, authorizer, deciding
@@ -22,18 +23,22 @@ def match(conditions: Sequence[Object], decide: Decide) -> Callable[[Object], bo
     `decide` answers what they ask the authorizer. It raises WebhookFailedError when that cannot be decided.
     """
     programs = [(one["name"], condition_program(one["expression"])) for one in conditions]
+    asks = any(program.reads("authorizer") is not None for _, program in programs)
 
     def matches(request: Object) -> bool:
         values = {
             "object": request["object"],
             "oldObject": request["oldObject"],
             "request": request,
-            "authorizer": authorizer(request),
         }
         faults = []
-        with deciding(decide):
+        # What the authorizer answers may change; everything else follows from the request.
+        if asks:
+            values["authorizer"] = authorizer(request)
+        with deciding(decide) if asks else nullcontext():
             for name, program in programs:
-                result, fault = program.run_over(values)
+                run = program.answer_over if program.reads("authorizer") is None else program.run_over
+                result, fault = run(values)
                 if result is False:
                     return False
                 if result is not True:
