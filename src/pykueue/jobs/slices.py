@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from pykueue.api import conditions
 from pykueue.api.jobkinds import JobKind
+from pykueue.api.jobkinds.ray import RAY_JOB, SUBMITTER
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, key_of, replaced
+from pykueue.api.objects import Key, Object, annotations_of, controller_of, get, is_deleting, key_of, replaced
 
 from .base import JobIntegration
 from .job import size, sized
@@ -32,6 +33,12 @@ GATE: Final = {"name": names.ELASTIC_JOB_GATE}
 def is_elastic(obj: Mapping[str, Any]) -> bool:
     """Whether a job, or the job of a Workload, is to be elastic."""
     return annotations_of(obj).get(names.ELASTIC_JOB_ANNOTATION) == "true"
+
+
+def is_gated_pod_set(workload: Mapping[str, Any], name: str) -> bool:
+    """Whether the pods of a pod set wait for their quota one by one: that which submits a RayJob is alone."""
+    owner = controller_of(workload)
+    return name != SUBMITTER or owner is None or owner.get("kind") != RAY_JOB.resource.kind
 
 
 def replaced_key(workload: Mapping[str, Any]) -> Key | None:

@@ -12,6 +12,7 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
 from pykueue.api.jobkinds import LEADER_WORKER_SET
+from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTERS, RAY_KINDS
 from pykueue.api.kueue.names import (
     DEFAULT_LOCAL_QUEUE,
     DEFAULT_PRIORITY_CLASS,
@@ -81,8 +82,8 @@ def packing(workload: Mapping[str, Any]) -> Packing:
 _GROUP_INDEX = "group"
 #: Labels by which the pods of a Job, and those of a JobSet, name it.
 POD_OWNER_LABELS = ("batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jobset-uid")
-#: Labels that are kept of a pod of a Job.
-_OUTLINE_LABELS = (*POD_OWNER_LABELS, POD_SET_LABEL)
+#: Labels that are kept of a pod of a Job or a Ray cluster.
+_OUTLINE_LABELS = (*POD_OWNER_LABELS, POD_SET_LABEL, CLUSTER_LABEL)
 
 
 def pod_outline(pod: Mapping[str, Any]) -> Object:
@@ -140,13 +141,22 @@ class Cluster:
         )
         #: Nodes, and the pods on them, for topology-aware scheduling.
         self.nodes = NodeCaches(connection, self.flavors, configuration.gates["TopologyAwareScheduling"])
+        self._elastic_jobs = configuration.gates["ElasticJobsViaWorkloadSlices"]
+        has_ray = self._elastic_jobs and any(each.kind in RAY_KINDS for each in self.kinds.jobs.values())
+        #: Pods of Ray clusters, where these can be elastic.
+        self.ray_pods = (
+            informer(PODS, label_selector=CLUSTER_LABEL, field_selector=LIVE_PODS, transform=pod_outline)
+            if has_ray
+            else None
+        )
+        #: Ray clusters, which say how large elastic RayJobs are while they run.
+        self.ray_clusters = informer(RAY_CLUSTERS, optional=True) if has_ray else None
         serves_sets = STATEFUL_SET.framework in kinds.pod_owners
         self.stateful_sets = informer(STATEFUL_SETS) if serves_sets else None
         serves_groups = LEADER_WORKER_SET.framework in kinds.pod_owners
         self.leader_worker_sets = (
             informer(LEADER_WORKER_SET.resource, optional=True) if serves_groups else None
         )
-        self._elastic_jobs = configuration.gates["ElasticJobsViaWorkloadSlices"]
         self._job_handlers: list[tuple[Handler, int]] = []
         self._kind_handlers: list[Callable[[], None]] = []
         #: Set while it is known which kinds JobKinds describe.
@@ -169,6 +179,8 @@ class Cluster:
         self.cluster_queues.add_index("check", check_names)
         self.checks.add_index("parameters", _parameters_keys)
         self.job_pods.add_index("owner", pod_owners)
+        if self.ray_pods is not None:
+            self.ray_pods.add_index("cluster", _ray_cluster_keys)
         self.flavors.add_index("topology", lambda flavor: [topology_name(flavor)])
         if POD.framework in self.jobs:
             self.jobs[POD.framework].add_index(_GROUP_INDEX, group_keys)
@@ -275,6 +287,11 @@ class Cluster:
             for pod in self.job_pods.by_index("owner", uid)
             if pod["metadata"]["namespace"] == namespace and not is_terminal(pod) and not is_deleting(pod)
         ]
+
+    def live_ray_pods(self, namespace: str, cluster: str) -> list[Object]:
+        """Outlines of the pods of a Ray cluster, neither terminated nor terminating."""
+        found = self.ray_pods.by_index("cluster", (namespace, cluster)) if self.ray_pods is not None else ()
+        return [pod for pod in found if not is_terminal(pod) and not is_deleting(pod)]
 
     def left_pods(self, workload: Mapping[str, Any]) -> list[Object]:
         """Live pods of the job of a Workload, which may be gone itself."""
@@ -478,6 +495,10 @@ def pod_owners(pod: Mapping[str, Any]) -> list[Hashable]:
     """The uids of the Job, or JobSet, that a pod belongs to."""
     labels = labels_of(pod)
     return [labels[key] for key in POD_OWNER_LABELS if key in labels]
+
+
+def _ray_cluster_keys(pod: Object) -> list[Hashable]:
+    return [(pod["metadata"]["namespace"], labels_of(pod).get(CLUSTER_LABEL))]
 
 
 def _parameters_keys(check: Object) -> list[Hashable]:

@@ -21,12 +21,17 @@ from .description import (
     Predicate,
     Rule,
     field_path,
+    filled,
     value_at,
 )
 
 GROUP = "ray.io"
 RAY_CLUSTERS = Resource(GROUP, "v1", "rayclusters", "RayCluster", True)
-_CLUSTER_LABEL, _GROUP_LABEL, _TYPE_LABEL = "ray.io/cluster", "ray.io/group", "ray.io/node-type"
+#: The label of the pods of a RayCluster with its name.
+CLUSTER_LABEL = "ray.io/cluster"
+_GROUP_LABEL, _TYPE_LABEL = "ray.io/group", "ray.io/node-type"
+#: The pod set of a RayJob whose pod is not one of its RayCluster.
+SUBMITTER = "submitter"
 #: What submitting a job takes, in a pod of its own or beside the head.
 _SUBMITTER = (("cpu", "500m"), ("memory", "200Mi"))
 _AUTOSCALER = (("cpu", "500m"), ("memory", "512Mi"))
@@ -91,7 +96,7 @@ RAY_CLUSTER = _kind(
     active=(_IS_UP,),
     ready=(_IS_UP,),
     rules=_rules(("spec",)),
-    pod_labels=((_CLUSTER_LABEL, "{name}"),),
+    pod_labels=((CLUSTER_LABEL, "{name}"),),
 )
 
 
@@ -123,7 +128,7 @@ RAY_JOB = _kind(
         ),
         PodSetPaths(
             ("spec", "submitterPodTemplate"),
-            name="submitter",
+            name=SUBMITTER,
             when=FieldIn(_SUBMISSION, (None, "", "K8sJobMode")),
             default_template=submitter_template,
             pod_name="{name}-{random}",
@@ -145,7 +150,7 @@ RAY_JOB = _kind(
         ),
         *_rules(_CLUSTER_SPEC),
     ),
-    pod_labels=((_CLUSTER_LABEL, "{status.rayClusterName}"),),
+    pod_labels=((CLUSTER_LABEL, "{status.rayClusterName}"),),
 )
 
 _CONFIG = ("spec", "rayClusterConfig")
@@ -159,8 +164,15 @@ RAY_SERVICE = _kind(
     active=(),
     ready=(ConditionIs("Ready"),),
     rules=_rules(_CONFIG),
-    pod_labels=((_CLUSTER_LABEL, "{status.activeServiceStatus.rayClusterName}"),),
-    other_pod_labels=((_CLUSTER_LABEL, "{status.pendingServiceStatus.rayClusterName}"),),
+    pod_labels=((CLUSTER_LABEL, "{status.activeServiceStatus.rayClusterName}"),),
+    other_pod_labels=((CLUSTER_LABEL, "{status.pendingServiceStatus.rayClusterName}"),),
 )
+
+
+def ray_cluster_names(job: Mapping[str, Any], kind: JobKind) -> list[str]:
+    """The RayClusters whose pods are those of a job: the one that serves, and one that is to replace it."""
+    texts = (text for key, text in (*kind.pod_labels, *kind.other_pod_labels) if key == CLUSTER_LABEL)
+    return [name for text in texts if (name := filled(text, job))]
+
 
 RAY_KINDS = (RAY_CLUSTER, RAY_JOB, RAY_SERVICE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pykueue.api.jobkinds import JobKind
+from pykueue.api.jobkinds.ray import RAY_CLUSTERS, RAY_JOB, RAY_SERVICE
 from pykueue.api.resources import (
     NAMESPACES,
     PODS,
@@ -55,6 +56,7 @@ def jobs(
             PRIORITY_CLASSES,
             NAMESPACES,
             PODS,
+            *((RAY_CLUSTERS,) if kind in (RAY_JOB, RAY_SERVICE) else ()),
         ),
         writes=(
             *_write_jobs(kind),

@@ -37,7 +37,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import ADDED, DELETED, MODIFIED, Handler, Informer
 from pykueue.manager.ancestors import managing_owner
-from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid, pod_owners
+from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid
 from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.creation import create_workload
 from pykueue.manager.workloads.reservations import Reservations
@@ -96,6 +96,7 @@ class JobController:
             (cluster.workloads, self._workload_changed),
             (cluster.workload_priority_classes, self._priority_class_changed),
             (cluster.namespaces, self._namespace_changed),
+            *self._elastic.subscriptions(self._elastic_pod_changed, self._owned_changed),
         ]
         for informer, handler in self._subscriptions:
             informer.on_event(handler)
@@ -129,10 +130,15 @@ class JobController:
         pod = old if new is None else new
         for key in self._lifecycle.awaiting(pod):
             self.controller.queue.add(key)
-        for uid in pod_owners(pod) if self.integration.kind.elastic else ():
-            for job in self._jobs.by_index("uid", uid):
-                if self._elastic.has(job):
-                    self.controller.queue.add(key_of(job))
+
+    def _elastic_pod_changed(self, type_: str, old: Any, new: Any) -> None:
+        for key in self._elastic.jobs_of(old if new is None else new):
+            self.controller.queue.add(key)
+
+    def _owned_changed(self, type_: str, old: Any, new: Any) -> None:
+        owner = controller_of(old if new is None else new)
+        if owner is not None and self._is_own_kind(owner):
+            self.controller.queue.add((key_of(old if new is None else new)[0], str(owner.get("name"))))
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         owner: Object | None = None

@@ -19,7 +19,6 @@ from pykueue.api.pods import LIVE_PODS
 from pykueue.api.resources import PODS
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration, MissingReferenceError
-from pykueue.jobs.job import JOB
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.manager.cluster import Cluster
@@ -50,7 +49,7 @@ class JobLifecycle:
         self._clock = clock
         gates = cluster.configuration.gates
         self._queue_labels = gates["AssignQueueLabelsForPods"]
-        self._elastic_jobs = integration.kind is JOB and gates["ElasticJobsViaWorkloadSlices"]
+        self._elastic_jobs = integration.kind.elastic and gates["ElasticJobsViaWorkloadSlices"]
         self._topology = gates["TopologyAwareScheduling"]
         #: Jobs, by uid, that say that they have ended or stopped while pods of theirs go on.
         self._with_pods: dict[str, Key] = {}

@@ -38,7 +38,6 @@ def pod_set_infos(
     """
     elastic = elastic_jobs and slices.is_elastic(workload)
     annotations = {names.WORKLOAD_SLICE_NAME_ANNOTATION: slices.chain_name(workload)} if elastic else {}
-    gates = (slices.GATE,) if elastic else ()
     assignments = {
         assignment.get("name"): assignment
         for assignment in get(workload, "status", "admission", "podSetAssignments") or ()
@@ -58,6 +57,7 @@ def pod_set_infos(
         count = assignment.get("count", pod_set.get("count", 1))
         own = {names.POD_SET_LABEL: name, **labels}
         template = section(pod_set, "template")
+        gates = (slices.GATE,) if elastic and slices.is_gated_pod_set(workload, name) else ()
         info = PodSetInfo(name, int(count), own, annotations, scheduling_gates=gates, template=template)
         if topology:
             info = _with_topology(info, workload, pod_set, assignment)

@@ -9,10 +9,12 @@ Source: docs/reference/kueue-integrations.md 9.6.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.jobkinds import pod_count, pod_set_slots
+from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTER, RAY_JOB, RAY_SERVICE, ray_cluster_names
 from pykueue.api.kueue.names import DEFAULT_POD_SET, POD_SET_LABEL, RESOURCE_IN_USE_FINALIZER
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, without_finalizer
 from pykueue.clock import Clock
@@ -22,7 +24,8 @@ from pykueue.jobs.job import JOB, parallelism, sized
 from pykueue.jobs.slices import Slices
 from pykueue.jobs.workload import equivalent, same_but_counts
 from pykueue.kube.events import NORMAL, EventRecorder
-from pykueue.manager.cluster import Cluster
+from pykueue.kube.informer import Handler, Informer
+from pykueue.manager.cluster import Cluster, pod_owners
 from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
@@ -51,7 +54,8 @@ class ElasticJobs:
         self._clock = clock
         #: By uid of a job: pods whose gate may have been removed by a write without an answer.
         self._unanswered: dict[str, set[Key]] = {}
-        self._on = integration.kind is JOB and cluster.configuration.gates["ElasticJobsViaWorkloadSlices"]
+        self._kind = integration.kind
+        self._on = integration.kind.elastic and cluster.configuration.gates["ElasticJobsViaWorkloadSlices"]
 
     def has(self, job: Mapping[str, Any]) -> bool:
         """Whether the job is elastic."""
@@ -108,7 +112,7 @@ class ElasticJobs:
             workload = replaced(workload, ("spec", "podSets"), pod_sets)
         taken = [one["metadata"]["name"] for one in self._cluster.workloads_of(job)]
         limit = self._cluster.configuration.workload_name_limit
-        return slices.as_slice(workload, job, self._integration.kind, old, limit, taken)
+        return slices.as_slice(workload, job, self._kind, old, limit, taken)
 
     def goes_on(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
         """Whether a job runs on although its active slice is not admitted: checks of its growth are pending.
@@ -149,7 +153,7 @@ class ElasticJobs:
 
     async def _resized(self, job: Mapping[str, Any], active: Object) -> tuple[Object, dict[str, int]]:
         """The active slice without the pods that the job has deleted, and the size that it lacks, if any."""
-        wanted = slices.counts_of(self._integration.pod_sets(job))
+        wanted = self._wanted(job)
         over = self._integration.reclaimable(job)
         needed = {name: count - over.get(name, 0) for name, count in wanted.items()}
         _, scheduled = self._pods(job)
@@ -220,14 +224,47 @@ class ElasticJobs:
         """Live pods by pod set: those that are gated, and how many are not."""
         gated: dict[str, list[Object]] = defaultdict(list)
         others: dict[str, int] = defaultdict(int)
-        key = key_of(job)
-        for pod in self._cluster.live_pods(key[0], str(job["metadata"].get("uid"))):
+        for pod in self._live_pods(job):
             name = labels_of(pod).get(POD_SET_LABEL, DEFAULT_POD_SET)
             if slices.GATE in (get(pod, "spec", "schedulingGates") or ()):
                 gated[name].append(pod)
             else:
                 others[name] += 1
         return gated, others
+
+    def _live_pods(self, job: Mapping[str, Any]) -> list[Object]:
+        namespace = key_of(job)[0]
+        if self._kind is JOB:
+            return self._cluster.live_pods(namespace, str(job["metadata"].get("uid")))
+        return [
+            pod
+            for name in ray_cluster_names(job, self._kind)
+            for pod in self._cluster.live_ray_pods(namespace, name)
+        ]
+
+    @property
+    def _pod_cache(self) -> Informer:
+        pods = self._cluster.job_pods if self._kind is JOB else self._cluster.ray_pods
+        assert pods is not None, "the gate is on"
+        return pods
+
+    def _wanted(self, job: Mapping[str, Any]) -> dict[str, int]:
+        """The size that a job asks for.
+
+        That of a RayJob or RayService is the size of the RayClusters that it has made: an autoscaler changes
+        these, and a service has two of them while one replaces the other.
+        """
+        counts = slices.counts_of(self._integration.pod_sets(job))
+        clusters = self._cluster.ray_clusters
+        if self._kind not in (RAY_JOB, RAY_SERVICE) or clusters is None:
+            return counts
+        names = ray_cluster_names(job, self._kind)
+        found = [one for name in names if (one := clusters.get(key_of(job)[0], name)) is not None]
+        slots = [(slot, one) for one in found for slot in pod_set_slots(one, RAY_CLUSTER)]
+        made: dict[str, int] = defaultdict(int)
+        for slot, one in slots:
+            made[slot.name] += pod_count(slot.element, slot.paths, one)
+        return {name: made.get(name, count) for name, count in counts.items()}
 
     async def ungate(self, job: Mapping[str, Any], active: Mapping[str, Any]) -> None:
         """Let as many pods of a job be scheduled as the active slice was admitted with."""
@@ -242,15 +279,40 @@ class ElasticJobs:
                 gates = [gate for gate in pod["spec"]["schedulingGates"] if gate != slices.GATE]
                 desired = replaced(pod, ("spec", "schedulingGates"), gates or None)
                 unanswered.add(key_of(pod))
-                await self._writer.change(self._cluster.job_pods, pod, desired)
+                await self._writer.change(self._pod_cache, pod, desired)
                 unanswered.discard(key_of(pod))
 
     async def _learn_outcomes(self, job: Mapping[str, Any]) -> None:
         """Ask the server about pods whose gate was to be removed by a write without an answer."""
         unanswered = self._unanswered.get(str(job["metadata"].get("uid")), set())
         for key in sorted(unanswered):
-            await self._writer.reread(self._cluster.job_pods, key)
+            await self._writer.reread(self._pod_cache, key)
             unanswered.discard(key)
+
+    def jobs_of(self, pod: Mapping[str, Any]) -> Iterator[Key]:
+        """The elastic jobs that a pod belongs to."""
+        jobs = self._cluster.jobs[self._kind.framework]
+        namespace, cluster = pod["metadata"]["namespace"], labels_of(pod).get(CLUSTER_LABEL)
+        if self._kind is JOB:
+            found = [job for uid in pod_owners(pod) for job in jobs.by_index("uid", uid)]
+        else:
+            found = jobs.by_index("rayCluster", (namespace, cluster)) if cluster else []
+        yield from (key_of(job) for job in found if self.has(job))
+
+    def subscriptions(self, pod_changed: Handler, cluster_changed: Handler) -> list[tuple[Informer, Handler]]:
+        """The caches, other than those of every kind, whose changes concern elastic jobs."""
+        if not self._on:
+            return []
+        if self._kind is JOB:
+            return [(self._pod_cache, pod_changed)]
+        kind = self._kind
+        self._cluster.jobs[kind.framework].add_index(
+            "rayCluster", lambda job: [(key_of(job)[0], name) for name in ray_cluster_names(job, kind)]
+        )
+        found = [(self._pod_cache, pod_changed)]
+        if kind is not RAY_CLUSTER and self._cluster.ray_clusters is not None:
+            found.append((self._cluster.ray_clusters, cluster_changed))
+        return found
 
     def forget(self, job: Mapping[str, Any]) -> None:
         """The job is gone."""
@@ -264,13 +326,13 @@ class ElasticJobs:
         Of an elastic job, they are those beyond what the Workload has, not beyond what the job asks for, and
         never fewer than before.
         """
-        if not self.has(job) or self._integration.kind is not JOB:
+        if not self.has(job) or self._kind is not JOB:
             return self._integration.reclaimable(job)
         return slices.reclaimable(job, workload, self._integration)
 
     def pods_ready(self, job: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
         """Whether every pod is ready or has succeeded that the job has quota for."""
-        if self.has(job) and self._integration.kind is JOB:
+        if self.has(job) and self._kind is JOB:
             count = slices.reserved_counts(workload).get(DEFAULT_POD_SET, 0)
             job = sized(job, min(parallelism(job), count))
         return self._integration.pods_ready(job)
