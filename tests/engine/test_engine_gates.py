@@ -97,3 +97,18 @@ def test_prioritize_preemptor_workloads(on: bool) -> None:
     made.workload("higher", "b", 4, prio=10)
     made.cycle()
     assert made.admitted[0][1] == ("preemptor" if on else "higher")
+
+
+@both
+def test_flavor_fungibility_preserve_scan_progress(on: bool) -> None:
+    """A change of the quota between two cycles lets the search for flavors begin again, or not."""
+    made = world("FlavorFungibilityPreserveScanProgress", on)
+    for name in ("f1", "f2", "f3", "m"):
+        made.flavor(name)
+    flavors = {name: {"cpu": "4"} for name in ("f1", "f2", "f3")}
+    made.queue("q", [flavors, {"m": {"memory": "1"}}])
+    made.workload("w", "q", pods={"x": {"requests": {"cpu": 1}}, "y": {"requests": {"memory": 5}}})
+    made.cycle()
+    made.queue("q", [flavors, {"m": {"memory": "2"}}])
+    made.stable()
+    assert made.cycles == (3 if on else 4)

@@ -207,6 +207,17 @@ def test_pods_that_do_not_end_hold_quota_for_their_grace_only() -> None:
     play(test)
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_gate_releases_the_quota_of_terminating_pods_at_once(on: bool) -> None:
+    async def test(pods: Pods) -> None:
+        await group_of(pods, 4)
+        await pods.create(pod("high", "4", labels={f"{D}priority-class": "high"}))
+        assert await pods.is_gated("high") is not on
+
+    gate = f"featureGates: {{FastQuotaReleaseInPodIntegration: {str(on).lower()}}}\n"
+    play(test, PODS_ON + gate)
+
+
 def test_a_serving_group_never_finishes() -> None:
     async def test(pods: Pods) -> None:
         await group_of(pods, 2, annotations={f"{D}pod-group-serving": "true"})

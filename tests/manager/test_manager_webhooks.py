@@ -6,11 +6,13 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from pykueue.api.yaml import load_documents
 from pykueue.jobs.job import BatchJob
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.manager.ancestors import Owner
@@ -19,6 +21,7 @@ from pykueue.manager.webhooks import Registration, webhooks
 
 Object = dict[str, Any]
 PREFIX = "kueue.x-k8s.io/"
+SAMPLES = Path(__file__).parents[1] / "jobs" / "samples"
 
 
 @dataclass
@@ -276,3 +279,31 @@ def test_a_stateful_set_is_scaled_from_or_to_zero(before: int, after: int, allow
     )
     registration = next(one for one in found if one.name == "vstatefulset.kb.io")
     assert ask(registration, scale(after), scale(before))["allowed"] is allowed
+
+
+def allowed(webhook: str, gates: str, frameworks: str, obj: Object, old: Object) -> bool:
+    configuration = f"integrations: {{frameworks: [{frameworks}]}}\nfeatureGates: {{{gates}}}\n"
+    text = f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{configuration}"
+    found = webhooks(parse(text), Cluster(), BUILT_IN)
+    (registration,) = [one for one in found if one.path == webhook]
+    return bool(ask(registration, obj, old)["allowed"])
+
+
+@pytest.mark.parametrize("on", ["true", "false"])
+def test_ray_cluster_that_leaves_its_queue_is_checked_by_its_gate(on: str) -> None:
+    (old,) = load_documents((SAMPLES / "raycluster.yaml").read_text(), "sample")
+    new = {**old, "metadata": {**old["metadata"], "labels": {f"{PREFIX}queue-name": ""}}}
+    new["spec"] = {**old["spec"], "suspend": False}
+    gate = f"ValidateRayAndSparkJobUpdates: {on}"
+    path = "/validate-ray-io-v1-raycluster"
+    assert allowed(path, gate, "ray.io/raycluster", new, old) is (on == "false")
+
+
+@pytest.mark.parametrize("on", ["true", "false"])
+def test_size_of_a_queued_leader_worker_set_is_fixed_by_its_gate(on: str) -> None:
+    (old,) = load_documents((SAMPLES / "leaderworkerset.yaml").read_text(), "sample")
+    template = old["spec"]["leaderWorkerTemplate"]
+    spec = {**old["spec"], "leaderWorkerTemplate": {**template, "size": int(template.get("size", 1)) + 1}}
+    gate, path = f"LWSImmutableGroupSize: {on}", "/validate-leaderworkerset-x-k8s-io-v1-leaderworkerset"
+    frameworks = "leaderworkerset.x-k8s.io/leaderworkerset, pod"
+    assert allowed(path, gate, frameworks, {**old, "spec": spec}, old) is (on == "false")
