@@ -40,7 +40,8 @@ def test_fewer_and_fewer_gates_are_not_shown_by_a_test() -> None:
 @pytest.mark.parametrize("gate", DEFAULTS)
 def test_row_agrees_with_code_and_tests(gate: str) -> None:
     _, effect, shown = ROWS[gate]
-    assert (effect == "Not built") == (gate in unsupported.GATES and not effect.startswith("None: "))
+    if gate in unsupported.GATES:
+        assert effect == "Not built" or effect.startswith("None: ")
     if shown == "–":
         assert effect == "Not built" or effect.startswith("None: ") or gate in LOCKED
         return

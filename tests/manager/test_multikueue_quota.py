@@ -77,3 +77,13 @@ def test_resources_that_the_manager_does_not_cover_are_named_and_nothing_is_writ
         assert await quota(c) == [{"name": "cpu", "nominalQuota": 100}]
 
     dispatched(test, "w1", configuration=AUTOMATED)
+
+
+def test_without_the_gate_no_quota_is_written() -> None:
+    async def test(c: Clusters) -> None:
+        before = await quota(c)
+        await set_quota(c, "w1", 30)
+        await automate(c)
+        assert await quota(c) == before != [{"name": "cpu", "nominalQuota": "30"}]
+
+    dispatched(test, "w1", configuration=AUTOMATED.replace("true", "false"))
