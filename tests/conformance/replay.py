@@ -217,10 +217,11 @@ def _decided_keys(cycles: Iterable[list[Decision]]) -> set[str]:
 def _second_pass(scenario: Manifest) -> set[str]:
     """Workloads that hold quota and wait for nodes."""
     found = set()
+    replaces_nodes = options_of(scenario).enabled("TASFailedNodeReplacement")
     for item in scenario["objects"]:
         if item["kind"] == "Workload":
             workload = decode(item)
-            if needs_second_pass(workload):
+            if needs_second_pass(workload, replaces_nodes):
                 found.add(workload.metadata.key)
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from engine_world import World
 
 from pykueue.engine import Options, Preempt
@@ -220,6 +221,26 @@ def test_pod_sets_that_hide_each_others_flavors_come_to_rest_and_go_on_when_ther
     made.finish("second")
     made.stable()
     assert made.reserved() == {"w"}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_pod_sets_that_hide_each_others_flavors_are_admitted_when_the_first_flavor_has_room(
+    strict: bool,
+) -> None:
+    """Only f1 gets room again, and the tries before it ended where x had to leave f1 to y."""
+    made = World(Options())
+    for name in ("f1", "f2"):
+        made.flavor(name)
+    made.queue("q", {"f1": {"cpu": "4"}, "f2": {"cpu": "4"}}, strict=strict)
+    made.workload("small", "q", 2)
+    made.workload("large", "q", 4)
+    made.stable()
+    made.workload("w", "q", pods={"x": 2, "y": 2})
+    made.stable()
+    assert made.reserved() == {"small", "large"}
+    made.finish("small")
+    made.stable()
+    assert made.reserved() == {"large", "w"}
 
 
 def test_who_shrinks_to_reclaim_does_not_take_turns_with_whom_it_reclaims_from() -> None:

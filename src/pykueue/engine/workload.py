@@ -116,7 +116,7 @@ class WorkloadInfo:
         self.scan: Mapping[tuple[int, str], int] = NO_SCAN
         self.scan_cycle = 0
         self.scan_generation = 0
-        #: `State.changes` when the last flavor was tried without success.
+        #: `State.changes` when the last flavor was tried without success; -1 while others are to be tried.
         self.scanned_at = -1
         #: What `scan` was in turn while `State.changes` was `tried_at`.
         self.tried: tuple[Mapping[tuple[int, str], int], ...] = ()

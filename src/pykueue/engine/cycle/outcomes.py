@@ -91,8 +91,7 @@ class Outcomes:
             # The next evaluation begins elsewhere; but once all flavors were tried, something has to change.
             self.progress = True
         # Pod sets that hide each other's flavors in turn never come to the last ones.
-        if not scan or again:
-            info.scanned_at = changes
+        info.scanned_at = changes if not scan or again else -1
         info.tried, info.tried_at = (*tried, scan), changes
 
     def set_scan(self, info: WorkloadInfo, scan: Mapping[tuple[int, str], int]) -> None:

@@ -183,7 +183,14 @@ class TreeCycle:
         self.outcomes.return_to_queue(info, queue, "Waiting", "Held", Explanation(problem=held.message))
 
     def _expire_scan(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
-        """Forgets which flavors were tried once that may have changed (6.8)."""
+        """Forgets which flavors were tried once that may have changed (6.8).
+
+        Pod sets that hide each other's flavors in turn would do so again after any change, and never use the
+        flavors that have unused quota by then: they begin with the first flavors again.
+        """
+        if info.scanned_at not in (-1, self.state.changes):
+            self.outcomes.set_scan(info, NO_SCAN)
+            return
         if queue.generation == info.scan_generation:
             return
         if not self._rules.keep_scan or self.state.cycle - info.scan_cycle > 1:
