@@ -57,6 +57,8 @@ class Line:
     def __init__(self) -> None:
         self.is_cut = False
         self.hangs = False
+        #: Method and end of the path of a request after which the line is cut, before the answer.
+        self.cut_after = ("", "")
         self._cut = asyncio.Event()
 
     def hang(self) -> None:
@@ -86,7 +88,12 @@ class _LineTransport:
         if self._line.hangs:
             await asyncio.sleep(REQUEST_TIMEOUT)
             raise TimeoutError
-        return await self._inner.call(request)
+        answer = await self._inner.call(request)
+        method, end = self._line.cut_after
+        if request.method == method and request.path.endswith(end):
+            self._line.cut()
+            raise ConnectionError("the line was cut")
+        return answer
 
     async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
         if self._line.is_cut:

@@ -166,13 +166,13 @@ def test_writes_of_the_manager_for_a_job() -> None:
             "DELETE jobs": 1,
             "DELETE workloads": 1,
         }
-        # To a job that runs here dispatching adds two writes of the check, one of the nominated workers, and
-        # those of the job's status.
+        # To a job that runs here dispatching adds two writes of the check, one of the nominated workers, one
+        # of the worker that gets the job, and those of the job's status.
         found = after["manager"] - before["manager"]
         queues = ("clusterqueues", "localqueues", "events")
         assert {kind: count for kind, count in found.items() if not any(name in kind for name in queues)} == {
             "POST workloads": 1,
-            "PATCH workloads/status": 7,
+            "PATCH workloads/status": 8,
             "PATCH jobs": 1,
             "PATCH jobs/status": 2,
             "PATCH workloads": 1,

@@ -86,3 +86,25 @@ def test_status_that_is_written_after_the_quota_was_released_does_not_hold_the_j
         assert (await c.status())["clusterName"] == "w1"
 
     dispatched(test, "w1")
+
+
+def test_job_that_a_worker_got_before_its_connection_broke_is_given_to_no_other() -> None:
+    async def test(c: Clusters) -> None:
+        await c.make_busy("w2")
+        c.lines["w1"].cut_after = ("POST", "/jobs")
+        await c.manager.apply(job("a"))
+        await c.wait()
+        assert c.lines["w1"].is_cut
+        await c.workers["w2"].finish_job("busy")
+        await c.wait(600)
+        assert await c.workers_of("a") == ["w1"]
+        assert ((await c.status())["clusterName"], await c.state()) == ("w1", "Pending")
+        # Lost for good, it is given to another one after the timeout.
+        await c.wait(330)
+        assert (await c.status())["clusterName"] == "w2"
+        c.lines["w1"].cut_after = ("", "")
+        c.lines["w1"].restore()
+        await c.wait(330)
+        assert await c.workers_of("a") == ["w2"]
+
+    dispatched(test, "w1", "w2")

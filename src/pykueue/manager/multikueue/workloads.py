@@ -246,7 +246,7 @@ class WorkloadDispatcher:
         evicted = [name for name, copy in d.copies.items() if conditions.is_evicted(copy)]
         if conditions.is_evicted(d.workload):
             return await self._evicted_here(d, integration, job)
-        if d.is_ready and d.recorded in evicted:
+        if d.recorded in evicted:
             why = conditions.condition(d.copies[d.recorded], conditions.EVICTED) or {}
             text = f'Workload evicted on worker cluster: "{d.recorded}": {why.get("message") or ""}'
             await self._answer(d.workload, d.check, Answer(RETRY, transitions.cut(text)))
@@ -257,7 +257,7 @@ class WorkloadDispatcher:
             admitted = [name for name in admitted if name == d.recorded]
         if admitted:
             return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), integration, job)
-        if d.is_ready:
+        if d.is_ready or d.recorded:
             return await self._lost(d)
         opening = await self._open_gate(d) if self._orchestrates else Opening("")
         if d.check.get("state") != PENDING or d.recorded:
@@ -286,7 +286,7 @@ class WorkloadDispatcher:
         end = conditions.condition(copy, conditions.FINISHED) or {}
         reason, message = str(end.get("reason")), str(end.get("message") or "")
         if reason == OUT_OF_SYNC:
-            if d.is_ready and name == d.recorded and not conditions.is_evicted(d.workload):
+            if name == d.recorded and not conditions.is_evicted(d.workload):
                 text = f'The job on the worker cluster "{name}" does not match its workload'
                 await self._answer(d.workload, d.check, Answer(RETRY, text))
                 return True, None
@@ -353,8 +353,15 @@ class WorkloadDispatcher:
     ) -> float | None:
         session = d.sessions[name]
         await self.remove_everywhere(d.key, kept=name)
-        if not d.recorded and name not in (get(d.workload, "status", "nominatedClusterNames") or ()):
-            d.workload = await self._nominated(d.workload, [name]) or d.workload
+        if not d.recorded:
+            if name not in (get(d.workload, "status", "nominatedClusterNames") or ()):
+                d.workload = await self._nominated(d.workload, [name]) or d.workload
+            # Before the job is created: were it recorded afterwards, a connection that breaks meanwhile would
+            # leave a job running that another worker is given too.
+            written = await self._record(d.workload, name)
+            if written is None:
+                return None
+            d.workload = written
         remote = self._jobs.copy_of(session, integration, job)
         if remote is None:
             create = partial(self._jobs.create, session, integration, job, d.workload)
@@ -366,7 +373,7 @@ class WorkloadDispatcher:
         return self._lost_timeout if complete else DEFERRED
 
     async def _lost(self, d: Dispatch) -> float | None:
-        """The check is Ready, and the copy that it stands for is not seen."""
+        """A worker has the job, and the copy that it admitted is not seen."""
         if d.recorded and d.recorded not in d.sessions:
             left = self._left(d.recorded)
             if left > 0:
@@ -465,6 +472,20 @@ class WorkloadDispatcher:
             if get(current, "status", "clusterName") or not conditions.has_quota(current):
                 return None
             return replaced(current, ("status", "nominatedClusterNames"), list(chosen) or None)
+
+        return await self._writer.update(self._cluster.workloads, key_of(workload), step)
+
+    async def _record(self, workload: Object, name: str) -> Object | None:
+        """Write the worker that gets the job; None where the Workload has changed too much for that."""
+
+        def step(current: Object) -> Object | None:
+            given = get(current, "status", "clusterName")
+            if given not in (None, "", name) or not conditions.has_quota(current):
+                return None
+            if conditions.is_evicted(current):
+                return None
+            result = replaced(current, ("status", "nominatedClusterNames"), None)
+            return replaced(result, ("status", "clusterName"), name)
 
         return await self._writer.update(self._cluster.workloads, key_of(workload), step)
 
