@@ -1,0 +1,182 @@
+"""A manager cluster and a worker, one of which Kueue manages and the other one pykueue."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from besidekueue_manager import KueueManager
+from cli_processes import PATIENCE, Up
+from realcluster_plane import Kubectl, free_port, until
+
+from pykueue.clock import Clock
+from pykueue.jobs.kinds import BUILT_IN
+from pykueue.kube.client import Client
+from pykueue.kube.config import load
+from pykueue.manager.multikueue.access import Endpoint, WorkerAccess, configure_check, worker_rules
+
+Object = dict[str, Any]
+WORKER = "w"
+FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "kubeflow.org/pytorchjob", "pod"]
+CONFIGURATION = {"integrations": {"frameworks": FRAMEWORKS}}
+
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default-flavor}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: default-flavor
+      resources: [{name: cpu, nominalQuota: 10}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+"""
+
+
+class Side:
+    """One of the clusters. Of Kueue's only its manager runs; API server and pods are pykueue's in both."""
+
+    def __init__(self, folder: Path, kueue: Path | None) -> None:
+        folder.mkdir()
+        # It is killed and started again on the same port.
+        options = ["--port", str(free_port())]
+        if kueue is None:
+            configuration = folder / "configuration.yaml"
+            head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+            configuration.write_text(yaml.safe_dump({**head, **CONFIGURATION}))
+            options += ["--config", str(configuration)]
+        else:
+            options += ["--only", "apiserver,kube"]
+        self.up = Up(folder / "up", *options)
+        self.up.start()
+        self.kubectl = Kubectl(self.up.kubeconfig, folder)
+        self.kueue: KueueManager | None = None
+        if kueue is not None:
+            self.kueue = KueueManager(kueue, self.up.kubeconfig, folder, CONFIGURATION)
+            self.kueue.start()
+        self.kubectl.apply(*yaml.safe_load_all(QUEUES))
+
+    def stop(self) -> None:
+        if self.kueue is not None:
+            self.kueue.stop()
+        self.up.stop()
+
+    def workload(self, name: str) -> Object | None:
+        """The Workload of a job, or of a pod group of this name."""
+        for each in self.kubectl.list("workloads.kueue.x-k8s.io", "-n", "default"):
+            owners = [owner["name"] for owner in each["metadata"].get("ownerReferences") or ()]
+            if name in owners or each["metadata"]["name"] == name:
+                return each
+        return None
+
+    def condition(self, name: str, kind: str) -> Object:
+        found = ((self.workload(name) or {}).get("status") or {}).get("conditions") or []
+        return next((one for one in found if one["type"] == kind), {})
+
+    def edit(self, kind: str, name: str, patch: Object) -> None:
+        self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
+
+
+class Clusters:
+    """The two of them, connected."""
+
+    def __init__(self, folder: Path, kueue: Path, kueue_manages: str) -> None:
+        self.manager = Side(folder / "manager", kueue if kueue_manages == "manager" else None)
+        self.worker = Side(folder / "worker", kueue if kueue_manages == "worker" else None)
+        asyncio.run(self._connect(all_rights=kueue_manages == "manager"))
+        strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}}
+        self.manager.edit("clusterqueue", "cq", {"spec": strategy})
+        self.manager.kubectl("wait", "--for=condition=Active", "clusterqueue/cq", f"--timeout={PATIENCE}s")
+
+    async def _connect(self, all_rights: bool) -> None:
+        """A kubeconfig of the account of `pykueue up --clusters`, or, for Kueue's manager, of an admin."""
+        document = yaml.safe_load(self.worker.up.kubeconfig.read_text())
+        (cluster,) = (one["cluster"] for one in document["clusters"])
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        transports = [await load(side.up.kubeconfig) for side in (self.worker, self.manager)]
+        worker, manager = (Client(transport, clock=Clock()) for transport in transports)
+        endpoint = Endpoint(cluster["server"], authority)
+        access = WorkerAccess(WORKER, endpoint, worker, manager, worker_rules(BUILT_IN))
+        await access.grant()
+        await access.renew()
+        if all_rights:
+            binding = ("--clusterrole=cluster-admin", "--serviceaccount=kueue-system:pykueue-multikueue")
+            self.worker.kubectl("create", "clusterrolebinding", "mk-admin", *binding)
+        await access.register()
+        await configure_check(manager, "mk", [WORKER])
+        for transport in transports:
+            await transport.close()
+
+    def stop(self) -> None:
+        self.manager.stop()
+        self.worker.stop()
+
+    # What is seen
+
+    def placed(self, name: str) -> str:
+        """The worker that the Workload of a job runs on."""
+        return str(((self.manager.workload(name) or {}).get("status") or {}).get("clusterName") or "")
+
+    def wait_placed(self, name: str) -> None:
+        until(lambda: self.placed(name) == WORKER, f"{name} is admitted on the worker", PATIENCE)
+
+    def wait_finished(self, name: str) -> Object:
+        until(
+            lambda: self.manager.condition(name, "Finished").get("status") == "True", f"{name} has finished"
+        )
+        return self.manager.condition(name, "Finished")
+
+    def wait_cleaned(self, name: str) -> None:
+        until(lambda: self.worker.workload(name) is None, f"the copy of {name} is removed")
+
+
+def template(run_time: str, kind: str = "c") -> Object:
+    container = {"name": kind, "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    return {
+        "metadata": {"annotations": {"sim.pykueue.io/run-time": run_time}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+
+
+def job(name: str, run_time: str = "1s") -> Object:
+    spec = {"parallelism": 2, "completions": 2, "suspend": True, "template": template(run_time)}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(name), "spec": spec}
+
+
+def jobset(name: str) -> Object:
+    spec = {"parallelism": 2, "completions": 2, "template": template("1s")}
+    replicated = [{"name": "w", "replicas": 1, "template": {"spec": spec}}]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": _metadata(name),
+        "spec": {"suspend": True, "replicatedJobs": replicated},
+    }
+
+
+def pytorch_job(name: str) -> Object:
+    role = {"replicas": 1, "restartPolicy": "Never", "template": template("1s", "pytorch")}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": _metadata(name),
+        "spec": {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Master": role, "Worker": role}},
+    }
+
+
+def _metadata(name: str) -> Object:
+    return {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "lq"}}

@@ -1,0 +1,69 @@
+"""MultiKueue between Kueue and pykueue: either of them dispatches to a worker of the other one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from besidekueue_clusters import Clusters, job, jobset, pytorch_job
+from besidekueue_manager import folder
+from realcluster_plane import until
+
+
+@pytest.fixture(scope="module", params=["worker", "manager"], ids="kueue manages the {}".format)
+def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    """Kueue's manager on this one of the two clusters, pykueue's on the other one."""
+    found = Clusters(tmp_path_factory.mktemp("clusters"), folder(), request.param)
+    yield found
+    found.stop()
+
+
+@pytest.mark.parametrize(
+    ("resource", "manifest"),
+    [("jobs", job("j")), ("jobsets", jobset("s")), ("pytorchjobs", pytorch_job("p"))],
+    ids=["Job", "JobSet", "PyTorchJob"],
+)
+def test_job_runs_on_the_worker_and_its_end_comes_back(
+    clusters: Clusters, resource: str, manifest: dict[str, Any]
+) -> None:
+    name = manifest["metadata"]["name"]
+    clusters.manager.kubectl.apply(manifest)
+    clusters.wait_placed(name)
+    clusters.wait_finished(name)
+    local = clusters.manager.kubectl.get(resource, name) or {}
+    ends = {one["type"] for one in local["status"]["conditions"] if one["status"] == "True"}
+    assert ends & {"Complete", "Completed", "Succeeded"}
+    clusters.wait_cleaned(name)
+    assert clusters.worker.kubectl.get(resource, name) is None
+    assert not clusters.manager.kubectl.list("pods", "-n", "default")
+
+
+def test_job_that_the_worker_evicts_is_dispatched_again(clusters: Clusters) -> None:
+    clusters.manager.kubectl.apply(job("evicted", "10s"))
+    clusters.wait_placed("evicted")
+    until(lambda: clusters.worker.kubectl.list("pods", "-n", "default"), "pods run on the worker")
+    clusters.worker.edit("clusterqueue", "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
+    until(lambda: not clusters.placed("evicted"), "the manager gives the worker up")
+    clusters.worker.edit("clusterqueue", "cq", {"spec": {"stopPolicy": "None"}})
+    clusters.wait_placed("evicted")
+    clusters.wait_finished("evicted")
+    clusters.wait_cleaned("evicted")
+
+
+def test_worker_that_is_lost_and_returns_in_time_keeps_its_job(clusters: Clusters) -> None:
+    clusters.manager.kubectl.apply(job("kept", "8s"))
+    clusters.wait_placed("kept")
+    until(lambda: clusters.worker.kubectl.list("pods", "-n", "default"), "pods run on the worker")
+    clusters.worker.up.kill()
+
+    def connected() -> str:
+        found = clusters.manager.kubectl.get("multikueuecluster", "w") or {}
+        return str(found["status"]["conditions"][0]["status"])
+
+    until(lambda: connected() == "False", "the worker is lost")
+    assert clusters.placed("kept") == "w"
+    clusters.worker.up.start()
+    until(lambda: connected() == "True", "the worker is back")
+    clusters.wait_finished("kept")
+    clusters.wait_cleaned("kept")
