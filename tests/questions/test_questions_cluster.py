@@ -10,6 +10,7 @@ import pytest
 from web_visibility_world import GROUP, World, in_world, workload
 
 from pykueue.cli.why import Question, of_cluster
+from pykueue.cli.why_text import lacks_verdict, lines
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import MERGE_PATCH, Request, Transport, WatchEvent
@@ -183,6 +184,21 @@ def test_user_who_may_not_list_workloads_is_refused_and_not_answered_that_there_
         assert refused.value.code == 403
         assert 'cannot list resource "workloads"' in refused.value.message
         assert 'in the namespace "default"' in refused.value.message
+
+    in_world(story)
+
+
+def test_only_a_pending_workload_lacks_a_verdict() -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        await grant(world, "eva", [("kueue.x-k8s.io", "workloads", "list")], "default")
+        state = await read_cluster(Client(world.as_user("eva")._transport), namespace="default")
+        now = world.clock.time()
+        for name, lacks in (("running", False), ("waiting", True)):
+            answer = of_cluster(Question(name, "default", place=False), state, now)
+            assert answer.unread
+            assert lacks_verdict(answer) == lacks
+            assert any(line.startswith("No verdict") for line in lines(answer)) == lacks
 
     in_world(story)
 

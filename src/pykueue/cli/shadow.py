@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click
+import uvloop
 from aiohttp import web
 
 from pykueue.cli.connection import kubeconfig_option
@@ -147,7 +148,7 @@ def shadow(
     settings = Settings(settle, window, patience)
     try:
         configuration = load_configuration(config) if config is not None else None
-        report = asyncio.run(
+        report = uvloop.run(
             _follow(kubeconfig, configuration, manager_namespace, settings, length, metrics_port)
         )
     except ConfigurationError as error:

@@ -166,5 +166,5 @@ def why(
         click.echo(f"Error: {error}", err=True)
         sys.exit(_FAILED)
     click.echo(formatted(answer, output, why_text.lines))
-    if answer.unread:
+    if why_text.lacks_verdict(answer):
         sys.exit(INCOMPLETE)

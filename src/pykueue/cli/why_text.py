@@ -8,6 +8,11 @@ from pykueue.questions import Change, Prospect, Why
 from pykueue.questions.answers import FlavorFact, Holders
 
 
+def lacks_verdict(answer: Why) -> bool:
+    """Whether something that could not be read or decided on keeps the answer from a verdict."""
+    return bool(answer.unread) and answer.state in ("Pending", "Unknown")
+
+
 def lines(answer: Why) -> Iterator[str]:
     """The answer, facts first."""
     job = f" ({answer.job})" if answer.job else ""
@@ -30,7 +35,7 @@ def lines(answer: Why) -> Iterator[str]:
         yield from _prospect("As the head of its queue, with nothing else pending", answer.head)
     if answer.place is not None:
         yield from _place(answer.place, answer.head)
-    if answer.state in ("Pending", "Unknown"):
+    if lacks_verdict(answer):
         yield from _section(
             "No verdict, because of what could not be read or decided on", list(answer.unread)
         )
