@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("top", "Print how full queues, cohorts, flavors and nodes are."),
     "share": ("share", "Print what each queue is entitled to, and what it has."),
     "used": ("used", "Print the resource-hours that workloads held, by queue, namespace or label."),
+    "when": ("when", "Print the interval in which a pending Workload will start."),
     "why": ("why", "Print why a Workload is pending, and the smallest changes that admit it."),
     "shadow": ("shadow", "Decide beside the manager of a cluster and report differences. Only reads."),
     "story": ("story", "Print what happened to a Workload, and why."),

@@ -54,6 +54,8 @@ class Run:
         known = {obj.metadata.name for obj in objects if isinstance(obj, Namespace)}
         named = dict.fromkeys(obj.metadata.namespace for obj in objects if isinstance(obj, kueue.Workload))
         objects += [_namespace(name) for name in named if name not in known]
+        #: Everything but the Workloads.
+        self.surroundings = [Upsert(obj) for obj in objects if not isinstance(obj, kueue.Workload)]
         self.driver.apply(*map(Upsert, objects))
         self._is_new = state is None
         if state is not None:

@@ -123,6 +123,8 @@ class Outcome:
     quota: dict[UsageKey, Usage] = field(default_factory=dict)
     """Nominal quota over time."""
     preemptions: dict[Pair, Lost] = field(default_factory=dict)
+    first_admissions: dict[str, float] = field(default_factory=dict)
+    """Of watched workloads: seconds from the start."""
     unfinished: int = 0
     """Workloads that were not over at the end."""
     cycles: int = 0

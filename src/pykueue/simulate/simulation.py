@@ -72,6 +72,17 @@ class Outside:
 
 
 @dataclass(slots=True)
+class Present:
+    """A Workload that exists at the start, as it is."""
+
+    workload: kueue.Workload
+    job: Job
+    """`at` is its creation, before the start; `run_time` that of the whole job."""
+    started: float | None = None
+    """When it was admitted, in seconds from the start; None where it is not."""
+
+
+@dataclass(slots=True)
 class Plan:
     """All that one run depends on."""
 
@@ -82,6 +93,9 @@ class Plan:
     """In the order of their arrival."""
     start: float
     """Seconds since 1970."""
+    present: list[Present] = field(default_factory=list)
+    watched: frozenset[str] = frozenset()
+    """Keys of workloads; the run ends when all of them have been admitted."""
     changes: list[tuple[float, list[Event]]] = field(default_factory=list)
     """What is changed when, in seconds from the start, in order."""
     outside: Outside = field(default_factory=Outside)
@@ -122,7 +136,11 @@ class Simulation:
         #: Workloads that the decisions of the cycle being carried out evict.
         self._evicted: dict[str, None] = {}
         self._changes: Iterator[tuple[float, list[Event]]] = iter(plan.changes)
+        #: Watched workloads that were not admitted yet.
+        self._watched = set(plan.watched)
         self._apply(plan.objects, 0.0)
+        for each in plan.present:
+            self._adopt(each)
 
     # --- running ----------------------------------------------------------------------------------------
 
@@ -162,7 +180,7 @@ class Simulation:
                 self._create(coming, now)
                 coming = self._next_job()
             self._follow(now)
-            if not self._decide(now):
+            if not self._decide(now) or (plan.watched and not self._watched):
                 break
             steps += 1
             if progress is not None and not steps % 1024:
@@ -241,6 +259,39 @@ class Simulation:
 
     def _follow(self, now: float) -> None:
         self._happened(self.driver.follow(), now)
+
+    def _adopt(self, present: Present) -> None:
+        """A workload that exists at the start; the work of one that runs is what is left of it."""
+        workload, job = present.workload, present.job
+        key = workload.metadata.key
+        admission = workload.status.admission
+        name = admission.cluster_queue if admission is not None else ""
+        if not name:
+            _, queue = self.driver.engine.queues_of(workload)
+            name = queue.name if queue is not None else ""
+        life = _Life(job, job.at, self._group(name, job.job_class), counts=True)
+        life.lives.created += 1
+        self._lives[key] = life
+        self.driver.apply(Upsert(workload))
+        life.waiting_since = 0.0
+        if admission is None or not workload.condition_is(QUOTA_RESERVED):
+            return
+        life.waiting_since = None
+        life.queue, life.held = admission.cluster_queue, _amounts(admission)
+        for usage_key, amount in life.held:
+            self._usage(self.outcome.usage, usage_key).change(amount, 0.0)
+        attempt = life.attempt
+        if workload.condition_is(EVICTED):
+            wait = self._outside.eviction() if self._outside.eviction is not None else 0.0
+            self._later(wait, lambda at: self._release(key, at))
+        elif present.started is None:
+            wait = self._outside.checks() if self._outside.checks is not None else 0.0
+            self._later(wait, lambda at: self._answer(key, life, attempt, at))
+        else:
+            life.was_admitted, life.running_since = True, present.started
+            how = "failed" if job.fails else "finished"
+            end = max(0.0, present.started + job.run_time)
+            self._later(end, lambda at: self._over(key, attempt, how, at))
 
     # --- lives ------------------------------------------------------------------------------------------
 
@@ -347,6 +398,9 @@ class Simulation:
             if not life.was_admitted:
                 life.lives.wait.add(now - life.created)
         life.was_admitted = True
+        if key in self._watched:
+            self._watched.discard(key)
+            self.outcome.first_admissions[key] = now
         begin = now
         if self._outside.write:
             begin = self._writes_from = max(self._writes_from, now) + self._outside.write

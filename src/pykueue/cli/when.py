@@ -1,0 +1,160 @@
+"""`pykueue when`: the interval in which a pending Workload will start."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import click
+import platformdirs
+
+from pykueue.api import DecodeError, decode, kueue
+from pykueue.api.durations import format_duration
+from pykueue.api.meta import parse_time
+from pykueue.cli.connection import ask
+from pykueue.cli.question_source import INCOMPLETE, WRONG, output_options, print_answer, source_options
+from pykueue.cli.schedule_run import Run, options_with
+from pykueue.clock import Clock
+from pykueue.engine import Upsert
+from pykueue.kube.client import Client
+from pykueue.manager.configuration import Configuration, ConfigurationError
+from pykueue.manager.configuration import load as load_configuration
+from pykueue.manifests.reading import InputError, Source, read
+from pykueue.questions.cluster_state import read_cluster
+from pykueue.questions.targets import TargetError, find_workload
+from pykueue.simulate.forecast import FUTURES, State, When
+from pykueue.simulate.forecast import when as answer_when
+from pykueue.simulate.scores import Scores
+
+#: Past starts below which a score says nothing.
+_SCORED = 5
+
+
+def _score_file() -> Path:
+    return platformdirs.user_state_path("pykueue") / "forecasts.json"
+
+
+@click.command()
+@click.argument("target", metavar="WORKLOAD|KIND/JOB")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
+@source_options
+@click.option(
+    "--futures", type=click.IntRange(min=1), default=FUTURES, show_default=True, help="Futures to play."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn at random.")
+@click.option(
+    "--arrivals/--no-arrivals",
+    default=True,
+    show_default=True,
+    help="Assume that workloads like those of the last 24 hours keep arriving.",
+)
+@click.option(
+    "--scores",
+    "scores_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File with past answers, by which they are scored. Default: in the state directory of the user.",
+)
+@output_options(When)
+def when(
+    target: str,
+    namespace: str,
+    paths: tuple[Path, ...],
+    config: Path | None,
+    manager_namespace: str,
+    kubeconfig: Path | None,
+    futures: int,
+    seed: int,
+    arrivals: bool,
+    scores_file: Path | None,
+    output: str,
+) -> None:
+    """Print when a pending Workload, or the Workload of a job, will start: an interval of 80 %.
+
+    The present state is played forward many times by the production engine; run times are those of the
+    finished Workloads. Nothing is written to the cluster. Works on clusters that Kueue manages too.
+
+    Exit status: 0; 1 if there is no such Workload, it is not pending, or the cluster cannot be read; 2 if an
+    option or a manifest is wrong; 3 if not everything could be read.
+    """
+    try:
+        configuration = load_configuration(config) if config is not None or paths else None
+        if paths:
+            state = _of_manifests(paths, configuration or load_configuration(None))
+        else:
+            state = ask(
+                kubeconfig,
+                partial(_of_cluster, configuration=configuration, manager_namespace=manager_namespace),
+            )
+    except (ConfigurationError, DecodeError, InputError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(WRONG)
+    try:
+        workload = find_workload(state.workloads, target, namespace)
+        answer = answer_when(state, workload.metadata.key, futures, seed, arrivals)
+    except (TargetError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+    if not paths:
+        _score(scores_file or _score_file(), state, workload, answer)
+    print_answer(answer, output, _lines)
+    if answer.unread:
+        sys.exit(INCOMPLETE)
+
+
+def _of_manifests(paths: tuple[Path, ...], configuration: Configuration) -> State:
+    """The state once everything in some manifests that can be admitted is."""
+    found = read(Source(paths), configuration, strict=False)
+    options = options_with(found.state, configuration)
+    now = found.state.now if found.state is not None else float(int(Clock().time()))
+    run = Run(found.manifests, options, now, state=found.state)
+    run.until_stable()
+    return State(options, list(run.surroundings), list(run.driver.workloads.values()), run.driver.now)
+
+
+async def _of_cluster(client: Client, configuration: Configuration | None, manager_namespace: str) -> State:
+    state = await read_cluster(client, configuration=configuration, manager_namespace=manager_namespace)
+    events = [Upsert(decode(each)) for each in state.manifests if each["kind"] != "Workload"]
+    now = float(int(Clock().time()))
+    return State(state.options(), list(events), state.workloads(), now, state.unread, state.notes)
+
+
+def _score(file: Path, state: State, workload: kueue.Workload, answer: When) -> None:
+    """Judges past answers and keeps this one; the score of the queue is a note of the answer."""
+    try:
+        scores = Scores(file)
+        scores.judge(state.workloads)
+        inside, all = scores.of_queue(workload)
+        scores.add(workload, answer)
+        scores.write()
+    except OSError as error:
+        answer.notes.append(f"this answer is not scored: {file}: {error.strerror}")
+        return
+    if all >= _SCORED:
+        answer.notes.append(f"{inside} of {all} past starts of this queue were inside the interval")
+
+
+def _lines(answer: When) -> Iterator[str]:
+    now = parse_time(answer.now)
+
+    def shown(time: str) -> str:
+        return f"{time} (in {format_duration(parse_time(time) - now)})"
+
+    if not answer.earliest:
+        yield f"{answer.workload} starts within 30 days in {answer.started} of {answer.futures} futures"
+        return
+    if answer.latest:
+        yield f"{answer.workload} starts between {shown(answer.earliest)} and {shown(answer.latest)}"
+    else:
+        yield f"{answer.workload} starts at {shown(answer.earliest)} at the earliest"
+        never = answer.futures - answer.started
+        yield f"  it does not start within 30 days in {never} of {answer.futures} futures"
+    if answer.median:
+        yield f"  as likely before as after {shown(answer.median)}"
+    yield f"  {answer.ahead:.1f} workloads are admitted before it, on average"
+    for trigger in answer.triggers:
+        yield f"  after the end of {trigger.workload} in {trigger.share:.0%} of the futures"
+    yield (
+        f"  from {answer.futures} futures, with the run times of {answer.known_run_times} finished workloads"
+        f" and {answer.arrivals_per_hour:.1f} new workloads an hour"
+    )

@@ -1,0 +1,185 @@
+"""When a pending workload starts: intervals, and how often they hold what then happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from msgspec.structs import replace
+from test_simulate_scenarios import job, queue
+
+from pykueue.api import decode, kueue
+from pykueue.api.meta import format_time, parse_time
+from pykueue.api.quantity import Quantity
+from pykueue.engine import Options, Upsert, lifecycle
+from pykueue.simulate.forecast import State, When, when
+from pykueue.simulate.journal import Journal
+from pykueue.simulate.prepare import plan, prepare
+from pykueue.simulate.run_times import RunTimes
+from pykueue.simulate.scenario.reading import parse
+from pykueue.simulate.scores import Scores
+from pykueue.simulate.simulation import Simulation
+
+NOW = parse_time("2026-01-05T12:00:00Z")
+
+
+def workload(name: str, created: float) -> kueue.Workload:
+    """A Workload of one CPU in the queue `team/q`, created so many seconds ago."""
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    found: kueue.Workload = decode(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "Workload",
+            "metadata": {
+                "name": name,
+                "namespace": "team",
+                "uid": name,
+                "creationTimestamp": format_time(int(NOW - created)),
+            },
+            "spec": {
+                "queueName": "q",
+                "priority": 0,
+                "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}],
+            },
+        }
+    )
+    return found
+
+
+def admitted(name: str, ago: float) -> kueue.Workload:
+    """A Workload that was admitted so many seconds ago."""
+    usage = {"cpu": Quantity.of(1)}
+    one = kueue.PodSetAssignment(name="main", flavors={"cpu": "default"}, resource_usage=usage, count=1)
+    given = kueue.Admission(cluster_queue="q", pod_set_assignments=[one])
+    return lifecycle.reserved(workload(name, ago), given, True, NOW - ago)
+
+
+def finished(name: str, ran: float, ago: float) -> kueue.Workload:
+    """A Workload that ran so long and ended so many seconds ago."""
+    return lifecycle.finished(admitted(name, ago + ran), "Succeeded", NOW - ago)
+
+
+def state(*workloads: kueue.Workload, cpu: int = 1) -> State:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    objects = [Upsert(decode(each)) for each in (namespace, *queue(cpu=cpu))]
+    return State(Options(), list(objects), workloads, NOW)
+
+
+#: Twenty workloads that ran for ten minutes, long ago.
+PAST = [finished(f"past-{number}", 600.0, 3 * 86400.0) for number in range(20)]
+
+
+def test_a_workload_starts_when_the_one_before_it_ends() -> None:
+    answer = when(state(*PAST, admitted("running", 240), workload("next", 60)), "team/next")
+    assert answer.earliest == answer.latest == "2026-01-05T12:06:00Z"
+    assert (answer.ahead, answer.started, answer.known_run_times) == (0, 40, 20)
+    assert [(one.workload, one.share) for one in answer.triggers] == [("team/running", 1.0)]
+
+
+def test_those_ahead_of_it_go_first() -> None:
+    present = [admitted("running", 240), workload("first", 120), workload("second", 60)]
+    answer = when(state(*PAST, *present), "team/second", arrivals=False)
+    assert (answer.median, answer.ahead) == ("2026-01-05T12:16:00Z", 1)
+
+
+def test_a_workload_that_never_fits_does_not_start() -> None:
+    answer = when(state(*PAST, workload("next", 60), cpu=0), "team/next", futures=3)
+    assert (answer.earliest, answer.latest, answer.started) == ("", "", 0)
+
+
+def test_only_a_pending_workload_has_an_answer() -> None:
+    with pytest.raises(ValueError, match="Workload team/running is admitted"):
+        when(state(admitted("running", 240)), "team/running")
+    with pytest.raises(ValueError, match="Workload team/past-0 is finished"):
+        when(state(*PAST), "team/past-0")
+
+
+def test_run_times_are_those_of_alike_workloads_that_ran_longer() -> None:
+    long = [finished(f"long-{number}", 3600.0 + number, 86400.0) for number in range(20)]
+    times, random = RunTimes([*PAST, *long]), Random(1)
+    some = workload("w", 0)
+    assert {times.draw(some, random) < 700 for _ in range(50)} == {True, False}
+    assert all(times.draw(some, random, elapsed=700) >= 3600 for _ in range(50))
+    limited = times.draw(_with_limit(some, 300), random, elapsed=100)
+    assert limited == 300
+
+
+def _with_limit(some: kueue.Workload, seconds: int) -> kueue.Workload:
+    return replace(some, spec=replace(some.spec, maximum_execution_time_seconds=seconds))
+
+
+def test_past_answers_are_scored_once_the_workload_has_started(tmp_path: Path) -> None:
+    file = tmp_path / "scores.json"
+    for number in range(6):
+        pending = workload(f"w{number}", 60)
+        scores = Scores(file)
+        scores.add(pending, _answer("2026-01-05T11:59:00Z", "2026-01-05T12:00:30Z"))
+        scores.write()
+    scores = Scores(file)
+    scores.judge([admitted(f"w{number}", 30.0 if number else 600.0) for number in range(6)])
+    assert scores.of_queue(workload("other", 0)) == (5, 6)
+    file.write_text("damaged")
+    assert Scores(file).of_queue(workload("other", 0)) == (0, 0)
+
+
+def _answer(earliest: str, latest: str) -> When:
+    return When(
+        workload="team/w", now=earliest, earliest=earliest, median=earliest, latest=latest, futures=1,
+        started=1, ahead=0, known_run_times=0, arrivals_per_hour=0,
+    )  # fmt: skip
+
+
+class Cluster(Simulation):
+    """A simulated cluster that keeps its finished Workloads, as a real one does."""
+
+    done: list[kueue.Workload]
+
+    def _over(self, key: str, attempt: int, how: str, now: float) -> None:
+        before = self.driver.workloads.get(key)
+        super()._over(key, attempt, how, now)
+        if before is not None and key not in self.driver.workloads:
+            self.done.append(lifecycle.finished(before, "Succeeded", self.driver.now))
+
+
+def test_four_of_five_starts_are_inside_the_interval(tmp_path: Path) -> None:
+    load = {
+        "perHour": 12,
+        "end": "40h",
+        "jobs": [job(run_time={"logNormal": {"median": "15m", "sigma": 0.7}}), job("big", {"fixed": "40m"})],
+    }
+    (tmp_path / "queues.yaml").write_text(yaml.safe_dump_all(queue(cpu=5)))
+    head = {"apiVersion": "pykueue.io/v1alpha1", "kind": "Scenario", "name": "backtest"}
+    document = head | {"manifests": ["queues.yaml"], "arrivals": [{"generator": load}]}
+    inside: list[bool] = []
+    for seed in range(2):
+        prepared = prepare(parse(yaml.safe_dump(document)), tmp_path)
+        for at, key, truth in _asked(prepared, seed):
+            answer = when(at, key, futures=20)
+            inside.append(parse_time(answer.earliest) - 1 <= truth <= parse_time(answer.latest) + 1)
+    assert len(inside) >= 10
+    assert 0.65 <= sum(inside) / len(inside) <= 0.95
+
+
+def _asked(prepared: Any, seed: int) -> Iterator[tuple[State, str, float]]:
+    """States of a simulated cluster, a pending workload of each, and when that started in truth."""
+    variant = prepared.variants[0]
+    for hours in range(12, 36, 3):
+        found = plan(prepared, variant, seed)
+        found.horizon = hours * 3600.0
+        cluster = Cluster(found, Journal())
+        cluster.done = []
+        cluster.run()
+        present = list(cluster.driver.workloads.values())
+        pending = [each for each in present if not each.condition_is("QuotaReserved")]
+        if not pending:
+            continue
+        chosen = pending[len(pending) // 2].metadata.key
+        now = found.start + found.horizon
+        whole = plan(prepared, variant, seed)
+        whole.watched = frozenset({chosen})
+        truth = Simulation(whole, Journal()).run().first_admissions[chosen]
+        yield State(found.options, found.objects, [*present, *cluster.done], now), chosen, found.start + truth
