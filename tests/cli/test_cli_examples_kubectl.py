@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def environment(
 ) -> Callable[[Path], dict[str, str]]:
     """Where kubectl finds itself and the cluster that a README starts; one for all with the same options."""
     home = tmp_path_factory.mktemp("home")
-    path = os.pathsep.join((str(Path(kubectl_program()).parent), os.environ["PATH"]))
+    programs = (str(Path(kubectl_program()).parent), str(Path(sys.executable).parent))
+    path = os.pathsep.join((*programs, os.environ["PATH"]))
     started: dict[tuple[str, ...], Up] = {}
 
     def found(readme: Path) -> dict[str, str]:

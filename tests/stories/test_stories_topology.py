@@ -6,12 +6,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+import pytest
 from stories_world import SIMULATION, Story, condition, job, play
 from topology_stories import BLOCK, RACK, D, annotated, assigned, bound, hosts, queues, topology
 
 from pykueue.api.resources import CLUSTER_QUEUES, NODES, TOPOLOGIES
 from pykueue.embedded.nodes.pool import Scaling
 from queue_manifests import API, admission_check, priority
+
+Object = dict[str, Any]
 
 
 def test_pods_of_a_required_rack_run_on_the_hosts_of_the_assignment_in_order_of_rank() -> None:
@@ -223,3 +226,86 @@ def test_domains_are_chosen_when_the_provisioned_nodes_are_there() -> None:
     }
     strategy = {"admissionChecks": [{"name": "prov"}]}
     play(story, nodes=[growing], objects=[config, check, *queues(100, admissionChecksStrategy=strategy)])
+
+
+# Feature gates
+
+
+def gated(story: Callable[[Story], Awaitable[None]], gates: str) -> None:
+    play(story, f"featureGates: {{{gates}}}", nodes=hosts(), objects=queues())
+
+
+async def seconds_until_moved(s: Story, change: Object, at_most: float) -> float | None:
+    """How long a pod stays assigned to n-0 after a change of that node; None if it stays there."""
+    await s.create(annotated(job("a", 1, {"cpu": 2}, run_time="2h"), required=BLOCK))
+    await s.wait(20)
+    assert await assigned(s, "a") == {"n-0": 1}
+    await s.patch(NODES, "n-0", change)
+    start = s.clock.time()
+    while s.clock.time() < start + at_most:
+        await s.wait(1)
+        if await assigned(s, "a") not in ({}, {"n-0": 1}):
+            return s.clock.time() - start
+    return None
+
+
+FAIL = {"metadata": {"annotations": {f"{SIMULATION}fail": "not-ready"}}}
+TAINT = {"spec": {"taints": [{"key": "repair", "effect": "NoSchedule"}]}}
+
+
+@pytest.mark.parametrize(
+    ("gates", "change", "least", "most"),
+    [
+        ("", FAIL, 300, 400),
+        ("TASReplaceNodeOnPodTermination: false", FAIL, 30, 60),
+        ("TASReplaceNodeDueToNotReadyOverFixedTime: true", FAIL, 30, 60),
+        ("TASReplaceNodeOnPodTermination: false", TAINT, 0, 10),
+        ("TASReplaceNodeOnPodTermination: false, TASReplaceNodeOnNodeTaints: false", TAINT, None, None),
+    ],
+)
+def test_gates_decide_when_a_node_has_failed(
+    gates: str, change: Object, least: float | None, most: float | None
+) -> None:
+    async def story(s: Story) -> None:
+        took = await seconds_until_moved(s, change, 420)
+        if least is None or most is None:
+            assert took is None
+        else:
+            assert took is not None
+            assert least <= took <= most
+
+    gated(story, gates)
+
+
+# Restarts and other kinds
+
+
+def test_pods_of_a_group_go_by_the_label_that_ranks_them() -> None:
+    async def story(s: Story) -> None:
+        await s.create(*(ranked(3 - number, 4) for number in range(4)))
+        await s.wait(20)
+        nodes = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in await s.pods("r-")}
+        assert nodes == {"r-0": "n-0", "r-1": "n-0", "r-2": "n-1", "r-3": "n-1"}
+
+    on(story)
+
+
+def ranked(rank: int, of: int) -> Object:
+    """A pod of a group that asks for one rack and is ranked by the label `rank`."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"r-{rank}",
+            "namespace": "default",
+            "labels": {f"{D}/queue-name": "q", f"{D}/pod-group-name": "g", "rank": str(rank)},
+            "annotations": {
+                f"{D}/pod-group-total-count": str(of),
+                f"{D}/pod-group-pod-index-label": "rank",
+                f"{D}/podset-required-topology": RACK,
+                f"{SIMULATION}run-time": "1h",
+            },
+        },
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }

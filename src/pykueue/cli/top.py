@@ -23,6 +23,8 @@ from pykueue.clock import Clock
 from pykueue.questions.top import Top
 from pykueue.questions.top import top as answer_top
 
+#: Parts of the answer that can be printed alone.
+SECTIONS = ("queues", "flavors", "nodes")
 #: Width of a bar in characters.
 BAR = 20
 #: Clears a terminal and goes to its first line.
@@ -30,6 +32,7 @@ _CLEAR = "\x1b[2J\x1b[H"
 
 
 @click.command()
+@click.argument("section", type=click.Choice(SECTIONS), required=False)
 @source_options
 @click.option("--watch", is_flag=True, help="Print again whenever --interval has passed, until interrupted.")
 @click.option(
@@ -41,6 +44,7 @@ _CLEAR = "\x1b[2J\x1b[H"
 )
 @output_options(Top)
 def top(
+    section: str | None,
     paths: tuple[Path, ...],
     config: Path | None,
     manager_namespace: str,
@@ -49,7 +53,9 @@ def top(
     interval: float,
     output: str,
 ) -> None:
-    """Print how full queues, cohorts, flavors and nodes are.
+    """Print how full queues, cohorts, flavors and nodes are, or one SECTION of that.
+
+    The section `nodes` has the placement of workloads on the nodes of flavors with a topology as well.
 
     Exit status: 0; 1 if the cluster cannot be read; 2 if an option or a manifest is wrong; 3 if not
     everything could be read.
@@ -58,7 +64,7 @@ def top(
         answer = _answer(read_source(paths, config, manager_namespace, kubeconfig, (NODES, PODS)))
         if watch and output == "text":
             click.echo(_CLEAR, nl=False)
-        print_answer(answer, output, lines)
+        print_answer(answer, output, lambda found: lines(found, section))
         if not watch:
             break
         asyncio.run(Clock().sleep(interval))
@@ -72,8 +78,21 @@ def _answer(source: QuestionSource) -> Top:
     return answer
 
 
-def lines(answer: Top) -> Iterator[str]:
-    """The answer as text, a bar for each amount."""
+def lines(answer: Top, section: str | None = None) -> Iterator[str]:
+    """The answer, or one section of it, as text, a bar for each amount."""
+    parts = {
+        "queues": [_queues(answer)],
+        "flavors": [_flavors(answer)],
+        "nodes": [_nodes(answer), _placement(answer)],
+    }
+    shown = [found for part in parts if section in (None, part) for found in map(list, parts[part]) if found]
+    for number, part_lines in enumerate(shown):
+        if number:
+            yield ""
+        yield from part_lines
+
+
+def _queues(answer: Top) -> Iterator[str]:
     yield "QUEUES AND COHORTS"
     for row in answer.queues:
         indent = "  " * row.depth
@@ -96,18 +115,37 @@ def lines(answer: Top) -> Iterator[str]:
                 f"{rounded(resource, value)} {resource}" for resource, value in row.requested.items()
             )
             yield f"{indent}  pending: {wanted}"
+
+
+def _flavors(answer: Top) -> Iterator[str]:
     if answer.flavors:
-        yield ""
         yield "FLAVORS"
         for flavor in answer.flavors:
             amounts = _of(flavor.resource, flavor.reserved, flavor.nominal)
             yield f"  {bar(flavor.fraction)} {flavor.flavor}: {amounts}"
+
+
+def _nodes(answer: Top) -> Iterator[str]:
     if answer.nodes:
-        yield ""
         yield "NODES"
         for node in answer.nodes:
             amounts = _of(node.resource, node.requested, node.allocatable)
             yield f"  {bar(node.fraction)} {node.node}: {amounts}"
+
+
+def _placement(answer: Top) -> Iterator[str]:
+    """The domains of each flavor as a tree, with the workloads whose pods are assigned to its leaves."""
+    if answer.domains:
+        yield "PLACEMENT"
+    before: list[str] = []
+    for leaf in answer.domains:
+        path = [f"flavor {leaf.flavor}, topology {leaf.topology}", *leaf.domain]
+        same = next((n for n, (a, b) in enumerate(zip(before, path, strict=False)) if a != b), len(before))
+        for depth, value in enumerate(path[same:-1], same):
+            yield f"{'  ' * (depth + 1)}{value}"
+        pods = ", ".join(f"{workload} {count}" for workload, count in leaf.pods.items()) or "-"
+        yield f"{'  ' * len(path)}{path[-1]}: {pods}"
+        before = path
 
 
 def _of(resource: str, used: str, total: str) -> str:

@@ -88,6 +88,17 @@ class NodeUse(Answer, kw_only=True):
     fraction: float
 
 
+class DomainUse(Answer, kw_only=True):
+    """A domain of the lowest level of a topology, and whose pods it is assigned to."""
+
+    flavor: str
+    topology: str
+    domain: list[str]
+    """Its value at each level, the highest first."""
+    pods: dict[str, int] = {}
+    """Assigned pods by workload (`namespace/name`)."""
+
+
 class Top(Answer, kw_only=True):
     """How full everything is."""
 
@@ -95,6 +106,8 @@ class Top(Answer, kw_only=True):
     """Each below its parent."""
     flavors: list[FlavorUse]
     nodes: list[NodeUse] = []
+    domains: list[DomainUse] = []
+    """Of all flavors with a topology."""
     unread: list[str] = []
     notes: list[str] = []
 
@@ -112,7 +125,15 @@ def top(engine: Engine, nodes: Iterable[Object] = (), pods: Iterable[Object] = (
                 cohort.pending += row.pending
                 cohort.reserving += row.reserving
                 cohort.admitted += row.admitted
-    return Top(queues=rows, flavors=_flavors(views), nodes=list(_nodes(nodes, pods)))
+    return Top(
+        queues=rows,
+        flavors=_flavors(views),
+        nodes=list(_nodes(nodes, pods)),
+        domains=[
+            DomainUse(flavor=leaf.flavor, topology=leaf.topology, domain=list(leaf.values), pods=leaf.pods)
+            for leaf in engine.topology_leaves()
+        ],
+    )
 
 
 def _queue(engine: Engine, view: NodeView, used: Amounts) -> QueueUse:

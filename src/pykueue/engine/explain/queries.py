@@ -96,6 +96,19 @@ class WorkloadView:
     """What it asks for, by pod set."""
 
 
+@dataclass(slots=True)
+class LeafView:
+    """A domain of the lowest level of a topology, and whose pods it is assigned to."""
+
+    flavor: str
+    topology: str
+    levels: tuple[str, ...]
+    values: tuple[str, ...]
+    """One per level."""
+    pods: dict[str, int]
+    """Assigned pods by workload (`namespace/name`)."""
+
+
 class Queries(QuotaQueries):
     """The engine's read-only side."""
 
@@ -138,6 +151,30 @@ class Queries(QuotaQueries):
             return queue.inactive
         cycle = self._state.forest.cycle_above(queue)
         return (*queue.inactive, (COHORT_CYCLE, cycle_message(cycle)))
+
+    def topology_leaves(self) -> list[LeafView]:
+        """The lowest domains of all flavors with a topology, with the pods that are assigned to each."""
+        nodes = self._state.nodes
+        if nodes is None:
+            return []
+        assigned: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
+        for key, info in sorted(self._state.workloads.items()):
+            for shared, reservation in info.shared if info.place == RESERVED else ():
+                for placed in reservation if shared is nodes else ():
+                    for values, pods in placed.domains:
+                        by_workload = assigned.setdefault((placed.flavor, values), {})
+                        by_workload[key] = by_workload.get(key, 0) + pods
+        return [
+            LeafView(
+                tree.flavor,
+                tree.topology,
+                tuple(tree.levels),
+                leaf.values,
+                assigned.get((tree.flavor, leaf.values[-1:] if tree.hostnames else leaf.values), {}),
+            )
+            for tree in nodes.trees.values()
+            for leaf in tree.by_level[-1]
+        ]
 
     def cluster_queues(self) -> list[str]:
         """Names of all ClusterQueues that have an object, sorted."""
