@@ -24,7 +24,7 @@ TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 NOT_SHOWN = frozenset(
     gate for gate, (_, _, shown) in ROWS.items() if shown == "not shown by a test of its own"
 )
-NOT_SHOWN_MAX = 5
+NOT_SHOWN_MAX = 8
 
 
 def test_every_gate_has_a_row_with_its_default() -> None:
