@@ -309,3 +309,42 @@ def ranked(rank: int, of: int) -> Object:
         },
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
+
+
+def replicated(name: str, replicas: int, pods: int, **annotations: str) -> Object:
+    made = annotated(job("x", pods, {"cpu": 1}, queue=None, run_time="1h"), **annotations)
+    return {"name": name, "replicas": replicas, "template": {"spec": made["spec"]}}
+
+
+def job_set(*parts: Object) -> Object:
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "set", "namespace": "default", "labels": {f"{D}/queue-name": "q"}},
+        "spec": {"replicatedJobs": list(parts)},
+    }
+
+
+def test_a_leader_and_its_workers_share_a_rack() -> None:
+    async def story(s: Story) -> None:
+        parts = [replicated("leader", 1, 1, required=RACK), replicated("workers", 2, 3, required=RACK)]
+        for part in parts:
+            part["template"]["spec"]["template"]["metadata"]["annotations"][f"{D}/podset-group-name"] = "g"
+        await s.create(job_set(*parts))
+        await s.wait(30)
+        assert await assigned(s, "set", "leader") == {"n-0": 1}
+        assert await assigned(s, "set", "workers") == {"n-0": 3, "n-1": 3}
+        assert await bound(s, "set-") == {"n-0": 4, "n-1": 3}
+
+    on(story)
+
+
+def test_slices_of_a_job_set_may_be_larger_than_one_of_its_jobs() -> None:
+    async def story(s: Story) -> None:
+        await s.create(job_set(replicated("workers", 4, 1, slice="kubernetes.io/hostname", size="2")))
+        await s.wait(30)
+        found = await bound(s, "set-")
+        assert found == await assigned(s, "set", "workers")
+        assert sorted(found.values()) in ([2, 2], [4])
+
+    on(story)

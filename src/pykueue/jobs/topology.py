@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pykueue.api.jobkinds import JobKind, Place, field_path, pod_count, pod_set_slots, value_at
 from pykueue.api.kueue import names
+from pykueue.api.objects import controller_of
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError
 from pykueue.api.validation.syntax import FALSE, TRUE, integer, qualified_name
 
@@ -45,7 +46,8 @@ def topology_errors(job: Mapping[str, Any], kind: JobKind, layers: bool) -> Iter
     for template in templates:
         yield from _errors(template, layers)
     groups: dict[str, list[_Template]] = {}
-    for template in templates:
+    # A part of another job has some of its pod sets only.
+    for template in templates if controller_of(job) is None else ():
         if _GROUP in template.annotations:
             groups.setdefault(str(template.annotations[_GROUP]), []).append(template)
     for name, members in groups.items():
@@ -65,7 +67,9 @@ def _templates(job: Mapping[str, Any], kind: JobKind) -> Iterator[_Template]:
         if slot.paths.annotations and isinstance(more := value_at(job, slot.paths.annotations), dict):
             at, found = slot.paths.annotations, {**(found if isinstance(found, dict) else {}), **more}
         if isinstance(found, dict):
-            yield _Template(at, found, pod_count(slot.element, slot.paths))
+            # The pod sets of a part of another job are larger: all parts together.
+            whole = controller_of(job) is None
+            yield _Template(at, found, pod_count(slot.element, slot.paths) if whole else None)
 
 
 def _errors(template: _Template, layers: bool) -> Iterator[FieldError]:
