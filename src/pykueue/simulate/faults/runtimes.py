@@ -5,6 +5,7 @@ from __future__ import annotations
 from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES, STEP_LABEL
 from pykueue.api.objects import Object
 from pykueue.api.resources import Resource
+from pykueue.embedded.operators.pods import RUN_TIME
 
 
 def runtime_name(size: int, cpu: int) -> str:
@@ -26,9 +27,13 @@ def _runtime(size: int, cpu: int) -> Object:
     jobs = [_step("node", "trainer", cpu)]
     if size > 1:
         (node,) = jobs
-        initializer = "dataset-initializer"
-        node["dependsOn"] = [{"name": initializer, "status": "Complete"}]
-        jobs = [_step(initializer, initializer, cpu), node]
+        name = "dataset-initializer"
+        node["dependsOn"] = [{"name": name, "status": "Complete"}]
+        initializer = _step(name, name, cpu)
+        # The nodes must be ready before the shortest time limit of a run, 6 s.
+        template = initializer["template"]["spec"]["template"]
+        template["metadata"] = {"annotations": {RUN_TIME: "1s"}}
+        jobs = [initializer, node]
     return {
         "apiVersion": CLUSTER_RUNTIMES.api_version,
         "kind": CLUSTER_RUNTIMES.kind,
