@@ -110,7 +110,7 @@ def test_finalizer_of_a_workload_marked_as_finished_right_before_its_job_ends_is
         await s.settle()
         await s.run_job("a")
         await s.settle()
-        inner = s.transport._inner.call
+        inner = s.transport.inner.call
 
         async def slow(request: Request) -> Any:
             """The job is read again late, when it has ended."""
@@ -118,7 +118,7 @@ def test_finalizer_of_a_workload_marked_as_finished_right_before_its_job_ends_is
                 await s.clock.sleep(1)
             return await inner(request)
 
-        s.transport._inner.call = slow  # type: ignore[method-assign]
+        s.transport.inner.call = slow  # type: ignore[method-assign]
         await set_condition(s, "a", "Finished", "True")
         await s.settle(0.1)
         await s.finish_job("a")

@@ -34,14 +34,14 @@ def replaced(known: Iterable[Object], condition: Object) -> list[Object]:
 
 def delay(s: Stack, method: str, path: str, seconds: float) -> None:
     """Requests of the manager to paths with this end arrive so much later."""
-    inner = s.transport._inner.call
+    inner = s.transport.inner.call
 
     async def call(request: Request) -> Any:
         if request.method == method and request.path.endswith(path):
             await s.clock.sleep(seconds)
         return await inner(request)
 
-    s.transport._inner.call = call  # type: ignore[method-assign]
+    s.transport.inner.call = call  # type: ignore[method-assign]
 
 
 def on_stored(s: Stack, resource: str, see: Callable[[Object], None]) -> None:

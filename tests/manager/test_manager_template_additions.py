@@ -162,7 +162,7 @@ def test_what_a_user_adds_to_the_template_of_a_suspended_job_is_kept() -> None:
 
 def test_job_gets_a_workload_when_the_one_that_existed_goes_before_the_cache_has_it() -> None:
     async def life(s: Stack) -> None:
-        inner, cut = s.transport._inner, asyncio.Event()
+        inner, cut = s.transport.inner, asyncio.Event()
         call, watch = inner.call, inner.watch
 
         async def lost(request: Request) -> Any:
