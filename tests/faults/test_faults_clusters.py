@@ -1,6 +1,6 @@
 """Runs of a manager cluster and its workers by seed; docs/use/multikueue.md states the guarantee they check.
 
-`PYKUEUE_CLUSTER_RUNS` is how many there are (8 unless set), `PYKUEUE_FAULT_SEED` the first seed.
+`PYKUEUE_CLUSTER_RUNS` is how many there are (4 unless set), `PYKUEUE_FAULT_SEED` the first seed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 
 from pykueue.simulate.faults.clusterruns import play_clusters
 
-RUNS = int(os.environ.get("PYKUEUE_CLUSTER_RUNS", "8"))
+RUNS = int(os.environ.get("PYKUEUE_CLUSTER_RUNS", "4"))
 FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
 #: Lines of the trace that a failure shows.
 SHOWN = 120
