@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pykueue.api.jobkinds import JobKind, Place, field_path, pod_count, pod_set_slots, value_at
 from pykueue.api.kueue import names
 from pykueue.api.objects import controller_of
+from pykueue.api.resources import JOBS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError
 from pykueue.api.validation.syntax import FALSE, TRUE, integer, qualified_name
 
@@ -47,7 +48,7 @@ def topology_errors(job: Mapping[str, Any], kind: JobKind, layers: bool) -> Iter
         yield from _errors(template, layers)
     groups: dict[str, list[_Template]] = {}
     # A part of another job has some of its pod sets only.
-    for template in templates if controller_of(job) is None else ():
+    for template in templates if not _is_part(job, kind) else ():
         if _GROUP in template.annotations:
             groups.setdefault(str(template.annotations[_GROUP]), []).append(template)
     for name, members in groups.items():
@@ -68,8 +69,13 @@ def _templates(job: Mapping[str, Any], kind: JobKind) -> Iterator[_Template]:
             at, found = slot.paths.annotations, {**(found if isinstance(found, dict) else {}), **more}
         if isinstance(found, dict):
             # The pod sets of a part of another job are larger: all parts together.
-            whole = controller_of(job) is None
-            yield _Template(at, found, pod_count(slot.element, slot.paths) if whole else None)
+            pods = None if _is_part(job, kind) else pod_count(slot.element, slot.paths)
+            yield _Template(at, found, pods)
+
+
+def _is_part(job: Mapping[str, Any], kind: JobKind) -> bool:
+    """Whether it is a Job that another job, such as a JobSet, made."""
+    return kind.resource == JOBS and controller_of(job) is not None
 
 
 def _errors(template: _Template, layers: bool) -> Iterator[FieldError]:
