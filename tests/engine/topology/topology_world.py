@@ -49,7 +49,10 @@ class NodeWorld(World):
                 "metadata": {"name": values[-1], "labels": {"pool": "tas", **labels}},
                 "spec": more,
                 "status": {
-                    "allocatable": {"cpu": f"{capacity['cpu']}m", "pods": str(capacity["pods"])},
+                    "allocatable": {
+                        **{resource: str(amount) for resource, amount in capacity.items()},
+                        "cpu": f"{capacity['cpu']}m",
+                    },
                     "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
                 },
             }
@@ -87,6 +90,16 @@ class NodeWorld(World):
         self.workload(name, more.pop("queue", "q"), 1, count=count, **more)
         manifest = self.workloads[name]
         self.put({**manifest, "spec": {**manifest["spec"], "podSets": [pods]}})
+
+    def hosts_by_pod_set(self, name: str) -> dict[str, dict[str, int]]:
+        """Pods by pod set and the last value of their domains."""
+        admission = self.driver.workloads[self.key(name)].status.admission
+        assert admission is not None
+        return {
+            given.name: {domain.values[-1]: domain.pods for domain in expand(given.topology_assignment)}
+            for given in admission.pod_set_assignments
+            if given.topology_assignment is not None
+        }
 
     def hosts(self, name: str) -> dict[str, int]:
         """Pods by the last value of their domains."""
