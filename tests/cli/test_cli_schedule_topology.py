@@ -101,8 +101,8 @@ def test_jobs_go_to_the_nodes_of_one_rack_or_wait(tmp_path: Path) -> None:
 
 def test_without_nodes_a_job_that_asks_for_a_topology_is_not_admitted(tmp_path: Path) -> None:
     waits = report(tmp_path, job("a", 1))["workloads"]["default/job-a"]
-    assert waits["reason"] == "Misconfigured"
-    assert "topology-aware scheduling is not supported" in waits["message"]
+    assert waits["reason"] == "TopologyPlacementFailed"
+    assert "no domain of level rack holds any of 1 pods" in waits["message"]
 
 
 def test_why_gives_the_reason_that_schedule_gives(tmp_path: Path) -> None:
@@ -112,3 +112,44 @@ def test_why_gives_the_reason_that_schedule_gives(tmp_path: Path) -> None:
     answer = json.loads(found.stdout)
     assert (answer["reason"], answer["message"]) == (waits["reason"], waits["message"])
     assert waits["reason"] == "TopologyPlacementFailed"
+
+
+def write(folder: Path, *objects: dict[str, Any]) -> str:
+    path = folder / "objects.yaml"
+    path.write_text(yaml.safe_dump_all([*QUEUES, *objects]))
+    return str(path)
+
+
+def test_the_table_shows_where_pods_are_placed(tmp_path: Path) -> None:
+    nodes = [node("n1", "r1", 2), node("n2", "r1", 3), node("n3", "r2", 3), node("n4", "r3", 1)]
+    found = run("-f", write(tmp_path, *nodes, job("large", 5), job("small", 2)))
+    assert found.exit_code == 0, found.output
+    picture = found.stdout.partition("Nodes of flavor gpu, topology racks:\n")[2].partition("\n\n")[0]
+    assert [line.split() for line in picture.splitlines()] == [
+        ["DOMAIN", "CPU", "PODS", "PODS"],
+        ["r1"],
+        ["n1", "2/2", "2/110", "default/job-large:", "2"],
+        ["n2", "3/3", "3/110", "default/job-large:", "3"],
+        ["r2"],
+        ["n3", "2/3", "2/110", "default/job-small:", "2"],
+        ["(1", "domain", "without", "pods)"],
+    ]
+
+
+def test_pods_on_nodes_that_are_in_no_workload_use_their_nodes(tmp_path: Path) -> None:
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}]
+    daemon = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "d", "namespace": "kube-system"},
+        "spec": {"nodeName": "n1", "containers": containers},
+    }
+    found = report(tmp_path, node("n1", "r1", 2), daemon, job("two", 2), job("one", 1))
+    assert {key: each["state"] for key, each in found["workloads"].items()} == {
+        "default/job-one": "Admitted",
+        "default/job-two": "Pending",
+    }
+    (placement,) = found["placements"]
+    assert placement["available"] == {"cpu": "1500m", "pods": "109"}
+    assert placement["used"] == {"cpu": "1", "pods": "1"}
+    assert placement["workloads"] == {"default/job-one": 1}

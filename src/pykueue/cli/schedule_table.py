@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pykueue.cli import schedule_nodes
+
 _STYLES = {
     "Admitted": "green",
     "QuotaReserved": "cyan",
@@ -27,6 +29,7 @@ def show(report: dict[str, Any], console: Console) -> None:
         _show_changes(report, console)
     elif workloads:
         _show_workloads(workloads, console)
+        schedule_nodes.show(report["placements"], console)
     if report["problems"]:
         _show_problems(report["problems"], console)
     if not workloads:

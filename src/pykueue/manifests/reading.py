@@ -196,6 +196,9 @@ class Input:
         if is_job:
             if queue_name(manifest):
                 self._jobs.add(manifest)
+            elif kind == "Pod" and (manifest.get("spec") or {}).get("nodeName"):
+                # It uses its node, beside the workloads.
+                self.manifests.append(manifest)
             else:
                 self._ignore(f"{kind} without a queue name")
             return

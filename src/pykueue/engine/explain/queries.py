@@ -22,6 +22,7 @@ from pykueue.engine.queues.pending import Bucket
 from pykueue.engine.quota.tree import Cohort, Node
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 from pykueue.engine.state import State
+from pykueue.engine.topology.view import LeafView, leaves
 from pykueue.engine.workload import IN_FLIGHT, NO_SCAN, OUT, RESERVED, WorkloadInfo, is_admission_gated
 
 
@@ -115,6 +116,13 @@ class Queries(QuotaQueries):
     def __init__(self, state: State, evaluator: Evaluator) -> None:
         super().__init__(state)
         self._evaluator = evaluator
+
+    # --- nodes ------------------------------------------------------------------------------------------
+
+    def leaves(self) -> list[LeafView]:
+        """The nodes of every flavor with a topology: what they have, and what workloads use."""
+        nodes = self._state.nodes
+        return list(leaves(nodes)) if nodes is not None else []
 
     # --- queues -----------------------------------------------------------------------------------------
 
