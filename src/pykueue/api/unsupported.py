@@ -30,8 +30,7 @@ class Feature:
 TOPOLOGY = Feature(
     "parts of topology-aware scheduling",
     gates=_names("""
-        ElasticJobsViaWorkloadSlicesWithTAS SchedulerLibraryIntegration TASCacheNodeMatchResults
-        TASCacheTopologyTree TASCachingRemainingResources
+        TASCacheNodeMatchResults TASCacheTopologyTree TASCachingRemainingResources
     """),
 )
 DEVICES = Feature(

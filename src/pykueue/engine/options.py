@@ -40,6 +40,7 @@ GATES: Final[Mapping[str, bool]] = {
     "TASFailedNodeReplacementFailFast": True,
     "SkipReassignmentForPodOwnedWorkloads": True,
     "ElasticJobsViaWorkloadSlicesWithTAS": False,
+    "SchedulerLibraryIntegration": False,
     "TASBalancedPlacement": False,
     "TASRespectNodeAffinityPreferred": False,
     "PriorityBoost": False,

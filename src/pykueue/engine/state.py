@@ -482,6 +482,7 @@ def _nodes(options: Options, undo_log: UndoLog) -> NodeCapacity | None:
         layers=options.enabled("TASMultiLayerTopology"),
         by_affinity=options.enabled("TASRespectNodeAffinityPreferred"),
         shared_hosts=options.enabled("TASHandleOverlappingFlavors"),
+        unusable_hosts=options.enabled("SchedulerLibraryIntegration"),
         elastic=options.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
     )
     return NodeCapacity(rules, undo_log, options.enabled("TASAssignmentsEncodingByHostnamePrefix"))

@@ -207,6 +207,48 @@ def test_a_workload_that_lost_several_nodes_is_evicted() -> None:
     assert (decision.key, decision.reason) == ("default/a", "NodeFailures")
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_the_gate_of_replacements_moves_pods_off_failed_nodes(on: bool) -> None:
+    world = NodeWorld("r1{h1:2,h2:2}", options=Options(gates={"TASFailedNodeReplacement": on}))
+    world.placed("a", 2, RACK)
+    world.stable()
+    world.lose("h1")
+    world.status("a", unhealthyNodes=[{"name": "h1"}])
+    decisions = world.cycle()
+    assert len(decisions) == on
+    assert world.hosts("a") == ({"h2": 2} if on else {"h1": 2})
+
+
+TOLERANT = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("tolerant", [True, False])
+def test_the_gate_of_the_scheduler_library_lets_pods_tolerate_a_cordon(on: bool, tolerant: bool) -> None:
+    world = NodeWorld("r1{h1:2}", options=Options(gates={"SchedulerLibraryIntegration": on}))
+    world.host("h1", 2, unschedulable=True)
+    world.workload("a", "q", 1, template=TOLERANT if tolerant else None)
+    world.stable()
+    assert world.reserved() == ({"a"} if on and tolerant else set())
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_gate_of_host_name_prefixes_writes_fewer_names(on: bool) -> None:
+    gates = {"TASAssignmentsEncodingByHostnamePrefix": on}
+    nodes = ",".join(f"{pool}-node-pool-{n}-x:1" for pool in ("first", "second") for n in range(9))
+    world = NodeWorld("", options=Options(gates=gates))
+    for name in (each.partition(":")[0] for each in nodes.split(",")):
+        world.host(name, 1)
+    world.placed("a", 18, {"unconstrained": True})
+    world.stable()
+    admission = world.driver.workloads["default/a"].status.admission
+    assert admission is not None
+    (given,) = admission.pod_set_assignments
+    assert given.topology_assignment is not None
+    assert (len(given.topology_assignment.slices) > 1) == on
+    assert len(world.hosts("a")) == 18
+
+
 def without_count_of_changes(document: dict[str, Any]) -> dict[str, Any]:
     """A dump without what never goes back."""
     document["items"][-1]["spec"].pop("changes")

@@ -72,9 +72,10 @@ def test_a_slice_that_names_a_level_does_not_replace_another(mode: str) -> None:
     assert world.reasons == {"new": "NoMatchingFlavor"}
 
 
-def test_without_the_gate_a_slice_is_placed_as_a_whole_beside_the_old_one() -> None:
-    world = scaled("r1{h1:4,h2:6}", 4, 5, on=False)
-    assert world.hosts("new") == {"h2": 5}
+@pytest.mark.parametrize(("on", "expected"), [(True, {"h1": 4, "h2": 1}), (False, {"h2": 5})])
+def test_the_gate_keeps_the_nodes_of_the_old_slice(on: bool, expected: dict[str, int]) -> None:
+    world = scaled("r1{h1:4,h2:6}", 4, 5, on=on)
+    assert world.hosts("new") == expected
 
 
 def test_a_slice_of_two_that_grow_in_one_cycle_waits_if_both_do_not_fit() -> None:

@@ -180,6 +180,7 @@ class NodeCapacity(SharedCapacity):
                 flavor.spec.node_labels,
                 flavor.spec.tolerations,
                 self.rules.shared_hosts,
+                self.rules.unusable_hosts,
             )
             if old is not None and old.same_terms(new):
                 return False

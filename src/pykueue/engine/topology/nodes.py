@@ -17,6 +17,9 @@ PODS: Final = "pods"
 #: Effects of taints that keep a pod off a node.
 _EXCLUDING: Final = frozenset({"NoSchedule", "NoExecute"})
 
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+
 #: Amounts by resource in quota units, without zeros.
 Amounts = tuple[tuple[str, int], ...]
 
@@ -27,7 +30,7 @@ class NodeFacts(NamedTuple):
     name: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
-    """Those that keep pods off the node."""
+    """Those that keep pods off the node; with those that the node controller adds if it is not usable."""
     usable: bool
     """It is Ready and not cordoned."""
     allocatable: Mapping[str, int]
@@ -36,10 +39,15 @@ class NodeFacts(NamedTuple):
 def node_facts(node: Node) -> NodeFacts:
     """The facts of a node."""
     ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+    taints = [taint for taint in node.spec.taints if taint.effect in _EXCLUDING]
+    implied = [] if ready else [Taint(key=_NOT_READY, effect="NoSchedule")]
+    if node.spec.unschedulable:
+        implied.append(Taint(key=_UNSCHEDULABLE, effect="NoSchedule"))
+    known = {taint.key for taint in taints}
     return NodeFacts(
         node.metadata.name,
         node.metadata.labels,
-        tuple(taint for taint in node.spec.taints if taint.effect in _EXCLUDING),
+        (*taints, *[taint for taint in implied if taint.key not in known]),
         ready and not node.spec.unschedulable,
         {resource: units(resource, amount) for resource, amount in node.status.allocatable.items()},
     )

@@ -24,6 +24,9 @@ class TopologyRules(NamedTuple):
     """Preferred node affinity goes first (TASRespectNodeAffinityPreferred)."""
     shared_hosts: bool = True
     """Flavors see what others use of a host (TASHandleOverlappingFlavors)."""
+    unusable_hosts: bool = False
+    """Taints keep pods off nodes that are not Ready or cordoned, as in the scheduler, in topologies of hosts
+    (SchedulerLibraryIntegration)."""
     elastic: bool = False
     """A workload slice keeps the domains of the slice it replaces (ElasticJobsViaWorkloadSlicesWithTAS)."""
 

@@ -91,6 +91,7 @@ class FlavorTree:
         labels: Mapping[str, str],
         tolerations: Sequence[Toleration] = (),
         by_host: bool = True,
+        unusable_hosts: bool = False,
     ) -> None:
         self.flavor = flavor
         self.topology = topology
@@ -100,6 +101,8 @@ class FlavorTree:
         self.tolerations = tuple(tolerations)
         #: Leaves are single hosts, so that taints, selectors and affinity can be evaluated.
         self.hostnames = self.levels[-1] == HOSTNAME
+        #: Nodes that are not usable are in the tree; their taints keep pods off.
+        self._unusable_hosts = unusable_hosts and self.hostnames
         #: What workloads use counts for all flavors with that host (gate TASHandleOverlappingFlavors).
         self._shared = by_host and self.hostnames
         #: Domains by level, in the order of their values.
@@ -147,7 +150,9 @@ class FlavorTree:
     def place_of(self, node: NodeFacts) -> tuple[str, ...] | None:
         """The values of the leaf that a node belongs to; None if it is not in the tree."""
         labels = node.labels
-        if not node.usable or any(labels.get(key) != value for key, value in self.labels.items()):
+        if not (node.usable or self._unusable_hosts) or any(
+            labels.get(key) != value for key, value in self.labels.items()
+        ):
             return None
         if any(level not in labels for level in self.levels):
             return None
