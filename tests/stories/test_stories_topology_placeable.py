@@ -28,7 +28,7 @@ STEP: Final = 15.0
 def random_job(number: int, random: Random) -> Object:
     made = job(
         f"j{number}",
-        random.choice((1, 2, 3, 4, 6, 8, 12)),
+        random.choice((1, 2, 3, 4, 6, 8)),
         {"cpu": random.choice((1, 1, 2, 3))},
         run_time=f"{random.choice((20, 60, 120, 300))}s",
         backoffLimit=100,

@@ -181,7 +181,7 @@ class Run:
                         of_domain = pods.setdefault((flavor, values), {})
                         of_domain[key] = of_domain.get(key, 0) + count
         found = []
-        for leaf in self.driver.engine.leaves():
+        for leaf in self.driver.engine.topology_amounts():
             values = leaf.values[-1:] if leaf.levels[-1] == HOSTNAME else leaf.values
             found.append(
                 {

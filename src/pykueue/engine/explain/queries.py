@@ -22,7 +22,7 @@ from pykueue.engine.queues.pending import Bucket
 from pykueue.engine.quota.tree import Cohort, Node
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 from pykueue.engine.state import State
-from pykueue.engine.topology.view import LeafView, leaves
+from pykueue.engine.topology.view import LeafAmounts, leaf_amounts
 from pykueue.engine.workload import IN_FLIGHT, NO_SCAN, OUT, RESERVED, WorkloadInfo, is_admission_gated
 
 
@@ -119,10 +119,10 @@ class Queries(QuotaQueries):
 
     # --- nodes ------------------------------------------------------------------------------------------
 
-    def leaves(self) -> list[LeafView]:
+    def topology_amounts(self) -> list[LeafAmounts]:
         """The nodes of every flavor with a topology: what they have, and what workloads use."""
         nodes = self._state.nodes
-        return list(leaves(nodes)) if nodes is not None else []
+        return list(leaf_amounts(nodes)) if nodes is not None else []
 
     # --- queues -----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pykueue.engine.quota.usage import to_quantity
 from pykueue.engine.topology.capacity import NodeCapacity
 
 
-class LeafView(NamedTuple):
+class LeafAmounts(NamedTuple):
     """A domain of the lowest level of a topology."""
 
     flavor: str
@@ -24,12 +24,12 @@ class LeafView(NamedTuple):
     """By workloads that hold quota."""
 
 
-def leaves(nodes: NodeCapacity) -> Iterator[LeafView]:
+def leaf_amounts(nodes: NodeCapacity) -> Iterator[LeafAmounts]:
     """The domains of the lowest levels, in the order of flavors and of values."""
     for tree in nodes.trees.values():
         for leaf in tree.by_level[-1]:
             used = leaf.usage.amounts if leaf.usage is not None else {}
-            yield LeafView(
+            yield LeafAmounts(
                 tree.flavor,
                 tree.topology,
                 tree.levels,
