@@ -243,6 +243,30 @@ def test_pod_sets_that_hide_each_others_flavors_are_admitted_when_the_first_flav
     assert made.reserved() == {"large", "w"}
 
 
+def test_a_fork_does_not_move_the_search_for_flavors() -> None:
+    """What a fork changed and took back is no change: the next cycle goes on where the last one ended."""
+    found = []
+    for forks in (False, True):
+        made = World(Options())
+        for name in ("f1", "f2", "f3"):
+            made.flavor(name)
+        made.queue("q", {name: {"cpu": "4"} for name in ("f1", "f2", "f3")})
+        made.workload("a", "q", 3)
+        made.workload("b", "q", 3)
+        made.stable()
+        made.workload("w", "q", pods={"x": 2, "y": 2, "z": 2})
+        scans = []
+        for _ in range(6):
+            if forks:
+                with made.engine.fork() as trial:
+                    trial.flush()
+                    trial.cycle(made.now)
+            made.cycle()
+            scans.append(dump(made.engine))
+        found.append(scans)
+    assert found[0] == found[1]
+
+
 def test_who_shrinks_to_reclaim_does_not_take_turns_with_whom_it_reclaims_from() -> None:
     """Whole, both borrow and the older comes first; shrunk, the younger only takes back what is its own."""
     made = world()

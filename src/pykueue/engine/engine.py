@@ -279,13 +279,13 @@ class Engine(Queries):
         if state.undo_log.on:
             raise EngineError("a fork is open already: forks do not nest")
         state.settle()
-        ready, now = dict(state.ready), state.now
+        ready, now, changes = dict(state.ready), state.now, state.changes
         state.undo_log.on = True
         try:
             yield self
         finally:
             state.undo_log.undo()
-            state.ready, state.now = ready, now
+            state.ready, state.now, state.changes = ready, now, changes
 
     def focus(self, cluster_queues: Iterable[str], flush: bool = False, unfit: Iterable[str] = ()) -> None:
         """On a fork: the next cycles decide only about the trees of some ClusterQueues, and those that share
