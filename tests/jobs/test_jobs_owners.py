@@ -158,6 +158,39 @@ def test_quota_stays_while_pods_go_on_whatever_the_status_says(name: str) -> Non
     story(test, frameworks(sample.framework), QUEUES_WITH_MEMORY)
 
 
+def test_parts_of_an_evicted_job_are_left_to_its_controller_until_its_quota_is_released() -> None:
+    """A controller that has not seen the suspension yet would resume them, again and again."""
+    sample = SAMPLES["pytorchjob"]
+    labels = {"training.kubeflow.org/operator-name": "pytorchjob-controller"}
+    labels["training.kubeflow.org/job-name"] = sample.name
+
+    async def test(stack: Stack) -> None:
+        await serve(stack, PYTORCH)
+        owner = await stack.client.create(PYTORCH, sample.job())
+        await stack.settle()
+        await stack.client.create(JOBS, child_of(owner, job("part", queue="")))
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default", "labels": labels},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+        }
+        await stack.client.create(PODS, pod)
+        await stack.settle()
+        await stack.patch(JOBS, "part", {"spec": {"suspend": False}})
+        await stack.settle()
+        assert not await stack.suspended("part")
+        workload = await stack.workload(sample.name)
+        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.settle(10)
+        assert not await stack.suspended("part")
+        await stack.patch(PODS, "p", {"status": {"phase": "Failed"}}, "status")
+        await stack.settle(5)
+        assert await stack.suspended("part")
+
+    story(test, frameworks(sample.framework), QUEUES_WITH_MEMORY)
+
+
 _PENDING = {"pendingServiceStatus": {"rayClusterName": "translate-next"}}
 
 

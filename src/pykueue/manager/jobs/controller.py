@@ -150,7 +150,11 @@ class JobController:
             elif workload is not None and owner is None and (uid := job_uid(workload)):
                 for job in self._jobs.by_index("uid", uid):  # its reference was removed
                     self.controller.queue.add(key_of(job))
-        if new is not None and owner is not None and (old is None or _lets_run(old) != _lets_run(new)):
+        if (
+            new is not None
+            and owner is not None
+            and (old is None or conditions.may_run(old) != conditions.may_run(new))
+        ):
             self._add_parts(owner)
 
     def _add_parts(self, owner: Mapping[str, Any]) -> None:
@@ -236,11 +240,15 @@ class JobController:
                 await self._drop_finalizer(workload)
 
     async def _follow_owner(self, job: Object, owner: Mapping[str, Any] | None) -> None:
-        """A job inside a managed job runs exactly while that one is admitted."""
+        """A job inside a managed job runs exactly while that one is admitted.
+
+        While that one is evicted, its own suspension stops what is inside: to suspend that here as well would
+        be undone by its controller as long as that has not seen the suspension.
+        """
         if owner is None:
             return
         workloads = self._cluster.workloads_of(owner)
-        admitted = any(map(_lets_run, workloads))
+        admitted = any(map(conditions.may_run, workloads))
         running = not self.integration.suspend_requested(job) and self.integration.outcome(job) is None
         if running and not admitted:
             await self._writer.change(self._jobs, job, self.integration.suspended(job))
@@ -593,11 +601,6 @@ class JobController:
 
     async def _set_status(self, workload: Object, step: Any) -> Object | None:
         return await self._writer.update(self._cluster.workloads, key_of(workload), step)
-
-
-def _lets_run(workload: Mapping[str, Any]) -> bool:
-    """Whether the Workload of a job lets the jobs inside it run."""
-    return conditions.may_run(workload) and not conditions.is_evicted(workload)
 
 
 def eviction_text(workload: Mapping[str, Any]) -> str:
