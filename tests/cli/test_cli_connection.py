@@ -33,14 +33,14 @@ def test_a_file_that_is_no_kubeconfig_is_named_with_what_is_wrong(command: list[
     assert line(*command, "--kubeconfig", str(path)) == f"Error: {problem}"
 
 
-def test_story_without_a_manager_names_what_is_missing(server: RunningServer) -> None:
+def test_story_without_a_manager_names_the_workload_that_does_not_exist(server: RunningServer) -> None:
     message = line("story", "w", "--kubeconfig", str(server.kubeconfig))
-    assert "the cluster does not serve the history of Workloads" in message
+    assert message == "Error: there is no Workload default/w"
 
 
 def test_story_takes_the_name_as_kubectl_prints_it(server: RunningServer) -> None:
     for name in ("workload.kueue.x-k8s.io/w", "workloads/w", "kwl/w", "wl/w"):
         message = line("story", name, "--kubeconfig", str(server.kubeconfig))
-        assert "does not serve" in message
+        assert message == "Error: there is no Workload default/w"
     message = line("story", "job/w", "--kubeconfig", str(server.kubeconfig), code=2)
     assert "'job/w' is not the name of a Workload; accepted: NAME, workload/NAME" in message

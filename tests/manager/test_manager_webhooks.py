@@ -191,6 +191,16 @@ class TestRefusing:
     ) -> None:
         assert bool(refusals(new, old)) is refused
 
+    def test_the_end_of_a_stop_passes_whatever_parallelism_the_user_wrote_meanwhile(self) -> None:
+        """The minimum does not bind while a job stops, and no other write comes before that."""
+
+        def suspended(parallelism: int, **more: str) -> Object:
+            annotations = {"job-min-parallelism": "1", **more}
+            return job(suspend=True, annotations=annotations, parallelism=parallelism)
+
+        assert refusals(suspended(1), suspended(1, stopping="true")) == []
+        assert "job-min-parallelism" in refusals(suspended(1), suspended(4))[0]
+
     def test_a_queue_cannot_be_dropped_where_another_would_be_filled_in(self) -> None:
         found = refusals(job(None, suspend=True), job("a", suspend=True), default_queue=True)
         assert "default LocalQueue" in found[0]

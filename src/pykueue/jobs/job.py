@@ -124,8 +124,7 @@ class BatchJob(DescribedJob):
 
         The template of a Job can be changed only while it has no pods and no start time
         (docs/reference/cluster-workloads.md 1.14). The annotation remembers that the last step is still to
-        come,
-        should the Workload be gone by then.
+        come, should the Workload be gone by then.
         """
         if not self.suspend_requested(job):
             desired = self.suspended(job)
@@ -174,8 +173,9 @@ class BatchJob(DescribedJob):
         return {}
 
     def validate(self, job: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterable[FieldError]:
-        # What it had before stays: it cannot be corrected while the job runs.
-        known = [] if old is None else list(_partial_admission_errors(old, self._waits(old)))
+        # What it had before stays: it cannot be corrected while the job runs, and the last write of its stop,
+        # which ends the time in which its parallelism is not its user's, must not be refused for it.
+        known = [] if old is None else list(_partial_admission_errors(old, bounded=True))
         minima = {annotations_of(one).get(names.MIN_PARALLELISM_ANNOTATION) for one in (job, old or job)}
         found = _partial_admission_errors(job, self._waits(job) or len(minima) > 1)
         yield from (error for error in found if error not in known)

@@ -15,7 +15,7 @@ _WORDS: Final = frozenset(
     {"null", "true", "t", "false", "f", "y", "yes", "on", "n", "no", "off", "nan", "inf"}
 )
 _NUMBER: Final = re.compile(
-    r"[+-]?(0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]*)?([pP][+-]?\d+)?|0[bB][01]+|0[oO]?[0-7]+|\d+\.?\d*([eE][+-]?\d+)?"
+    r"[+-]?(0[xX][0-9a-fA-F]+(\.[0-9a-fA-F]*)?([pP][+-]?\d+)?|0[bB][01]+|0[oO]?[0-7]+|\d+(\.\d*)?([eE][+-]?\d+)?"
     r"|\.\d+([eE][+-]?\d+)?|infinity)",
     re.IGNORECASE,
 )
