@@ -75,6 +75,8 @@ def test_job_of_volcano_gets_a_pod_group_that_kubectl_shows(kubectl: Kubectl, tm
     kubectl("wait", "--for=jsonpath={.status.ready}=3", "job/whole", "--timeout=60s")
     (name,) = kubectl("get", "podgroups.scheduling.volcano.sh", "-o", "name").split()
     kubectl("wait", waits, name, "--timeout=60s")
+    # The phase follows from pods that are scheduled; how many run is counted as they start.
+    kubectl("wait", "--for=jsonpath={.status.running}=3", name, "--timeout=60s")
     header, row = kubectl("get", "podgroups.scheduling.volcano.sh", "-o", "wide").splitlines()
     assert header.split() == ["NAME", "STATUS", "MINMEMBER", "RUNNINGS", "AGE", "QUEUE"]
     found = row.split()
