@@ -1,4 +1,4 @@
-"""`pykueue manager` as a process of its own, against an API server in another."""
+"""`pykueue manager` in a separate process, against an API server in another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster whose parts run in processes of their own."""
+"""A cluster whose parts run in separate processes."""
 
 from __future__ import annotations
 

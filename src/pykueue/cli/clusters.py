@@ -41,7 +41,7 @@ SHOWN_LINES = 5
 
 
 class ClusterProcess:
-    """One cluster of the file, as a process with a data directory of its own."""
+    """One cluster of the file, run in a separate process with its own data directory."""
 
     def __init__(self, spec: ClusterSpec, folder: Path, port: int, options: Sequence[str]) -> None:
         self.name = spec.name

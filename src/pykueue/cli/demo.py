@@ -1,6 +1,6 @@
 """`pykueue demo`: two jobs that block each other, and the same two jobs queued so that they do not.
 
-It runs the real thing: `pykueue up` in a process of its own, and this process as its client over HTTPS.
+It runs the real thing: `pykueue up` in a separate process, and this process as its client over HTTPS.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ async def second_act(console: Console, cluster: Cluster, examples: Path) -> None
 
 async def play(console: Console, folder: Path, examples: Path) -> None:
     """Both acts, one after the other, on the same data folder."""
-    # The cluster is a process of its own, which would outlive this one if SIGTERM ended it at once.
+    # The cluster is a separate process, which would outlive this one if SIGTERM ended it at once.
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

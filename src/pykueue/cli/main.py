@@ -59,7 +59,7 @@ PLUGIN_NAME = "kubectl kueue"
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules of their own, imported on first use."""
+    """A group whose commands are in separate modules, imported on first use."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         # For commands that pass them on to kubectl.

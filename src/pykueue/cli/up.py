@@ -283,7 +283,7 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
 @click.option(
     "--clusters",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File of a manager cluster and its workers, each of which runs in a process of its own; see "
+    help="File of a manager cluster and its workers, each in a separate process; see "
     "docs/use/multikueue.md. The workers listen on the ports after --port.",
 )
 @click.option(

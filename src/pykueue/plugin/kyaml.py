@@ -69,7 +69,7 @@ def _key(key: str) -> str:
 
 
 def _string(text: str, indent: int) -> str:
-    """In double quotes; lines of their own for the lines of a text, joined by escaped line breaks."""
+    """In double quotes; a text of several lines keeps one line for each, joined by escaped line breaks."""
     if "\n" not in text:
         return f'"{_escaped(text)}"'
     margin = "  " * indent

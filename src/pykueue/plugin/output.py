@@ -46,7 +46,7 @@ class Output:
 
     @property
     def given(self) -> bool:
-        """Whether objects are printed in a form of their own instead of a table or a message."""
+        """Whether objects are printed in a form of `-o` instead of a table or a message."""
         return bool(self.form or self.template)
 
 

@@ -138,7 +138,7 @@ def _quotas(
 
 
 def _cohort_quotas(engine: Engine, grain: Grain, node: NodeView, need: dict[str, int]) -> Iterator[Candidate]:
-    """More nominal quota of a cohort above that has quota of its own, in one flavor at a time."""
+    """More nominal quota of each cohort above that has its own quota, in one flavor at a time."""
     for name in reversed(node.path[:-1]):
         cohort, view = engine.cohort_object(name), engine.node(name, "Cohort")
         if cohort is None or view is None:

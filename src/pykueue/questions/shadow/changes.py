@@ -1,6 +1,6 @@
 """Changes of a cluster's objects, in the order of their resourceVersions.
 
-Each kind has a watch of its own, and watches are not synchronized: a change is released once it is older
+Each kind has a separate watch, and watches are not synchronized: a change is released once it is older
 than a settling time, in which changes with lower versions that are on their way arrive. Versions of all
 kinds come from one counter where one etcd stores them; events, which some clusters store elsewhere, are not
 followed.
