@@ -41,6 +41,22 @@ def ray_cluster(name: str) -> Object:
     return {**found, "metadata": {**found["metadata"], "name": name}}
 
 
+def running_pod(labels: dict[str, str]) -> Object:
+    """A pod on a node, with the labels of its operator."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default", "labels": labels},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+    }
+
+
+async def deactivate(stack: Stack, job_name: str) -> None:
+    """What a user does to evict the Workload of a job."""
+    workload = await stack.workload(job_name)
+    await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+
+
 def test_cluster_and_submitter_of_a_ray_job_are_part_of_it() -> None:
     async def test(stack: Stack) -> None:
         await serve(stack, RAY_JOB, RAY_CLUSTER)
@@ -139,15 +155,8 @@ def test_quota_stays_while_pods_go_on_whatever_the_status_says(name: str) -> Non
         await serve(stack, resource)
         await stack.client.create(resource, sample.job())
         await stack.settle()
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "default", "labels": labels},
-            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
-        }
-        await stack.client.create(PODS, pod)
-        workload = await stack.workload(sample.name)
-        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.client.create(PODS, running_pod(labels))
+        await deactivate(stack, sample.name)
         await stack.patch(resource, sample.name, {"status": sample.stopped}, "status")
         await stack.settle(10)
         assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "True"
@@ -169,19 +178,12 @@ def test_parts_of_an_evicted_job_are_left_to_its_controller_until_its_quota_is_r
         owner = await stack.client.create(PYTORCH, sample.job())
         await stack.settle()
         await stack.client.create(JOBS, child_of(owner, job("part", queue="")))
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "default", "labels": labels},
-            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
-        }
-        await stack.client.create(PODS, pod)
+        await stack.client.create(PODS, running_pod(labels))
         await stack.settle()
         await stack.patch(JOBS, "part", {"spec": {"suspend": False}})
         await stack.settle()
         assert not await stack.suspended("part")
-        workload = await stack.workload(sample.name)
-        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await deactivate(stack, sample.name)
         await stack.settle(10)
         assert not await stack.suspended("part")
         await stack.patch(PODS, "p", {"status": {"phase": "Failed"}}, "status")
@@ -215,15 +217,8 @@ def test_quota_stays_while_pods_go_on_whose_cluster_the_status_names_no_more(
         job = await stack.get(resource, sample.name)
         (head,) = (slot for slot in pod_set_slots(job, sample.kind) if slot.name == "head")
         labels = {**value_at(job, head.template)["metadata"]["labels"], "ray.io/cluster": cluster}
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "default", "labels": labels},
-            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
-        }
-        await stack.client.create(PODS, pod)
-        workload = await stack.workload(sample.name)
-        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.client.create(PODS, running_pod(labels))
+        await deactivate(stack, sample.name)
         await stack.settle(10)
         stopped = {**dict.fromkeys(running), **sample.stopped}
         await stack.patch(resource, sample.name, {"status": stopped}, "status")
@@ -247,15 +242,8 @@ def test_quota_of_a_ray_service_that_stays_ready_returns_when_its_pods_are_gone(
         serving = {**sample.running, "activeServiceStatus": {"rayClusterName": "translate-a"}}
         await stack.patch(resource, sample.name, {"status": serving}, "status")
         labels = {"ray.io/cluster": "translate-a"}
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "p", "namespace": "default", "labels": labels},
-            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
-        }
-        await stack.client.create(PODS, pod)
-        workload = await stack.workload(sample.name)
-        await stack.patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": False}})
+        await stack.client.create(PODS, running_pod(labels))
+        await deactivate(stack, sample.name)
         await stack.settle(10)
         assert (await stack.conditions(sample.name))["QuotaReserved"][0] == "True"
         await stack.patch(PODS, "p", {"status": {"phase": "Failed"}}, "status")
