@@ -16,6 +16,7 @@ from pykueue.api.resources import (
 )
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
+from pykueue.manager.jobs.context import JobContext
 from pykueue.manager.jobs.controller import JobController
 from pykueue.manager.rights import READ, Rule, allow, merged
 
@@ -34,15 +35,15 @@ def jobs(
     kind = integration.kind
 
     def build(context: Context) -> JobController:
-        return controller(
+        of_kind = JobContext(
             integration,
             context.cluster,
             context.connection.writer,
             context.reservations,
             context.recorder(f"{kind.framework}-kueue-controller"),
             context.clock,
-            context.workers,
         )
+        return controller(of_kind, context.workers)
 
     return Component(
         name or kind.framework,

@@ -28,21 +28,19 @@ from pykueue.api.objects import (
     replaced,
     without_finalizer,
 )
-from pykueue.clock import Clock
 from pykueue.jobs import workload as construction
-from pykueue.jobs.base import JobIntegration, MissingReferenceError, Outcome, UnreadableJobError
+from pykueue.jobs.base import MissingReferenceError, Outcome, UnreadableJobError
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
-from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.kube.events import NORMAL, WARNING
 from pykueue.kube.informer import ADDED, DELETED, MODIFIED, Handler, Informer
 from pykueue.manager.ancestors import managing_owner
-from pykueue.manager.cluster import Cluster, MissingPriorityClassError, job_uid
+from pykueue.manager.cluster import MissingPriorityClassError, job_uid
 from pykueue.manager.workloads import transitions
-from pykueue.manager.workloads.creation import create_workload
-from pykueue.manager.workloads.reservations import Reservations
-from pykueue.manager.writes import Writer
 
+from .composition import WorkloadComposer
+from .context import JobContext
 from .lifecycle import JobLifecycle
 from .matching import WorkloadMatcher
 from .pod_set_info import MissingFlavorError
@@ -59,34 +57,26 @@ log = logging.getLogger(__name__)
 class JobController:
     """Reconciles the jobs of one kind."""
 
-    def __init__(
-        self,
-        integration: JobIntegration,
-        cluster: Cluster,
-        writer: Writer,
-        reservations: Reservations,
-        recorder: EventRecorder,
-        clock: Clock,
-        workers: int = 8,
-    ) -> None:
-        self.integration = integration
-        self._cluster = cluster
+    def __init__(self, context: JobContext, workers: int = 8) -> None:
+        self.integration = integration = context.integration
+        self._cluster = cluster = context.cluster
         self._jobs = cluster.jobs[integration.kind.framework]
-        self._writer = writer
-        self._reservations = reservations
-        self._recorder = recorder
-        self._clock = clock
+        self._writer = context.writer
+        self._reservations = context.reservations
+        self._recorder = context.recorder
+        self._clock = context.clock
         self._configuration = cluster.configuration
         self._gates = cluster.configuration.gates
         self._waits = cluster.configuration.wait_for_pods_ready is not None
         self._warned: set[str] = set()
-        self._matcher = WorkloadMatcher(integration, cluster, reservations)
-        self._lifecycle = JobLifecycle(integration, cluster, writer, recorder, clock)
-        self._elastic = ElasticJobs(integration, cluster, writer, reservations, recorder, clock)
+        self._matcher = WorkloadMatcher(context)
+        self._composer = WorkloadComposer(context)
+        self._lifecycle = JobLifecycle(context)
+        self._elastic = ElasticJobs(context)
         self.controller: Controller[Key] = Controller(
             f"{integration.kind.framework} controller",
             self.reconcile,
-            clock=clock,
+            clock=self._clock,
             workers=workers,
             wait_for=[cluster.synced],
         )
@@ -100,7 +90,7 @@ class JobController:
         ]
         for informer, handler in self._subscriptions:
             informer.on_event(handler)
-        reservations.on_agreement(self._status_restored)
+        self._reservations.on_agreement(self._status_restored)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -346,49 +336,18 @@ class JobController:
         if self.integration.on_hold(job):
             return
         if errors := self._matcher.errors(job):
-            text = "; ".join(map(str, errors))
-            self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
+            self._composer.refuse(job, "; ".join(map(str, errors)))
             return
-        try:
-            priority, reference = self._cluster.priority_of(job, self.integration)
-        except MissingPriorityClassError as error:
-            self._recorder.event(job, WARNING, "WorkloadPriorityClassNotFound", str(error))
-            raise
-        except MissingReferenceError as error:
-            self._recorder.event(job, WARNING, "ErrWorkloadCompose", str(error))
-            raise
-        workload = self._built(job, priority, reference)
+        priority, reference = self._composer.priority_of(job)
+        workload = self._composer.built(job, priority, reference)
         sets = len(workload["spec"]["podSets"])
         if sets > construction.MAX_POD_SETS:
             text = f"{sets} pod sets; a Workload holds at most {construction.MAX_POD_SETS}"
-            self._recorder.event(job, WARNING, "ErrWorkloadCompose", text)
+            self._composer.refuse(job, text)
             return
         if self._elastic.has(job):
             workload = self._elastic.as_slice(workload, job, replaces, counts)
-        await self._create_workload(job, workload)
-
-    async def _create_workload(self, job: Object, workload: Object) -> None:
-        try:
-            await create_workload(self._cluster, self._writer, self._recorder, job, workload)
-        except ApiError as error:
-            if error.code in (400, 403, 422):
-                self._recorder.event(job, WARNING, "ErrWorkloadCompose", error.message)
-            raise
-
-    def _built(self, job: Object, priority: int, reference: Mapping[str, str] | None) -> Object:
-        workload = construction.build(
-            job,
-            self.integration,
-            priority,
-            reference,
-            self._configuration.labels_to_copy,
-            self._configuration.annotations_to_copy,
-            self._configuration.workload_name_limit,
-        )
-        if not self._gates["PartialAdmission"]:
-            for pod_set in workload["spec"]["podSets"]:
-                pod_set.pop("minCount", None)
-        return workload
+        await self._composer.create(job, workload)
 
     async def _rewrite(self, job: Object, workload: Object) -> None:
         """The job was edited while it waits: its Workload says the same again.
@@ -401,7 +360,7 @@ class JobController:
             if transitions.with_reclaimable(workload, counts) != workload:
                 step = partial(transitions.with_reclaimable, counts=counts)
                 workload = await self._set_status(workload, step) or workload
-        wanted = self._built(job, int(get(workload, "spec", "priority") or 0), None)["spec"]
+        wanted = self._composer.built(job, int(get(workload, "spec", "priority") or 0), None)["spec"]
         desired = workload
         for field in ("podSets", "queueName", "maximumExecutionTimeSeconds"):
             desired = replaced(desired, ("spec", field), wanted.get(field))

@@ -17,14 +17,12 @@ from pykueue.api.meta import set_condition
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, section
 from pykueue.api.pods import LIVE_PODS
 from pykueue.api.resources import PODS
-from pykueue.clock import Clock
-from pykueue.jobs.base import JobIntegration, MissingReferenceError
+from pykueue.jobs.base import MissingReferenceError
 from pykueue.jobs.podsets import PodSetConflictError, PodSetInfo
-from pykueue.kube.events import NORMAL, EventRecorder
-from pykueue.manager.cluster import Cluster
-from pykueue.manager.writes import Writer
+from pykueue.kube.events import NORMAL
 
 from . import pod_set_info
+from .context import JobContext
 
 #: Seconds between looks for the pods of a stopped job of another project's kind.
 POD_POLL = 2.0
@@ -33,21 +31,14 @@ POD_POLL = 2.0
 class JobLifecycle:
     """Starts and stops the jobs of one kind."""
 
-    def __init__(
-        self,
-        integration: JobIntegration,
-        cluster: Cluster,
-        writer: Writer,
-        recorder: EventRecorder,
-        clock: Clock,
-    ) -> None:
-        self._integration = integration
-        self._cluster = cluster
-        self._jobs = cluster.jobs[integration.kind.framework]
-        self._writer = writer
-        self._recorder = recorder
-        self._clock = clock
-        gates = cluster.configuration.gates
+    def __init__(self, context: JobContext) -> None:
+        self._integration = integration = context.integration
+        self._cluster = context.cluster
+        self._jobs = context.cluster.jobs[integration.kind.framework]
+        self._writer = context.writer
+        self._recorder = context.recorder
+        self._clock = context.clock
+        gates = context.cluster.configuration.gates
         self._queue_labels = gates["AssignQueueLabelsForPods"]
         self._elastic_jobs = integration.kind.elastic and gates["ElasticJobsViaWorkloadSlices"]
         self._topology = gates["TopologyAwareScheduling"]

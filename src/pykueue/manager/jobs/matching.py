@@ -8,19 +8,18 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.objects import Object, key_of
 from pykueue.api.validation import FieldError
-from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.workload import equivalent, prebuilt_name
-from pykueue.manager.cluster import Cluster
-from pykueue.manager.workloads.reservations import Reservations
+
+from .context import JobContext
 
 
 class WorkloadMatcher:
     """Compares the jobs of one kind with their Workloads."""
 
-    def __init__(self, integration: JobIntegration, cluster: Cluster, reservations: Reservations) -> None:
-        self._integration = integration
-        self._cluster = cluster
-        self._reservations = reservations
+    def __init__(self, context: JobContext) -> None:
+        self._integration = context.integration
+        self._cluster = context.cluster
+        self._reservations = context.reservations
         #: By uid of the job: what the last comparison depended on, and its result.
         self._compared: dict[str, tuple[tuple[Any, ...], bool]] = {}
 

@@ -17,18 +17,16 @@ from pykueue.api.jobkinds import pod_count, pod_set_slots
 from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTER, RAY_JOB, RAY_SERVICE, ray_cluster_names
 from pykueue.api.kueue.names import DEFAULT_POD_SET, POD_SET_LABEL, RESOURCE_IN_USE_FINALIZER
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, without_finalizer
-from pykueue.clock import Clock
 from pykueue.jobs import slices
-from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.job import JOB, parallelism, sized
 from pykueue.jobs.slices import Slices
 from pykueue.jobs.workload import equivalent, same_but_counts
-from pykueue.kube.events import NORMAL, EventRecorder
+from pykueue.kube.events import NORMAL
 from pykueue.kube.informer import Handler, Informer
-from pykueue.manager.cluster import Cluster, pod_owners
+from pykueue.manager.cluster import pod_owners
 from pykueue.manager.workloads import transitions
-from pykueue.manager.workloads.reservations import Reservations
-from pykueue.manager.writes import Writer
+
+from .context import JobContext
 
 #: Replaced slices of a job that are kept for people to read; older ones are deleted.
 HISTORY = 10
@@ -37,25 +35,18 @@ HISTORY = 10
 class ElasticJobs:
     """The elastic jobs of one kind."""
 
-    def __init__(
-        self,
-        integration: JobIntegration,
-        cluster: Cluster,
-        writer: Writer,
-        reservations: Reservations,
-        recorder: EventRecorder,
-        clock: Clock,
-    ) -> None:
-        self._integration = integration
-        self._cluster = cluster
-        self._writer = writer
-        self._reservations = reservations
-        self._recorder = recorder
-        self._clock = clock
+    def __init__(self, context: JobContext) -> None:
+        self._integration = context.integration
+        self._cluster = context.cluster
+        self._writer = context.writer
+        self._reservations = context.reservations
+        self._recorder = context.recorder
+        self._clock = context.clock
         #: By uid of a job: pods whose gate may have been removed by a write without an answer.
         self._unanswered: dict[str, set[Key]] = {}
-        self._kind = integration.kind
-        self._on = integration.kind.elastic and cluster.configuration.gates["ElasticJobsViaWorkloadSlices"]
+        self._kind = context.integration.kind
+        gates = context.cluster.configuration.gates
+        self._on = self._kind.elastic and gates["ElasticJobsViaWorkloadSlices"]
 
     def has(self, job: Mapping[str, Any]) -> bool:
         """Whether the job is elastic."""

@@ -34,7 +34,8 @@ from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, is_held, role
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.events import NORMAL, WARNING
 from pykueue.kube.informer import DELETED
-from pykueue.manager.cluster import MissingPriorityClassError, group_keys, is_group_workload
+from pykueue.manager.cluster import group_keys, is_group_workload
+from pykueue.manager.jobs.context import JobContext
 from pykueue.manager.jobs.controller import NEVER_STARTED, JobController, eviction_text
 from pykueue.manager.workloads import transitions
 
@@ -118,8 +119,8 @@ class PodController(_PodsController):
 class PodGroupController(_PodsController):
     """Groups of pods, keyed by namespace and group name, which is the Workload's name too."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, context: JobContext, workers: int = 8) -> None:
+        super().__init__(context, workers)
         self._conflicts: set[tuple[Key, str]] = set()
         #: By Workload: the pods that were made its owners.
         self._owners: dict[str, set[str]] = {}
@@ -249,19 +250,15 @@ class PodGroupController(_PodsController):
             if group.is_complete():
                 await self._create_for(group)
         except GroupError as error:
-            self._recorder.event(group.first, WARNING, "ErrWorkloadCompose", str(error))
+            self._composer.refuse(group.first, str(error))
 
     async def _create_for(self, group: PodGroup) -> None:
-        try:
-            priority, reference = self._cluster.priority_of(group.first, self.integration)
-        except MissingPriorityClassError as error:
-            self._recorder.event(group.first, WARNING, "WorkloadPriorityClassNotFound", str(error))
-            raise
+        priority, reference = self._composer.priority_of(group.first)
         pod_sets = group.pod_sets()
         if len(pod_sets) > construction.MAX_POD_SETS:
             text = f"{len(pod_sets)} roles; a group has at most {construction.MAX_POD_SETS}"
             raise GroupError(text)
-        base = self._built(group.first, priority, reference)
+        base = self._composer.built(group.first, priority, reference)
         labels = {
             **{k: v for k, v in base["metadata"]["labels"].items() if k != names.JOB_UID_LABEL},
             **group.labels(self._configuration.labels_to_copy),
@@ -279,7 +276,7 @@ class PodGroupController(_PodsController):
             "ownerReferences": [pod_owner(pod) for pod in group.pods],
         }
         workload = {**base, "metadata": metadata, "spec": {**base["spec"], "podSets": pod_sets}}
-        await self._create_workload(group.first, workload)
+        await self._composer.create(group.first, workload)
 
     # With its Workload
 
