@@ -136,8 +136,6 @@ class Engine(Queries):
         """Trees that may have something to decide, in groups that share a capacity; none is ready after."""
         state = self._state
         trees = {queue.tree: None for queue in state.ready}
-        for queue in list(state.ready) if state.undo_log.on else ():
-            state.undo_log.drop(state.ready, queue)
         state.ready.clear()
         if not state.capacities:
             return [[tree] for tree in sorted(trees, key=tree_order)]
@@ -170,7 +168,7 @@ class Engine(Queries):
                 for member in tree.queues:
                     if member.pending.workloads and not member.inactive and member.pending.has_active():
                         return True
-            state.undo_log.drop(state.ready, queue)
+            del state.ready[queue]
         return False
 
     def any_in_line(self) -> bool:
@@ -279,13 +277,15 @@ class Engine(Queries):
         if state.undo_log.on:
             raise EngineError("a fork is open already: forks do not nest")
         state.settle()
-        ready, now, changes = dict(state.ready), state.now, state.changes
         state.undo_log.on = True
+        # Undoing other changes wakes queues too: recorded first, these are restored last.
+        state.undo_log.set(state, "ready", dict(state.ready))
+        state.undo_log.set(state, "now", state.now)
+        state.undo_log.set(state, "changes", state.changes)
         try:
             yield self
         finally:
             state.undo_log.undo()
-            state.ready, state.now, state.changes = ready, now, changes
 
     def focus(self, cluster_queues: Iterable[str], flush: bool = False, unfit: Iterable[str] = ()) -> None:
         """On a fork: the next cycles decide only about the trees of some ClusterQueues, and those that share

@@ -62,9 +62,9 @@ class State:
         #: Labels by namespace.
         self.namespaces: dict[str, Mapping[str, str]] = {}
         self.limits: dict[str, Limits] = {}
-        #: How often something changed that may let a queue decide; never goes back.
+        #: How often something changed that may let a queue decide; goes back only when a fork ends.
         self.changes = 0
-        #: Queues whose tree may have something to decide.
+        #: Queues whose tree may have something to decide. A fork has its own copy: changes need no undo.
         self.ready: dict[ClusterQueue, None] = {}
         #: Queues whose tree is flushed before the next cycle.
         self.to_flush: dict[ClusterQueue, None] = {}
@@ -131,17 +131,11 @@ class State:
     def wake(self, queue: ClusterQueue) -> None:
         """Something changed that may let the queue's tree decide."""
         self.changes += 1
-        if self.undo_log.on:
-            self.undo_log.put(self.ready, queue, None)
-        else:
-            self.ready[queue] = None
+        self.ready[queue] = None
 
     def look_again(self, queue: ClusterQueue) -> None:
         """The queue's tree may have more to decide, although nothing changed since the last cycle."""
-        if self.undo_log.on:
-            self.undo_log.put(self.ready, queue, None)
-        else:
-            self.ready[queue] = None
+        self.ready[queue] = None
 
     def request_flush(self, queue: ClusterQueue) -> None:
         """Inadmissible workloads of the queue's tree are considered again (4.6)."""
