@@ -19,7 +19,7 @@ from rich.table import Table
 from pykueue.simulate.figures import NAMES, figure, shown, summary
 from pykueue.simulate.measures import Outcome
 from pykueue.simulate.prepare import Prepared, prepare
-from pykueue.simulate.results import read_outcome, rows, write_outcome
+from pykueue.simulate.results import digest_of, read_outcome, rows, write_outcome
 from pykueue.simulate.runs import all_runs, run_all
 from pykueue.simulate.scenario.reading import ScenarioError, load
 from pykueue.simulate.scenario.types import Where
@@ -122,10 +122,12 @@ def _outcomes(prepared: Prepared, processes: int, folder: Path | None) -> tuple[
     runs = all_runs(prepared)
     names = [one.name for one in prepared.variants]
     done: dict[tuple[int, int], Outcome] = {}
+    digest = ""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
+        digest = digest_of(prepared)
         for number, seed in runs:
-            known = read_outcome(folder, prepared, names[number], seed)
+            known = read_outcome(folder, digest, names[number], seed)
             if known is not None:
                 done[number, seed] = known
     left = [each for each in runs if each not in done]
@@ -137,7 +139,7 @@ def _outcomes(prepared: Prepared, processes: int, folder: Path | None) -> tuple[
             for outcome in run_all(prepared, left, processes, folder):
                 done[names.index(outcome.variant), outcome.seed] = outcome
                 if folder is not None:
-                    write_outcome(folder, prepared, outcome)
+                    write_outcome(folder, digest, outcome)
                 progress.advance(task)
         except KeyboardInterrupt:
             complete = False

@@ -16,10 +16,11 @@ from typing import Final
 
 from pykueue.api import kueue
 from pykueue.api.kueue.names import ADMITTED, FINISHED
-from pykueue.api.meta import find_condition, format_time, parse_time
+from pykueue.api.meta import format_time
 from pykueue.engine import Admit, Options
 from pykueue.engine.events import Event
 from pykueue.questions.answers import Answer
+from pykueue.questions.used import held_between
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.measures import Outcome
 from pykueue.simulate.run_times import RunTimes
@@ -143,18 +144,16 @@ class _Known:
         #: Workloads that were created each second, of late.
         self.rate = len(self._recent) / max(state.now - oldest, PAST_MIN) if len(self._recent) > 1 else 0.0
 
+        self._unfinished = [
+            (each, (each.metadata.created or state.now) - state.now, _started(each, state.now))
+            for each in state.workloads
+            if not each.condition_is(FINISHED)
+        ]
+
     def present(self, random: Random) -> list[Present]:
         """The workloads that are not finished, each with a run time."""
-        state, found = self.state, []
-        for workload in state.workloads:
-            if workload.condition_is(FINISHED):
-                continue
-            created = (workload.metadata.created or state.now) - state.now
-            started = None
-            admitted = find_condition(workload.status.conditions, ADMITTED)
-            if admitted is not None and admitted.status == "True" and workload.status.admission is not None:
-                since = admitted.last_transition_time
-                started = min(0.0, parse_time(since) - state.now) if since else 0.0
+        found = []
+        for workload, created, started in self._unfinished:
             run_time = self.times.draw(workload, random, -(started or 0.0))
             found.append(Present(workload, _job(workload, created, run_time), started))
         return found
@@ -167,6 +166,12 @@ class _Known:
             like = random.choice(self._recent)
             number += 1
             yield _job(like, at, self.times.draw(like, random), f"future-{number}")
+
+
+def _started(workload: kueue.Workload, now: float) -> float | None:
+    """When a workload was admitted, in seconds from now; None where it is not."""
+    held = held_between(workload, now)
+    return None if held is None else min(0.0, held[0] - now)
 
 
 def _job(workload: kueue.Workload, at: float, run_time: float, name: str = "") -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
 from pathlib import Path
@@ -20,13 +20,14 @@ from pykueue.engine import Removed, Upsert
 from pykueue.engine.events import Event
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import parse as parse_configuration
+from pykueue.manager.configuration.decode import camel
 from pykueue.manager.configuration.loading import CURRENT
 from pykueue.manager.scheduler.engine_options import engine_options
 from pykueue.manifests.reading import InputError, read
 from pykueue.manifests.reading import Source as Files
 from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
 from pykueue.simulate.scenario.kueue_generator import KueueGenerator
-from pykueue.simulate.scenario.laws import draw_of
+from pykueue.simulate.scenario.laws import Draw, draw_of
 from pykueue.simulate.scenario.reading import ScenarioError
 from pykueue.simulate.scenario.types import (
     Generator,
@@ -44,6 +45,9 @@ from pykueue.simulate.traces.jobs import TraceJobs
 
 #: Kind, namespace and name.
 _Identity = tuple[str, str, str]
+
+#: Label of a job that names its class in reports.
+JOB_CLASS_LABEL = "pykueue.io/job-class"
 
 #: The variant of a scenario that names none.
 BASELINE = Variant("baseline")
@@ -249,24 +253,16 @@ def _written(manifests: Iterable[Object], at: float, law: Law, random: Random, w
         yield Job(at, metadata.namespace, metadata.name, job_class, workload.spec, draw())
 
 
-#: Label of a job that names its class in reports.
-JOB_CLASS_LABEL = "pykueue.io/job-class"
-
-
 def _outside(latencies: Latencies, random: Random) -> Outside:
-    def drawn(law: Law | None, name: str) -> Callable[[], float] | None:
-        if law is None:
-            return None
-        try:
-            return draw_of(law, random)
-        except ValueError as error:
-            raise ScenarioError(f"latencies.{name}: {error}") from None
-
+    draws: dict[str, Draw] = {}
+    for name in ("pod_start", "checks", "eviction"):
+        law: Law | None = getattr(latencies, name)
+        if law is not None:
+            try:
+                draws[name] = draw_of(law, random)
+            except ValueError as error:
+                raise ScenarioError(f"latencies.{camel(name)}: {error}") from None
     rate = latencies.requests_per_second
     return Outside(
-        pod_start=drawn(latencies.pod_start, "podStart"),
-        eviction=drawn(latencies.eviction, "eviction"),
-        checks=drawn(latencies.checks, "checks"),
-        cycle=latencies.cycle,
-        write=latencies.requests_per_admission / rate if rate else 0.0,
+        **draws, cycle=latencies.cycle, write=latencies.requests_per_admission / rate if rate else 0.0
     )

@@ -44,28 +44,28 @@ _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encoded)
 _DECODER = msgspec.msgpack.Decoder(_Kept, dec_hook=_decoded)
 
 
-def write_outcome(folder: Path, prepared: Prepared, outcome: Outcome) -> None:
-    """Keeps an outcome, whole or not at all. Raises OSError."""
+def write_outcome(folder: Path, digest: str, outcome: Outcome) -> None:
+    """Keeps an outcome of the scenario with that digest, whole or not at all. Raises OSError."""
     file = _file(folder, outcome.variant, outcome.seed)
     part = file.with_suffix(".part")
-    part.write_bytes(_ENCODER.encode(_Kept(digest(prepared), outcome)))
+    part.write_bytes(_ENCODER.encode(_Kept(digest, outcome)))
     part.replace(file)
 
 
-def read_outcome(folder: Path, prepared: Prepared, variant: str, seed: int) -> Outcome | None:
-    """The outcome kept of that run; None if there is none, or of another scenario or version."""
+def read_outcome(folder: Path, digest: str, variant: str, seed: int) -> Outcome | None:
+    """The outcome kept of that run; None if there is none, or not of the scenario with that digest."""
     try:
         kept = _DECODER.decode(_file(folder, variant, seed).read_bytes())
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    return kept.outcome if kept.digest == digest(prepared) else None
+    return kept.outcome if kept.digest == digest else None
 
 
 def _file(folder: Path, variant: str, seed: int) -> Path:
     return folder / f"outcome-{variant}-{seed}.msgpack"
 
 
-def digest(prepared: Prepared) -> str:
+def digest_of(prepared: Prepared) -> str:
     """Of everything that the runs of a scenario depend on but the variant and the seed."""
     result = hashlib.sha256(pykueue.__version__.encode())
     scenario = msgspec.to_builtins(prepared.scenario)

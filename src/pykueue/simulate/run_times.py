@@ -7,6 +7,7 @@ only those that ran longer count.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
@@ -14,7 +15,8 @@ from random import Random
 from typing import Final
 
 from pykueue.api import kueue
-from pykueue.api.meta import find_condition, parse_time
+from pykueue.api.kueue.names import FINISHED
+from pykueue.questions.used import held_between
 
 #: Finished workloads that make a group worth asking.
 ENOUGH: Final = 20
@@ -26,16 +28,10 @@ KEPT: Final = 500
 UNKNOWN: Final = 3600.0
 
 
-def ran(workload: kueue.Workload) -> float | None:
-    """Seconds from its last admission to its end; None where it did not finish, or that is not known."""
-    conditions = workload.status.conditions
-    admitted, finished = find_condition(conditions, "Admitted"), find_condition(conditions, "Finished")
-    if finished is None or finished.status != "True" or admitted is None or workload.status.admission is None:
-        return None
-    if not admitted.last_transition_time or not finished.last_transition_time:
-        return None
-    seconds = parse_time(finished.last_transition_time) - parse_time(admitted.last_transition_time)
-    return seconds if seconds >= 0 else None
+def _held(workload: kueue.Workload) -> tuple[float, float] | None:
+    """When a finished workload was last admitted, and when it ended; None where that is not known."""
+    held = held_between(workload, math.nan) if workload.condition_is(FINISHED) else None
+    return held if held is not None and held[0] <= held[1] else None
 
 
 def groups(workload: kueue.Workload) -> Iterator[Hashable]:
@@ -59,12 +55,12 @@ class RunTimes:
     def __init__(self, finished: Iterable[kueue.Workload]) -> None:
         """`finished` may hold others too; they are left out."""
         known: defaultdict[Hashable, list[float]] = defaultdict(list)
-        with_times = [(workload, seconds) for workload in finished if (seconds := ran(workload)) is not None]
-        with_times.sort(key=lambda each: _ended(each[0]), reverse=True)
-        for workload, seconds in with_times:
+        ended = [(held, workload) for workload in finished if (held := _held(workload)) is not None]
+        ended.sort(key=lambda each: each[0][1], reverse=True)
+        for (since, until), workload in ended:
             for group in groups(workload):
                 if len(known[group]) < KEPT:
-                    known[group].append(seconds)
+                    known[group].append(until - since)
         self._known = {group: sorted(values) for group, values in known.items()}
 
     @property
@@ -94,8 +90,3 @@ class RunTimes:
         # Nothing is known: as if the end were as likely at any time, at the rate seen so far.
         mean = sum(values) / len(values) if values else UNKNOWN
         return elapsed + random.expovariate(1 / max(mean, elapsed))
-
-
-def _ended(workload: kueue.Workload) -> float:
-    finished = find_condition(workload.status.conditions, "Finished")
-    return parse_time(finished.last_transition_time) if finished and finished.last_transition_time else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
@@ -37,14 +37,13 @@ def run(
     variant: Variant,
     seed: int,
     folder: Path | None = None,
-    progress: Callable[[float], object] | None = None,
 ) -> Outcome:
     """One run in this process; its decision log is kept in `folder` if one is given."""
     gc.set_threshold(*GC_THRESHOLD)
     journal = Journal(None if folder is None else folder / log_name(variant, seed))
     simulation = Simulation(plan(prepared, variant, seed), journal, variant.name, seed)
     began, began_cpu = time.perf_counter(), time.process_time()
-    outcome = simulation.run(progress)
+    outcome = simulation.run()
     outcome.wall, outcome.cpu = time.perf_counter() - began, time.process_time() - began_cpu
     return outcome
 

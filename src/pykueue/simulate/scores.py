@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from pykueue.api import kueue
-from pykueue.api.kueue.names import ADMITTED
-from pykueue.api.meta import find_condition, parse_time
+from pykueue.api.meta import parse_time
+from pykueue.questions.used import held_between
 from pykueue.simulate.forecast import When
 
 #: Forecasts kept; the oldest are dropped beyond it.
@@ -44,9 +44,9 @@ class Scores:
     def judge(self, workloads: Iterable[kueue.Workload]) -> None:
         """Notes which workloads have started since, and when."""
         starts: Mapping[str, float] = {
-            each.metadata.uid or each.metadata.key: start
+            each.metadata.uid or each.metadata.key: held[0]
             for each in workloads
-            if (start := _start(each)) is not None
+            if (held := held_between(each, 0.0)) is not None
         }
         for forecast in self._forecasts:
             start = starts.get(forecast.workload)
@@ -84,10 +84,3 @@ class Scores:
 
 def _queue(workload: kueue.Workload) -> str:
     return f"{workload.metadata.namespace}/{workload.spec.queue_name}"
-
-
-def _start(workload: kueue.Workload) -> float | None:
-    admitted = find_condition(workload.status.conditions, ADMITTED)
-    if admitted is None or admitted.status != "True" or not admitted.last_transition_time:
-        return None
-    return parse_time(admitted.last_transition_time)

@@ -42,8 +42,6 @@ class _Life:
     lives: Lives
     counts: bool
     """It is reported: it was created after the warm-up."""
-    queue: str = ""
-    """The ClusterQueue whose quota it holds."""
     held: tuple[tuple[UsageKey, float], ...] = ()
     """Quota it holds."""
     progress: float = 0.0
@@ -59,13 +57,18 @@ class _Life:
     was_admitted: bool = False
 
 
+def _no_time() -> float:
+    return 0.0
+
+
 @dataclass(slots=True)
 class Outside:
-    """How long what happens outside of decisions takes: draws of seconds; None: no time."""
+    """How long what happens outside of decisions takes: draws of seconds."""
 
-    pod_start: Callable[[], float] | None = None
+    pod_start: Callable[[], float] = _no_time
+    checks: Callable[[], float] = _no_time
     eviction: Callable[[], float] | None = None
-    checks: Callable[[], float] | None = None
+    """None: quota is released with the eviction, at once."""
     cycle: float = 0.0
     write: float = 0.0
     """Seconds of the client's limit that an admission takes."""
@@ -135,7 +138,6 @@ class Simulation:
         self._next_cycle = 0.0
         #: Workloads that the decisions of the cycle being carried out evict.
         self._evicted: dict[str, None] = {}
-        self._changes: Iterator[tuple[float, list[Event]]] = iter(plan.changes)
         #: Watched workloads that were not admitted yet.
         self._watched = set(plan.watched)
         self._apply(plan.objects, 0.0)
@@ -144,15 +146,15 @@ class Simulation:
 
     # --- running ----------------------------------------------------------------------------------------
 
-    def run(self, progress: Callable[[float], object] | None = None) -> Outcome:
-        """Runs to the end; `progress` is called with the time reached, in seconds from the start."""
+    def run(self) -> Outcome:
+        """Runs to the end."""
         plan, events = self._plan, self._events
-        coming = self._next_job()
-        change = next(self._changes, None)
+        changes = iter(plan.changes)
+        coming, change = self._next_job(), next(changes, None)
         now = 0.0
         self.driver.follow()
         self._decide(now)
-        steps = alone = 0
+        alone = 0
         while True:
             times = [events[0][0]] if events else []
             if coming is not None:
@@ -173,7 +175,7 @@ class Simulation:
             self.driver.advance(plan.start + now)
             while change is not None and change[0] <= now:
                 self._apply(change[1], now)
-                change = next(self._changes, None)
+                change = next(changes, None)
             while events and events[0][0] <= now:
                 heappop(events)[2](now)
             while coming is not None and coming.at <= now:
@@ -182,9 +184,6 @@ class Simulation:
             self._follow(now)
             if not self._decide(now) or (plan.watched and not self._watched):
                 break
-            steps += 1
-            if progress is not None and not steps % 1024:
-                progress(now)
         return self._ended(now)
 
     def _due(self, others: bool) -> float | None:
@@ -260,59 +259,51 @@ class Simulation:
     def _follow(self, now: float) -> None:
         self._happened(self.driver.follow(), now)
 
+    # --- lives ------------------------------------------------------------------------------------------
+
     def _adopt(self, present: Present) -> None:
         """A workload that exists at the start; the work of one that runs is what is left of it."""
         workload, job = present.workload, present.job
-        key = workload.metadata.key
+        life = self._live(workload, job, created=job.at, since=0.0, counts=True)
         admission = workload.status.admission
-        name = admission.cluster_queue if admission is not None else ""
-        if not name:
-            _, queue = self.driver.engine.queues_of(workload)
-            name = queue.name if queue is not None else ""
-        life = _Life(job, job.at, self._group(name, job.job_class), counts=True)
-        life.lives.created += 1
-        self._lives[key] = life
-        self.driver.apply(Upsert(workload))
-        life.waiting_since = 0.0
         if admission is None or not workload.condition_is(QUOTA_RESERVED):
             return
-        life.waiting_since = None
-        life.queue, life.held = admission.cluster_queue, _amounts(admission)
-        for usage_key, amount in life.held:
-            self._usage(self.outcome.usage, usage_key).change(amount, 0.0)
-        attempt = life.attempt
+        key, attempt = workload.metadata.key, life.attempt
+        self._hold(life, admission, 0.0)
         if workload.condition_is(EVICTED):
             wait = self._outside.eviction() if self._outside.eviction is not None else 0.0
             self._later(wait, lambda at: self._release(key, at))
         elif present.started is None:
-            wait = self._outside.checks() if self._outside.checks is not None else 0.0
-            self._later(wait, lambda at: self._answer(key, life, attempt, at))
+            self._await_checks(key, life, 0.0)
         else:
             life.was_admitted, life.running_since = True, present.started
             how = "failed" if job.fails else "finished"
             end = max(0.0, present.started + job.run_time)
             self._later(end, lambda at: self._over(key, attempt, how, at))
 
-    # --- lives ------------------------------------------------------------------------------------------
-
     def _create(self, job: Job, now: float) -> None:
-        created = self._plan.start + now
-        key = job.key
         metadata = ObjectMeta(
-            namespace=job.namespace, name=job.name, uid=key, creation_timestamp=format_micro_time(created)
+            namespace=job.namespace,
+            name=job.name,
+            uid=job.key,
+            creation_timestamp=format_micro_time(self._plan.start + now),
         )
         workload = kueue.Workload(metadata=metadata, spec=job.spec)
-        _, queue = self.driver.engine.queues_of(workload)
-        name = queue.name if queue is not None else ""
-        lives = self._group(name, job.job_class)
-        counts = now >= self._plan.warm_up
-        self._lives[key] = _Life(job, now, lives, counts, waiting_since=now)
         if self._first is None:
             self._first = now
-        if counts:
-            lives.created += 1
-        self.journal.created(now, key, job.job_class)
+        self.journal.created(now, job.key, job.job_class)
+        self._live(workload, job, created=now, since=now, counts=now >= self._plan.warm_up)
+
+    def _live(
+        self, workload: kueue.Workload, job: Job, *, created: float, since: float, counts: bool
+    ) -> _Life:
+        """A workload is there, without quota since a time; `counts`: it is reported."""
+        _, queue = self.driver.engine.queues_of(workload)
+        lives = self._group(queue.name if queue is not None else "", job.job_class)
+        lives.created += counts
+        life = self._lives[workload.metadata.key] = _Life(job, created, lives, counts, waiting_since=since)
         self.driver.apply(Upsert(workload))
+        return life
 
     def _group(self, cluster_queue: str, job_class: str) -> Lives:
         group = Group(cluster_queue, job_class)
@@ -362,22 +353,25 @@ class Simulation:
 
     def _reserved(self, life: _Life, decision: Admit, now: float) -> None:
         """It holds quota; checks it has to pass are answered later."""
-        admission = decision.admission
         if life.held:  # quota of an earlier reservation that was given back in the same step
             self._unreserved(life, now)
+        self._hold(life, decision.admission, now)
+        if decision.admitted:
+            self._admitted(decision.key, now)
+        else:
+            self._await_checks(decision.key, life, now)
+
+    def _hold(self, life: _Life, admission: kueue.Admission, now: float) -> None:
         if life.waiting_since is not None:
             life.pending += now - life.waiting_since
             life.waiting_since = None
-        life.queue = admission.cluster_queue
         life.held = _amounts(admission)
         for usage_key, amount in life.held:
             self._usage(self.outcome.usage, usage_key).change(amount, now)
-        if decision.admitted:
-            self._admitted(decision.key, now)
-            return
+
+    def _await_checks(self, key: str, life: _Life, now: float) -> None:
         attempt = life.attempt
-        wait = self._outside.checks() if self._outside.checks is not None else 0.0
-        self._later(now + wait, lambda at: self._answer(decision.key, life, attempt, at))
+        self._later(now + self._outside.checks(), lambda at: self._answer(key, life, attempt, at))
 
     def _answer(self, key: str, life: _Life, attempt: int, now: float) -> None:
         """Every admission check of a workload is Ready."""
@@ -404,8 +398,7 @@ class Simulation:
         begin = now
         if self._outside.write:
             begin = self._writes_from = max(self._writes_from, now) + self._outside.write
-        if self._outside.pod_start is not None:
-            begin += self._outside.pod_start()
+        begin += self._outside.pod_start()
         life.attempt += 1
         life.running_since = begin
         length = max(0.0, life.job.run_time - life.progress)
