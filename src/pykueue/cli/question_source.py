@@ -21,6 +21,7 @@ from pykueue.cli.connection import ask, kubeconfig_option
 from pykueue.cli.schedule_run import Run, options_with
 from pykueue.clock import Clock
 from pykueue.engine import Engine
+from pykueue.engine.events import Event
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
@@ -42,6 +43,8 @@ class QuestionSource:
 
     engine: Engine
     workloads: list[kueue.Workload]
+    surroundings: list[Event]
+    """Everything that decisions depend on but the Workloads."""
     now: float
     """In seconds since 1970."""
     others: dict[Resource, list[Object]] = field(default_factory=dict)
@@ -62,7 +65,8 @@ def of_manifests(paths: tuple[Path, ...], config: Path | None) -> QuestionSource
     now = state.now if state is not None else float(int(Clock().time()))
     run = Run(found.manifests, options, now, state=state)
     run.until_stable()
-    return QuestionSource(run.driver.engine, list(run.driver.workloads.values()), run.driver.now)
+    driver = run.driver
+    return QuestionSource(driver.engine, list(driver.workloads.values()), run.surroundings, driver.now)
 
 
 async def of_cluster(
@@ -71,7 +75,13 @@ async def of_cluster(
     """The state of a live cluster, with the objects of further kinds. Raises ApiError and DecodeError."""
     state = await read_cluster(client, configuration=configuration, manager_namespace=manager_namespace)
     source = QuestionSource(
-        state.engine(), state.workloads(), float(int(Clock().time())), {}, state.unread, state.notes
+        state.engine(),
+        state.workloads(),
+        state.surroundings(),
+        float(int(Clock().time())),
+        {},
+        state.unread,
+        state.notes,
     )
 
     async def listed(kind: Resource) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from pykueue.api import decode, encode, kueue
-from pykueue.api.core import Namespace
-from pykueue.api.meta import ObjectMeta, format_time
+from pykueue.api.meta import format_time
 from pykueue.api.topologies import HOSTNAME, expand
 from pykueue.engine import (
     Admit,
@@ -28,9 +27,11 @@ from pykueue.engine import (
 from pykueue.engine.decision_log import OBJECTS_MAX
 from pykueue.engine.driver import Driver
 from pykueue.engine.dump import EngineState, options_of, restore
+from pykueue.engine.events import Event
 from pykueue.engine.explain.render import message
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.scheduler.engine_options import engine_options
+from pykueue.manifests.namespaces import missing_namespaces
 
 
 class Run:
@@ -52,11 +53,12 @@ class Run:
         self._messages: dict[str, str] = {}
         self._preempted: dict[str, Preempt] = {}
         objects = [decode(_with_uid(manifest, number)) for number, manifest in enumerate(manifests)]
-        known = {obj.metadata.name for obj in objects if isinstance(obj, Namespace)}
-        named = dict.fromkeys(obj.metadata.namespace for obj in objects if isinstance(obj, kueue.Workload))
-        objects += [_namespace(name) for name in named if name not in known]
+        named = [obj.metadata.namespace for obj in objects if isinstance(obj, kueue.Workload)]
+        objects += missing_namespaces(objects, named)
         #: Everything but the Workloads.
-        self.surroundings = [Upsert(obj) for obj in objects if not isinstance(obj, kueue.Workload)]
+        self.surroundings: list[Event] = [
+            Upsert(obj) for obj in objects if not isinstance(obj, kueue.Workload)
+        ]
         self.driver.apply(*map(Upsert, objects))
         self._is_new = state is None
         if state is not None:
@@ -242,11 +244,6 @@ def _condition_of(obj: kueue.Workload, type: str) -> tuple[str, str]:
 def options_with(state: EngineState | None, configuration: Configuration) -> Options:
     """The options of the engine that a state was dumped of; without one, as the configuration says them."""
     return options_of(state) if state is not None else engine_options(configuration)
-
-
-def _namespace(name: str) -> Namespace:
-    """A namespace that workloads name and that is not among the objects."""
-    return Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
 
 
 def _with_uid(manifest: dict[str, Any], number: int) -> dict[str, Any]:

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import click
 import platformdirs
 
-from pykueue.api import DecodeError, decode, kueue
+from pykueue.api import kueue
 from pykueue.api.durations import format_duration
 from pykueue.api.meta import parse_time
-from pykueue.cli.connection import ask
-from pykueue.cli.question_source import INCOMPLETE, WRONG, output_options, print_answer, source_options
-from pykueue.cli.schedule_run import Run, options_with
-from pykueue.clock import Clock
-from pykueue.engine import Upsert
-from pykueue.kube.client import Client
-from pykueue.manager.configuration import Configuration, ConfigurationError
-from pykueue.manager.configuration import load as load_configuration
-from pykueue.manifests.reading import InputError, Source, read
-from pykueue.questions.cluster_state import read_cluster
+from pykueue.cli.question_source import INCOMPLETE, output_options, print_answer, read_source, source_options
 from pykueue.questions.targets import TargetError, find_workload
 from pykueue.simulate.forecast import FUTURES, State, When
 from pykueue.simulate.forecast import when as answer_when
@@ -41,7 +31,7 @@ def _score_file() -> Path:
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
 @source_options
 @click.option(
-    "--futures", type=click.IntRange(min=1), default=FUTURES, show_default=True, help="Futures to play."
+    "--futures", type=click.IntRange(min=1), default=FUTURES, show_default=True, help="Futures to simulate."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn at random.")
 @click.option(
@@ -72,24 +62,16 @@ def when(
 ) -> None:
     """Print when a pending Workload, or the Workload of a job, will start: an interval of 80 %.
 
-    The present state is played forward many times by the production engine; run times are those of the
+    The present state is simulated forward many times by the production engine; run times are those of the
     finished Workloads. Nothing is written to the cluster. Works on clusters that Kueue manages too.
 
     Exit status: 0; 1 if there is no such Workload, it is not pending, or the cluster cannot be read; 2 if an
     option or a manifest is wrong; 3 if not everything could be read.
     """
-    try:
-        configuration = load_configuration(config) if config is not None or paths else None
-        if paths:
-            state = _of_manifests(paths, configuration or load_configuration(None))
-        else:
-            state = ask(
-                kubeconfig,
-                partial(_of_cluster, configuration=configuration, manager_namespace=manager_namespace),
-            )
-    except (ConfigurationError, DecodeError, InputError) as error:
-        click.echo(str(error), err=True)
-        sys.exit(WRONG)
+    source = read_source(paths, config, manager_namespace, kubeconfig)
+    state = State(
+        source.engine.options, source.surroundings, source.workloads, source.now, source.unread, source.notes
+    )
     try:
         workload = find_workload(state.workloads, target, namespace)
         answer = answer_when(state, workload.metadata.key, futures, seed, arrivals)
@@ -100,23 +82,6 @@ def when(
     print_answer(answer, output, _lines)
     if answer.unread:
         sys.exit(INCOMPLETE)
-
-
-def _of_manifests(paths: tuple[Path, ...], configuration: Configuration) -> State:
-    """The state once everything in some manifests that can be admitted is."""
-    found = read(Source(paths), configuration, strict=False)
-    options = options_with(found.state, configuration)
-    now = found.state.now if found.state is not None else float(int(Clock().time()))
-    run = Run(found.manifests, options, now, state=found.state)
-    run.until_stable()
-    return State(options, list(run.surroundings), list(run.driver.workloads.values()), run.driver.now)
-
-
-async def _of_cluster(client: Client, configuration: Configuration | None, manager_namespace: str) -> State:
-    state = await read_cluster(client, configuration=configuration, manager_namespace=manager_namespace)
-    events = [Upsert(decode(each)) for each in state.manifests if each["kind"] != "Workload"]
-    now = float(int(Clock().time()))
-    return State(state.options(), list(events), state.workloads(), now, state.unread, state.notes)
 
 
 def _score(file: Path, state: State, workload: kueue.Workload, answer: When) -> None:

@@ -314,13 +314,18 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
         yield "<stdin>", _text("<stdin>", sys.stdin.read)
         return
     if not path.is_dir():
-        yield str(path), _text(path, partial(path.read_text, encoding="utf-8"))
+        yield str(path), read_text(path)
         return
     files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
     if not files:
         raise InputError(f"{path}: no file ends in {', '.join(sorted(SUFFIXES))}")
     for file in files:
-        yield str(file), _text(file, partial(file.read_text, encoding="utf-8"))
+        yield str(file), read_text(file)
+
+
+def read_text(file: Path) -> str:
+    """The text of a file. Raises InputError that names it."""
+    return _text(file, partial(file.read_text, encoding="utf-8"))
 
 
 def _text(source: Path | str, read: Callable[[], str]) -> str:

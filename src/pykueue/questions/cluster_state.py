@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from pykueue.api import DecodeError, decode, kueue, resources
@@ -21,6 +22,7 @@ from pykueue.api.queue_specs import topology_name
 from pykueue.api.resources import CONFIG_MAPS, KUEUE_GROUP, Resource
 from pykueue.engine import Engine, Options, Upsert
 from pykueue.engine.dump import EngineState, is_state, options_of, restore, state_of
+from pykueue.engine.events import Event
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
@@ -71,19 +73,27 @@ class ClusterState:
             return options_of(self.engine_state)
         return engine_options(self.configuration) if self.configuration is not None else Options()
 
+    @cached_property
+    def objects(self) -> list[Model]:
+        """What was read. Raises DecodeError for an object that is not valid."""
+        return [decode(manifest) for manifest in self.manifests]
+
     def engine(self) -> Engine:
         """An engine that knows the objects. Raises DecodeError for an object that is not valid."""
         engine = Engine(self.options())
-        for manifest in self.manifests:
-            engine.apply(Upsert(decode(manifest)))
+        for obj in self.objects:
+            engine.apply(Upsert(obj))
         if self.engine_state is not None:
             restore(engine, self.engine_state)
         return engine
 
     def workloads(self) -> list[kueue.Workload]:
         """All Workloads, finished ones included."""
-        found = (decode(manifest) for manifest in self.manifests if manifest["kind"] == "Workload")
-        return [obj for obj in found if isinstance(obj, kueue.Workload)]
+        return [obj for obj in self.objects if isinstance(obj, kueue.Workload)]
+
+    def surroundings(self) -> list[Event]:
+        """Everything but the Workloads."""
+        return [Upsert(obj) for obj in self.objects if not isinstance(obj, kueue.Workload)]
 
 
 async def read_cluster(

@@ -11,9 +11,8 @@ from random import Random
 from typing import Any
 
 from pykueue.api import decode, kueue
-from pykueue.api.core import Namespace
 from pykueue.api.decoding import DecodeError, describe
-from pykueue.api.meta import ObjectMeta, parse_time
+from pykueue.api.meta import parse_time
 from pykueue.api.objects import Object
 from pykueue.embedded.objects.patch import merge_patch
 from pykueue.engine import Removed, Upsert
@@ -23,6 +22,7 @@ from pykueue.manager.configuration import parse as parse_configuration
 from pykueue.manager.configuration.decode import camel
 from pykueue.manager.configuration.loading import CURRENT
 from pykueue.manager.scheduler.engine_options import engine_options
+from pykueue.manifests.namespaces import missing_namespaces
 from pykueue.manifests.reading import InputError, read
 from pykueue.manifests.reading import Source as Files
 from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
@@ -110,12 +110,11 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
     interventions = sorted((*scenario.interventions, *variant.interventions), key=lambda one: one.at)
     latencies = variant.latencies or scenario.latencies
     jobs = list(_sources(prepared, seed, start, Priorities(classes)))
-    events = [Upsert(_decoded(manifest)) for manifest in objects.values() if manifest["kind"] != "Workload"]
-    namespaces = {name for kind, _, name in objects if kind == "Namespace"}
-    named = {namespace for _, namespace, _ in objects if namespace} - namespaces
+    present = [_decoded(manifest) for manifest in objects.values() if manifest["kind"] != "Workload"]
+    namespaces = missing_namespaces(present, sorted(namespace for _, namespace, _ in objects))
     return Plan(
         options=engine_options(configuration),
-        objects=[*(Upsert(_namespace(name)) for name in sorted(named)), *events],
+        objects=[*map(Upsert, namespaces), *map(Upsert, present)],
         jobs=merge(*jobs, key=lambda job: job.at),
         start=start,
         changes=[
@@ -178,10 +177,6 @@ def _decoded(manifest: Object) -> Any:
         return decode(manifest)
     except DecodeError as error:
         raise ScenarioError(str(error)) from None
-
-
-def _namespace(name: str) -> Namespace:
-    return Namespace(metadata=ObjectMeta(name=name, labels={"kubernetes.io/metadata.name": name}))
 
 
 def _patch(objects: dict[_Identity, Object], patches: Iterable[Patch], where: str) -> list[_Identity]:

@@ -17,6 +17,7 @@ import yaml
 from pykueue.api import kueue
 from pykueue.api.objects import Object
 from pykueue.manager.configuration.decode import Bounds, Problem, decode
+from pykueue.manifests.reading import InputError, read_text
 
 from .jobs import Job, pod_set
 from .reading import ScenarioError
@@ -98,8 +99,10 @@ class KueueGenerator:
     def __init__(self, file: Path, where: str) -> None:
         """Raises ScenarioError for a file that cannot be read or is not accepted."""
         try:
-            document = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            document = yaml.safe_load(read_text(file))
+        except InputError as error:
+            raise ScenarioError(f"{where}: {error}") from None
+        except yaml.YAMLError as error:
             raise ScenarioError(f"{where}: {file}: {error}") from None
         problems: list[Problem] = []
         found = decode(_File, document, problems) if isinstance(document, dict) else None

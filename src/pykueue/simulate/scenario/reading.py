@@ -13,6 +13,7 @@ import yaml
 from pykueue.api.meta import parse_time
 from pykueue.api.yaml import YamlError, load_documents
 from pykueue.manager.configuration.decode import Problem, camel, decode, shown
+from pykueue.manifests.reading import InputError, read_text
 
 from .types import Generator, Law, Scenario, Source
 
@@ -29,12 +30,9 @@ class ScenarioError(ValueError):
 def load(file: Path) -> Scenario:
     """The scenario in a file. Raises ScenarioError if it is not accepted or cannot be read."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{file}: not UTF-8 text: byte {error.start} is {error.reason}") from None
-    except OSError as error:
-        raise ScenarioError(f"{file}: cannot be read: {error.strerror}") from None
-    return parse(text, str(file))
+        return parse(read_text(file), str(file))
+    except InputError as error:
+        raise ScenarioError(str(error)) from None
 
 
 def parse(text: str, source: str = "scenario") -> Scenario:
