@@ -72,6 +72,23 @@ def of(name: str) -> Where:
     return Where(job_class=name)
 
 
+CHECK = {
+    "apiVersion": _API,
+    "kind": "AdmissionCheck",
+    "metadata": {"name": "c"},
+    "spec": {"controllerName": "x/y"},
+    "status": {
+        "conditions": [
+            {
+                "type": "Active",
+                "status": "True",
+                "reason": "Active",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+    },
+}
 PREEMPTING = queue(preemption={"withinClusterQueue": "LowerPriority"})
 
 
@@ -135,17 +152,24 @@ def test_a_user_submits_the_next_job_after_thinking(tmp_path: Path) -> None:
 
 
 def test_checks_are_answered_later_and_quota_is_held_meanwhile(tmp_path: Path) -> None:
-    check = {
-        "apiVersion": _API,
-        "kind": "AdmissionCheck",
-        "metadata": {"name": "c"},
-        "spec": {"controllerName": "x/y"},
-    }
-    check["status"] = {"conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}  # fmt: skip
-    objects = [*queue(admissionChecksStrategy={"admissionChecks": [{"name": "c"}]}), check]
+    objects = [*queue(admissionChecksStrategy={"admissionChecks": [{"name": "c"}]}), CHECK]
     found = simulated(tmp_path, once(job()), objects=objects, latencies={"checks": {"fixed": "2m"}})
     assert figure(found, "wait.max") == 120.0
     assert figure(found, "used") == 720.0
+
+
+def test_checks_of_a_reservation_that_was_given_back_are_not_answered_for_the_next(tmp_path: Path) -> None:
+    objects = [*queue(admissionChecksStrategy={"admissionChecks": [{"name": "c"}]}), CHECK]
+
+    def at(time: str, policy: str) -> dict[str, Any]:
+        patch = {"spec": {"stopPolicy": policy}}
+        return {"at": time, "patches": [{"kind": "ClusterQueue", "name": "q", "patch": patch}]}
+
+    changes = [at("5m", "Hold"), at("6m", "None")]
+    found = simulated(
+        tmp_path, once(job()), objects=objects, latencies={"checks": {"fixed": "10m"}}, interventions=changes
+    )
+    assert figure(found, "wait.max") == 960.0
 
 
 def test_interventions_change_queues_while_jobs_run(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class _Life:
     running_since: float | None = None
     """When its pods began to run."""
     attempt: int = 0
-    """Of running; what was planned for an earlier one does not happen."""
+    """Of holding quota and running; what was planned for an earlier one does not happen."""
     waiting_since: float | None = 0.0
     pending: float = 0.0
     was_admitted: bool = False
@@ -449,6 +449,7 @@ class Simulation:
         for usage_key, amount in life.held:
             self._usage(self.outcome.usage, usage_key).change(-amount, now)
         life.held = ()
+        life.attempt += 1
         if life.waiting_since is None:
             life.waiting_since = now
 
