@@ -107,10 +107,16 @@ class Authorizer:
         """Whether the user may."""
         if MASTERS in user.groups:
             return Decision(True)
+        found = self._allowing(user, access)
+        return Decision(False) if found is None else Decision(True, found[0].reason)
+
+    def _allowing(self, user: User, access: Access) -> tuple[_Grant, Rule] | None:
+        """The first grant and its rule that allow an access."""
         for grant in self.grants(user, access.namespace):
-            if any(rule_allows(rule, access) for rule in grant.rules):
-                return Decision(True, grant.reason)
-        return Decision(False)
+            for rule in grant.rules:
+                if rule_allows(rule, access):
+                    return grant, rule
+        return None
 
     def require(self, user: User, access: Access) -> None:
         """Refuse what the user may not do (403)."""
@@ -120,15 +126,13 @@ class Authorizer:
         for_any_name = (user.name, user.groups, access._replace(name=""))
         if for_any_name in self._allowed:
             return
-        for grant in self.grants(user, access.namespace):
-            for rule in grant.rules:
-                if rule_allows(rule, access):
-                    if not rule.get("resourceNames"):
-                        if len(self._allowed) >= _REMEMBERED:
-                            self._allowed.clear()
-                        self._allowed.add(for_any_name)
-                    return
-        raise _forbidden(user, access)
+        found = self._allowing(user, access)
+        if found is None:
+            raise _forbidden(user, access)
+        if not found[1].get("resourceNames"):
+            if len(self._allowed) >= _REMEMBERED:
+                self._allowed.clear()
+            self._allowed.add(for_any_name)
 
     def decide_expression(self, user_info: Object, verb: str, asked: Object) -> Decision:
         """`decide` for the CEL variable `authorizer` (`cel.authorizer.Decide`)."""
