@@ -77,7 +77,7 @@ def _syncs_completions(job: Mapping[str, Any]) -> bool:
 
 
 def _with_parallelism(job: Mapping[str, Any], count: int) -> Object:
-    result = replaced(job, ("spec", "parallelism"), count)
+    result = sized(job, count)
     return replaced(result, ("spec", "completions"), count) if _syncs_completions(job) else result
 
 

@@ -7,7 +7,8 @@ else the domains are filled in their order. Source: docs/reference/topology-awar
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pykueue.api.kueue import Admission, PodSet, PodSetAssignment, PodSetTopologyRequest, TopologyAssignment
@@ -129,17 +130,12 @@ def _in_order(assignment: TopologyAssignment, pods: Sequence[Object]) -> list[tu
     """The gated pods with the domains that have room for more pods, in their order."""
     levels = assignment.levels
     there = Counter(_values(levels, pod) for pod in pods if not is_topology_gated(pod))
-    gated: Iterator[Object] = iter([pod for pod in pods if is_topology_gated(pod)])
+    gated = filter(is_topology_gated, pods)
     chosen: list[tuple[Object, Values]] = []
     for values, count in expand(assignment):
-        for pod in _first(gated, count - there[values]):
-            chosen.append((pod, values))
+        free = max(0, count - there[values])
+        chosen += [(pod, values) for pod in islice(gated, free)]
     return chosen
-
-
-def _first(pods: Iterator[Object], count: int) -> Iterator[Object]:
-    for _, pod in zip(range(count), pods, strict=False):
-        yield pod
 
 
 def _values(levels: Sequence[str], pod: Mapping[str, Any]) -> Values:
