@@ -383,10 +383,12 @@ class Cluster:
         """Whether jobs of this LocalQueue go to other clusters, by a MultiKueue check of its ClusterQueue."""
         found = self.local_queues.get(namespace, queue)
         target = self.cluster_queues.get("", str(get(found, "spec", "clusterQueue") or "")) if found else None
-        if target is None:
-            return False
-        checks = (self.checks.get("", name) for name in check_names(target))
-        return any(is_check_of(check, MULTIKUEUE_CONTROLLER) for check in checks if check)
+        return target is not None and self.check_of(target, MULTIKUEUE_CONTROLLER) is not None
+
+    def check_of(self, cluster_queue: Mapping[str, Any], controller: str) -> Object | None:
+        """The first AdmissionCheck of a controller that a ClusterQueue names."""
+        checks = (self.checks.get("", name) for name in check_names(cluster_queue))
+        return next((check for check in checks if check and is_check_of(check, controller)), None)
 
     def checks_with(self, controller: str, parameters: str) -> list[Object]:
         """The AdmissionChecks of a controller that name an object as their parameters."""

@@ -11,7 +11,7 @@ from pykueue.api import quantity
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object, condition_of, get, key_of, replaced
-from pykueue.api.queue_specs import check_names, is_check_of, parameters_name
+from pykueue.api.queue_specs import parameters_name
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import Informer
@@ -73,7 +73,7 @@ class QuotaAutomation:
         queue = self._cluster.cluster_queues.get("", name)
         if queue is None:
             return None
-        check = self._check_of(queue)
+        check = self._cluster.check_of(queue, names.MULTIKUEUE_CONTROLLER)
         if check is None:
             await self._write_state(name, None)
             return None
@@ -84,14 +84,6 @@ class QuotaAutomation:
             await self._write_state(name, _NOT_REQUESTED)
         else:
             await self._write_quota(queue, list(get(config, "spec", "clusters") or ()))
-        return None
-
-    def _check_of(self, queue: Mapping[str, Any]) -> Object | None:
-        for name in check_names(queue):
-            check = self._cluster.checks.get("", name)
-            if check is not None and is_check_of(check, names.MULTIKUEUE_CONTROLLER):
-                found: Object = check
-                return found
         return None
 
     async def _write_quota(self, queue: Object, workers: Sequence[str]) -> None:
