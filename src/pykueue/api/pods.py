@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .objects import get, true_condition
+from .objects import Object, get, replaced, true_condition
 
 #: Selects, by their fields, pods that have not ended.
 LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
@@ -19,6 +19,17 @@ def phase(pod: Mapping[str, Any]) -> str:
 def is_terminal(pod: Mapping[str, Any]) -> bool:
     """Whether it has terminated: succeeded or failed."""
     return phase(pod) in ("Succeeded", "Failed")
+
+
+def has_gate(pod: Mapping[str, Any], name: str) -> bool:
+    """Whether it has the scheduling gate of this name."""
+    return {"name": name} in (get(pod, "spec", "schedulingGates") or ())
+
+
+def without_gate(pod: Mapping[str, Any], name: str) -> Object:
+    """The pod without the scheduling gate of this name."""
+    gates = [gate for gate in get(pod, "spec", "schedulingGates") or () if gate != {"name": name}]
+    return replaced(pod, ("spec", "schedulingGates"), gates or None)
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ import orjson
 from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of, replaced, true_condition
-from pykueue.api.pods import is_ready, is_terminal
+from pykueue.api.pods import has_gate, is_ready, is_terminal
 from pykueue.api.resources import PODS
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, REQUIRED, FieldError, not_supported
 from pykueue.api.validation.syntax import integer, subdomain
@@ -40,7 +40,7 @@ _OWN_FIELDS = ("nodeName", "schedulingGates")
 
 def is_gated(pod: Mapping[str, Any]) -> bool:
     """Whether it still waits for admission."""
-    return _GATE in (get(pod, "spec", "schedulingGates") or ())
+    return has_gate(pod, names.ADMISSION_GATE)
 
 
 def gated(pod: Mapping[str, Any], topology: bool = False) -> Object:

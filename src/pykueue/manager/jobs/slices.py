@@ -15,8 +15,14 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.jobkinds import pod_count, pod_set_slots
 from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTER, RAY_JOB, RAY_SERVICE, ray_cluster_names
-from pykueue.api.kueue.names import DEFAULT_POD_SET, POD_SET_LABEL, RESOURCE_IN_USE_FINALIZER
+from pykueue.api.kueue.names import (
+    DEFAULT_POD_SET,
+    ELASTIC_JOB_GATE,
+    POD_SET_LABEL,
+    RESOURCE_IN_USE_FINALIZER,
+)
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, without_finalizer
+from pykueue.api.pods import has_gate, without_gate
 from pykueue.jobs import slices
 from pykueue.jobs.job import JOB, parallelism, sized
 from pykueue.jobs.slices import Slices
@@ -217,7 +223,7 @@ class ElasticJobs:
         others: dict[str, int] = defaultdict(int)
         for pod in self._live_pods(job):
             name = labels_of(pod).get(POD_SET_LABEL, DEFAULT_POD_SET)
-            if slices.GATE in (get(pod, "spec", "schedulingGates") or ()):
+            if has_gate(pod, ELASTIC_JOB_GATE):
                 gated[name].append(pod)
             else:
                 others[name] += 1
@@ -267,10 +273,8 @@ class ElasticJobs:
         for name, pods in sorted(gated.items()):
             pods.sort(key=lambda pod: pod["metadata"]["name"])
             for pod in pods[: max(0, counts.get(name, 0) - scheduled[name])]:
-                gates = [gate for gate in pod["spec"]["schedulingGates"] if gate != slices.GATE]
-                desired = replaced(pod, ("spec", "schedulingGates"), gates or None)
                 unanswered.add(key_of(pod))
-                await self._writer.change(self._pod_cache, pod, desired)
+                await self._writer.change(self._pod_cache, pod, without_gate(pod, ELASTIC_JOB_GATE))
                 unanswered.discard(key_of(pod))
 
     async def _learn_outcomes(self, job: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from pykueue.api.meta import parse_time
 from pykueue.api.objects import get
 from pykueue.clock import Clock
 from pykueue.engine.decisions import Admit, Decision, Requeue
-from pykueue.jobs.pod import group_name
+from pykueue.jobs.pod import group_name, is_gated
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster, is_group_workload
 from pykueue.manager.connection import Order
@@ -277,7 +277,7 @@ class Observer:
         def on_event(type_: str, old: Any, new: Any) -> None:
             if old is None or new is None or self._role == "follower":
                 return
-            if _is_gated(old) and not _is_gated(new):
+            if is_gated(old) and not is_gated(new):
                 self._was_ungated(new)
 
         pods.on_event(on_event, Order.OBSERVE)
@@ -433,11 +433,6 @@ _TIMES: dict[str, tuple[str, tuple[float, ...]]] = {
     "admitted_until_ready_wait_time": ("Time from admission to the readiness of all pods.", BUCKETS_14),
     "execution_time": ("Time admitted, in total, of finished workloads.", BUCKETS_16),
 }
-
-
-def _is_gated(pod: Mapping[str, Any]) -> bool:
-    """Whether it waits for admission."""
-    return any(gate.get("name") == names.ADMISSION_GATE for gate in get(pod, "spec", "schedulingGates") or ())
 
 
 def _priority_class(workload: Mapping[str, Any]) -> str:

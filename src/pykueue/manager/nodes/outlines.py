@@ -11,6 +11,7 @@ from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of
+from pykueue.api.pods import has_gate
 from pykueue.api.topologies import HOSTNAME
 
 #: The annotations of a pod that belongs to a Workload with a topology assignment.
@@ -105,7 +106,7 @@ def runs_outside(pod: Mapping[str, Any] | None) -> bool:
 
 def is_topology_gated(pod: Mapping[str, Any]) -> bool:
     """Whether the pod waits for its domain."""
-    return {"name": names.TOPOLOGY_GATE} in (get(pod, "spec", "schedulingGates") or ())
+    return has_gate(pod, names.TOPOLOGY_GATE)
 
 
 def slice_name(obj: Mapping[str, Any]) -> str:

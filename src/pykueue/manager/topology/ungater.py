@@ -16,6 +16,7 @@ from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
 from pykueue.api.kueue import Admission, PodSet, names
 from pykueue.api.objects import Key, Object, annotations_of, get, key_of, labels_of, replaced, section
+from pykueue.api.pods import without_gate
 from pykueue.api.topologies import HOSTNAME
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
@@ -120,14 +121,8 @@ class Ungater:
 
     async def _ungate(self, key: Key, workload: Mapping[str, Any], placement: Placement) -> None:
         pod = placement.pod
-        gates = [
-            gate
-            for gate in get(pod, "spec", "schedulingGates") or ()
-            if gate != {"name": names.TOPOLOGY_GATE}
-        ]
-        desired = replaced(pod, ("spec", "schedulingGates"), gates or None)
         selector = {**section(pod, "spec", "nodeSelector"), **placement.node_labels}
-        desired = replaced(desired, ("spec", "nodeSelector"), selector)
+        desired = replaced(without_gate(pod, names.TOPOLOGY_GATE), ("spec", "nodeSelector"), selector)
         assert self._nodes.pods is not None
         try:
             await self._writer.change(self._nodes.pods, pod, desired)
