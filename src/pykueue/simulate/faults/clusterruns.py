@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -46,7 +45,8 @@ from pykueue.manager.multikueue.access import configure_check
 from pykueue.manager.multikueue.kubeconfig import Target
 
 from .jobkinds import active, ended
-from .run import Report, _LoggedErrors, _Loop
+from .playing import play_to_end
+from .run import Report
 from .sites import Site, watched
 from .stage import installed_store
 from .trace import Trace
@@ -506,27 +506,8 @@ def _secret(worker: str, version: int) -> Object:
 
 def play_clusters(seed: int) -> Report:
     """Play the run of this seed, in virtual time."""
-    installed_store()
-
-    async def main() -> ClusterRun:
-        run = ClusterRun(seed, random.Random(seed), Clock(VIRTUAL_EPOCH.timestamp()))
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, _Loop)
-        loop.on_spin = lambda: run.trace.violate("a task works without end while time stands still")
-        handler = _LoggedErrors(run.trace)
-        logger = logging.getLogger("pykueue")
-        logger.addHandler(handler)
-        propagate, logger.propagate = logger.propagate, False
-        try:
-            await run.play()
-        finally:
-            logger.removeHandler(handler)
-            logger.propagate = propagate
-        return run
-
-    with asyncio.Runner(loop_factory=_Loop) as runner:
-        run = runner.run(main())
-        lasted = runner.get_loop().time()
+    installed_store()  # the first time outside an event loop
+    run, lasted = play_to_end(lambda: ClusterRun(seed, random.Random(seed), Clock(VIRTUAL_EPOCH.timestamp())))
     return Report(
         seed,
         run.trace.violations,

@@ -1,12 +1,11 @@
-"""One run: a scenario played to its end, with everything checked on the way."""
+"""One run: a scenario play_to_end to its end, with everything checked on the way."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -31,6 +30,7 @@ from .invariants import Invariants
 from .jobkinds import KINDS
 from .jobrunner import JobRunner
 from .leaks import leaks
+from .playing import play_to_end
 from .quiet import QuietTimes
 from .realpods import RealPods
 from .scenario import Scenario, scenario
@@ -48,8 +48,6 @@ LOOK = 20.0
 PAUSE = 60.0
 #: Seconds without events during which nothing may be done.
 IDLE = 3600.0
-#: How often the time may be asked for before it has to move on.
-SPIN = 300_000
 
 
 @dataclass
@@ -79,39 +77,6 @@ class Report:
                 f"to run it again: python -m pykueue.simulate.faults --seed {self.seed}{self.options}",
             ]
         )
-
-
-class _Loop(VirtualLoop):
-    """Virtual time that reports when it stands still because a task never stops working."""
-
-    looked = 0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_spin: Callable[[], None] = lambda: None
-
-    def time(self) -> float:
-        self.looked += 1
-        if self.looked > SPIN:
-            self.looked = 0
-            self.on_spin()
-        return super().time()
-
-    def advance(self, seconds: float) -> None:
-        self.looked = 0
-        super().advance(seconds)
-
-
-class _LoggedErrors(logging.Handler):
-    """Makes a violation of everything logged as an error: injected faults must not cause any."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__(logging.ERROR)
-        self._trace = trace
-
-    def emit(self, record: logging.LogRecord) -> None:
-        error = record.exc_info[1] if record.exc_info else None
-        self._trace.violate(f"logged by {record.name}: {record.getMessage()} {error!r}")
 
 
 class Run:
@@ -456,26 +421,7 @@ def play(seed: int, pods: bool = False, edits: bool = False) -> Report:
 def play_run(kind: type[Run], seed: int, plan: Scenario, rng: random.Random, pods: bool) -> Report:
     """Play a scenario; `rng` goes on from where the scenario left it."""
     store = installed_store(plan.kinds)
-
-    async def main() -> Run:
-        run = kind(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store, pods)
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, _Loop)
-        loop.on_spin = lambda: run.trace.violate("a task works without end while time stands still")
-        handler = _LoggedErrors(run.trace)
-        logger = logging.getLogger("pykueue")
-        logger.addHandler(handler)
-        propagate, logger.propagate = logger.propagate, False
-        try:
-            await run.play()
-        finally:
-            logger.removeHandler(handler)
-            logger.propagate = propagate
-        return run
-
-    with asyncio.Runner(loop_factory=_Loop) as runner:
-        run = runner.run(main())
-        lasted = runner.get_loop().time()
+    run, lasted = play_to_end(lambda: kind(seed, plan, rng, Clock(VIRTUAL_EPOCH.timestamp()), store, pods))
     return Report(
         seed,
         run.trace.violations,
