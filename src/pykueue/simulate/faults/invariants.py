@@ -61,6 +61,7 @@ class Invariants(Stored):
 
     `knows_quotas` says whether the manager has seen the newest ClusterQueues and Cohorts: until then its
     reservations rest on the quotas that were. `remembers` says whether it has seen the quota of a Workload.
+    `knows_time` says whether its clock is not behind: it can tell when pods have to have ended.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Invariants(Stored):
         self._causes = causes
         self.knows_quotas: Callable[[], bool] = lambda: True
         self.remembers: Callable[[Object], bool] = lambda workload: True
+        self.knows_time: Callable[[], bool] = lambda: True
         self._excused_until = 0.0
         self._stopped: dict[str, float] = {}
         #: The pod templates of jobs as their users wrote them, by uid.

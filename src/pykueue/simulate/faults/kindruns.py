@@ -69,11 +69,6 @@ class KindRun(Run):
 
     invariants_class = KindInvariants
 
-    def _start_manager(self) -> None:
-        super()._start_manager()
-        assert isinstance(self.invariants, KindInvariants)
-        self.invariants.knows_time = lambda: self._manager_clock.offset <= 0.0
-
 
 class EditedKindRun(KindRun):
     """The same with users who also edit by hand what controllers own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions
@@ -21,9 +21,6 @@ from .scenario import NAMESPACE
 
 class PodInvariants(Invariants):
     """Pods start only admitted, release quota only when terminating, and none is left gated or finalized."""
-
-    #: Whether the manager can tell when the time is over that pods have to end.
-    knows_time: Callable[[], bool] = staticmethod(lambda: True)
 
     def _pod(self, before: Object | None, after: Object | None) -> None:
         if before is None or after is None or not is_gated(before) or is_gated(after):

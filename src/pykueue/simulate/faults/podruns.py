@@ -46,11 +46,6 @@ class PodRun(Run):
     invariants_class = PodInvariants
     users_class = PodUsers
 
-    def _start_manager(self) -> None:
-        super()._start_manager()
-        assert isinstance(self.invariants, PodInvariants)
-        self.invariants.knows_time = lambda: self._manager_clock.offset <= 0.0
-
     async def _story(self) -> None:
         story = super()._story()
         async with asyncio.TaskGroup() as group:

@@ -189,6 +189,7 @@ class Run:
         self.manager = Manager(self.transport, self._configuration, self._manager_clock, self._fork())
         self.invariants.knows_quotas = self._knows_quotas
         self.invariants.remembers = self._remembers
+        self.invariants.knows_time = lambda: self._manager_clock.offset <= 0.0
         self.invariants.staleness.knows = self._knows
         self.transport.on_call = self.invariants.observe
         for hook in self.manager.webhooks():
