@@ -16,7 +16,6 @@ from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, WORKLOADS, Resource
 from pykueue.clock import VIRTUAL_EPOCH, Clock, JumpingClock, VirtualLoop
 from pykueue.cluster import webhook_of
 from pykueue.embedded.apiserver.server import Server
-from pykueue.embedded.apiserver.webhooks.admission import WebhookFailedError
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.engine.engine import EngineError
 from pykueue.kube.client import Client
@@ -34,7 +33,7 @@ from .playing import play_to_end
 from .quiet import QuietTimes
 from .realpods import RealPods
 from .scenario import Scenario, scenario
-from .stage import installed_store, open_server
+from .stage import fail_webhooks, installed_store, objects_of, open_server
 from .stored import Stored
 from .trace import Entry, Trace
 from .transport import NO_FAULTS, FaultyTransport, Rates
@@ -146,10 +145,10 @@ class Run:
             work.result()
 
     def _job_stored(self, resource: Resource, new: Any, old: Any) -> None:
-        self.runner.job_stored(resource, *_objects(old, new))
+        self.runner.job_stored(resource, *objects_of(old, new))
 
     def _workload_stored(self, new: Any, old: Any) -> None:
-        before, after = _objects(old, new)
+        before, after = objects_of(old, new)
         self.runner.workload_stored(before, after)
         self.checks.workload_stored(before, after)
 
@@ -249,8 +248,7 @@ class Run:
         self.faults += self.transport.faults
         self._manager_task.cancel()
         await asyncio.gather(self._manager_task, return_exceptions=True)
-        for hook in self.manager.webhooks():
-            self.server.admission.register(replace(webhook_of(hook), review=_unreachable))
+        fail_webhooks(self.server, self.manager)
         await self.transport.drained()
 
     async def _restart_dead(self) -> None:
@@ -391,14 +389,6 @@ class Run:
 
 def _without_crashes(rates: Rates) -> Rates:
     return replace(rates, crash=0.0)
-
-
-def _objects(old: Any, new: Any) -> tuple[Object | None, Object | None]:
-    return (None if old is None else old.object, None if new is None else new.object)
-
-
-async def _unreachable(_: Object) -> Object:
-    raise WebhookFailedError("the manager is not running")
 
 
 class EditedRun(Run):

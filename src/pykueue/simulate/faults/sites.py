@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,6 @@ from pykueue.api.resources import CRDS, JOBS, WORKLOADS
 from pykueue.clock import VIRTUAL_EPOCH, Clock
 from pykueue.cluster import webhook_of
 from pykueue.embedded.apiserver.server import Server
-from pykueue.embedded.apiserver.webhooks.admission import WebhookFailedError
 from pykueue.embedded.store.memory import MemoryStore
 from pykueue.embedded.store.records import Record
 from pykueue.jobs.kinds import BUILT_IN
@@ -27,7 +25,7 @@ from pykueue.manager.manager import Manager
 from pykueue.manager.multikueue.remote import Connect
 
 from .jobrunner import JobRunner
-from .stage import open_server
+from .stage import copied, fail_webhooks, objects_of, open_server
 from .trace import Trace
 from .transport import NO_FAULTS, FaultyTransport, Rates
 
@@ -154,7 +152,7 @@ class Site:
         for job in (await self.client.list(JOBS)).items:
             self.runner.job_stored(JOBS, None, job)
         self.start_manager()
-        self._refuse()
+        fail_webhooks(self.server, self.manager)
 
     async def stop(self) -> None:
         """End everything; the store remains."""
@@ -164,13 +162,7 @@ class Site:
 
     def snapshot(self) -> MemoryStore:
         """The state of now."""
-        copy = MemoryStore()
-        copy.begin(self._store.revision)
-        for table in self._store.tables():
-            other = copy.table(table.name)
-            for record in table:
-                other.set(record)
-        return copy
+        return copied(self._store)
 
     async def set_back(self, store: MemoryStore) -> None:
         """Restart everything with an earlier state."""
@@ -217,13 +209,8 @@ class Site:
         self._task.cancel()
         self._serving.cancel()
         await asyncio.gather(self._task, self._serving, return_exceptions=True)
-        self._refuse()
+        fail_webhooks(self.server, self.manager)
         await self.transport.drained()
-
-    def _refuse(self) -> None:
-        """Nothing answers the API server."""
-        for hook in self.manager.webhooks():
-            self.server.admission.register(replace(webhook_of(hook), review=_unreachable))
 
     async def restart_dead(self) -> None:
         """Restart the manager whenever it dies, until cancelled."""
@@ -248,12 +235,12 @@ class Site:
         return random.Random(self._rng.getrandbits(64))
 
     def _on_job(self, new: Any, old: Any) -> None:
-        before, after = _objects(old, new)
+        before, after = objects_of(old, new)
         self.runner.job_stored(JOBS, before, after)
         self.job_stored(before, after)
 
     def _on_workload(self, new: Any, old: Any) -> None:
-        before, after = _objects(old, new)
+        before, after = objects_of(old, new)
         self.runner.workload_stored(before, after)
         self.workload_stored(before, after)
 
@@ -275,11 +262,3 @@ def watched(site: Site, job_stored: Callable[..., None], workload_stored: Callab
     site.job_stored = partial(job_stored, site)
     site.workload_stored = partial(workload_stored, site)
     return site
-
-
-def _objects(old: Any, new: Any) -> tuple[Object | None, Object | None]:
-    return (None if old is None else old.object, None if new is None else new.object)
-
-
-async def _unreachable(_: Object) -> Object:
-    raise WebhookFailedError("the manager is not running")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 
 from pykueue.api.conversion import convert
 from pykueue.api.crds import crds
+from pykueue.api.objects import Object
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.clock import Clock, run_virtual
+from pykueue.cluster import webhook_of
 from pykueue.embedded.apiserver.server import Server
+from pykueue.embedded.apiserver.webhooks.admission import WebhookFailedError
 from pykueue.embedded.autoscaler.definition import definition as provisioning_request_definition
 from pykueue.embedded.jobset.admission import webhooks as jobset_webhooks
 from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.operators.catalog import named
 from pykueue.embedded.operators.definitions import definitions
 from pykueue.embedded.store.memory import MemoryStore
+from pykueue.embedded.store.records import Record
+from pykueue.manager.manager import Manager
 
 _installed: dict[tuple[str, ...], MemoryStore] = {}
 
@@ -28,13 +34,18 @@ def installed_store(kinds: tuple[str, ...] = ()) -> MemoryStore:
     installed = _installed.get(kinds)
     if installed is None:
         installed = _installed[kinds] = run_virtual(partial(_install, kinds))
-    store = MemoryStore()
-    store.begin(installed.revision)
-    for table in installed.tables():
-        copy = store.table(table.name)
+    return copied(installed)
+
+
+def copied(store: MemoryStore) -> MemoryStore:
+    """A store with the present objects and revision of another, without its history."""
+    copy = MemoryStore()
+    copy.begin(store.revision)
+    for table in store.tables():
+        other = copy.table(table.name)
         for record in table:
-            copy.set(record)
-    return store
+            other.set(record)
+    return copy
 
 
 async def _install(kinds: tuple[str, ...], clock: Clock) -> MemoryStore:
@@ -61,3 +72,18 @@ async def open_server(store: MemoryStore, clock: Clock, rng: random.Random) -> S
     for webhook in jobset_webhooks(server):
         server.admission.register(webhook)
     return server
+
+
+def fail_webhooks(server: Server, manager: Manager) -> None:
+    """From now on the API server cannot reach the webhooks of this manager, which does not run."""
+    for hook in manager.webhooks():
+        server.admission.register(replace(webhook_of(hook), review=_unreachable))
+
+
+async def _unreachable(_: Object) -> Object:
+    raise WebhookFailedError("the manager is not running")
+
+
+def objects_of(old: Record | None, new: Record | None) -> tuple[Object | None, Object | None]:
+    """The object before and after a stored write."""
+    return (None if old is None else old.object, None if new is None else new.object)
