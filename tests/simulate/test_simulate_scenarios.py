@@ -297,6 +297,7 @@ def test_workloads_and_jobs_of_manifests_arrive_at_their_time(tmp_path: Path) ->
         ({"arrivals": [{"generator": {"every": "1s", "jobs": [job()]}}]}, "arrivals[0].generator: one of count and end is required"),
         ({"arrivals": [once(job(run_time={"declared": 1}))]}, "arrivals[0].generator.jobs[0].runTime: no run time: the job has no maximum execution time"),
         ({"arrivals": [once(job(queue="q"))]}, 'arrivals[0].generator.jobs[0].queue: "q" is not accepted; accepted: "namespace/name"'),
+        ({"arrivals": [once(job(), job(queue="team/qq"))], "manifests": ["queues.yaml"]}, "arrivals[0].generator.jobs[1].queue: LocalQueue team/qq is not among the manifests; did you mean team/q?"),
         ({"arrivals": [once(job(podSets=[{"requests": {"cpu": "lots"}}]))]}, "podSets[0].requests.cpu: 'lots' is not a quantity"),
         ({"arrivals": [once(job(priorityClass="high"))]}, 'jobs[0].priorityClass: "high" is not accepted; accepted: none'),
         ({"arrivals": [{"kueueGenerator": "none.yaml"}]}, "none.yaml"),
@@ -309,6 +310,16 @@ def test_workloads_and_jobs_of_manifests_arrive_at_their_time(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_a_wrong_scenario_is_refused_by_field(tmp_path: Path, change: dict[str, Any], error: str) -> None:
+    (tmp_path / "queues.yaml").write_text(yaml.safe_dump_all(queue()))
     with pytest.raises(ScenarioError) as raised:
         outcome_of(tmp_path, {"name": "test", **change})
     assert error in str(raised.value)
+
+
+def test_queue_of_jobs_may_be_created_by_an_intervention(tmp_path: Path) -> None:
+    *others, local_queue = queue()
+    (tmp_path / "later.yaml").write_text(yaml.safe_dump(local_queue))
+    found = simulated(
+        tmp_path, once(job()), objects=others, interventions=[{"at": "1h", "apply": ["later.yaml"]}]
+    )
+    assert figure(found, "wait.max") == 3600.0

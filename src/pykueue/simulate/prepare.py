@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from pykueue.api import decode, kueue
 from pykueue.api.decoding import DecodeError, describe
 from pykueue.api.meta import parse_time
 from pykueue.api.objects import Object
+from pykueue.api.similar import did_you_mean
 from pykueue.embedded.objects.patch import merge_patch
 from pykueue.engine import Removed, Upsert
 from pykueue.engine.events import Event
@@ -86,9 +88,8 @@ def prepare(scenario: Scenario, folder: Path) -> Prepared:
             prepared.generators[number] = generator
             for manifest in generator.objects():
                 prepared.objects[_identity(manifest)] = manifest
-    for variant in prepared.variants:
-        # What is wrong with a variant is found before anything runs.
-        plan(prepared, variant, scenario.seeds[0])
+    # What is wrong with a variant is found before anything runs.
+    _check_queues(scenario, [plan(prepared, variant, scenario.seeds[0]) for variant in prepared.variants])
     return prepared
 
 
@@ -111,21 +112,42 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
     latencies = variant.latencies or scenario.latencies
     jobs = list(_sources(prepared, seed, start, Priorities(classes)))
     present = [_decoded(manifest) for manifest in objects.values() if manifest["kind"] != "Workload"]
-    namespaces = missing_namespaces(present, sorted(namespace for _, namespace, _ in objects))
+    named = {namespace for _, namespace, _ in objects}
+    changes = [
+        (one.at, _events(prepared, one, objects, f"interventions[{number}]"))
+        for number, one in enumerate(interventions)
+    ]
+    named |= {namespace for _, namespace, _ in objects}  # of the objects that interventions apply too
     return Plan(
         options=engine_options(configuration),
-        objects=[*map(Upsert, namespaces), *map(Upsert, present)],
+        objects=[*map(Upsert, missing_namespaces(present, sorted(named))), *map(Upsert, present)],
         jobs=merge(*jobs, key=lambda job: job.at),
         start=start,
-        changes=[
-            (one.at, _events(prepared, one, objects, f"interventions[{number}]"))
-            for number, one in enumerate(interventions)
-        ],
+        changes=changes,
         outside=_outside(latencies, Random(f"{seed} latencies")),
         horizon=scenario.horizon,
         warm_up=scenario.warm_up,
         interval=max(1e-3, (scenario.horizon or _lengths(scenario)) / scenario.samples),
     )
+
+
+def _check_queues(scenario: Scenario, plans: Iterable[Plan]) -> None:
+    """Raises ScenarioError for jobs in a LocalQueue that exists in no variant at any time."""
+    events = (event for one in plans for event in chain(one.objects, *(events for _, events in one.changes)))
+    known = {
+        event.obj.metadata.key
+        for event in events
+        if isinstance(event, Upsert) and isinstance(event.obj, kueue.LocalQueue)
+    }
+    problems = [
+        f"arrivals[{number}].generator.jobs[{index}].queue: "
+        f"LocalQueue {made.queue} is not among the manifests{did_you_mean(made.queue, known)}"
+        for number, source in enumerate(scenario.arrivals)
+        for index, made in enumerate(source.generator.jobs if source.generator is not None else ())
+        if made.queue not in known
+    ]
+    if problems:
+        raise ScenarioError("\n".join(problems))
 
 
 def _lengths(scenario: Scenario) -> float:
