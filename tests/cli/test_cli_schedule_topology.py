@@ -153,3 +153,20 @@ def test_pods_on_nodes_that_are_in_no_workload_use_their_nodes(tmp_path: Path) -
     assert placement["available"] == {"cpu": "1500m", "pods": "109"}
     assert placement["used"] == {"cpu": "1", "pods": "1"}
     assert placement["workloads"] == {"default/job-one": 1}
+
+
+def test_placements_count_the_pod_of_a_leader_that_requests_nothing(tmp_path: Path) -> None:
+    """It has no flavor of its own, and is on a node of the flavor of its workers."""
+    pod_sets = [
+        {
+            "name": name,
+            "count": count,
+            "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}},
+            "topologyRequest": {"required": "rack", "podSetGroupName": "g"},
+        }
+        for name, count, requests in (("leader", 1, {}), ("workers", 2, {"cpu": "1"}))
+    ]
+    group = kueue_object("Workload", "w", {"queueName": "lq", "podSets": pod_sets}, namespace="default")
+    placements = report(tmp_path, node("n1", "r1", 2), group)["placements"]
+    assert [each["used"] for each in placements] == [{"cpu": "2", "pods": "3"}]
+    assert [each["workloads"] for each in placements] == [{"default/w": 3}]

@@ -11,7 +11,6 @@ from typing import Any
 
 from pykueue.api import decode, encode, kueue
 from pykueue.api.meta import format_time
-from pykueue.api.topologies import HOSTNAME, expand
 from pykueue.engine import (
     Admit,
     Assign,
@@ -170,33 +169,18 @@ class Run:
 
     def _placements(self) -> list[dict[str, Any]]:
         """The nodes of flavors with a topology, and the pods of workloads on them."""
-        pods: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
-        for key in self.driver.workloads:
-            view = self.driver.engine.workload(key)
-            if view is None or view.state != "reserved" or view.admission is None:
-                continue
-            for given in view.admission.pod_set_assignments:
-                if given.topology_assignment is None:
-                    continue
-                for values, count in expand(given.topology_assignment):
-                    for flavor in set(given.flavors.values()):
-                        of_domain = pods.setdefault((flavor, values), {})
-                        of_domain[key] = of_domain.get(key, 0) + count
-        found = []
-        for leaf in self.driver.engine.topology_amounts():
-            values = leaf.values[-1:] if leaf.levels[-1] == HOSTNAME else leaf.values
-            found.append(
-                {
-                    "flavor": leaf.flavor,
-                    "topology": leaf.topology,
-                    "levels": list(leaf.levels),
-                    "values": list(leaf.values),
-                    "available": {name: str(amount) for name, amount in leaf.available.items()},
-                    "used": {name: str(amount) for name, amount in leaf.used.items()},
-                    "workloads": dict(sorted(pods.get((leaf.flavor, values), {}).items())),
-                }
-            )
-        return found
+        return [
+            {
+                "flavor": leaf.flavor,
+                "topology": leaf.topology,
+                "levels": list(leaf.levels),
+                "values": list(leaf.values),
+                "available": {name: str(amount) for name, amount in leaf.available.items()},
+                "used": {name: str(amount) for name, amount in leaf.used.items()},
+                "workloads": leaf.pods,
+            }
+            for leaf in self.driver.engine.topology_leaves()
+        ]
 
     def _workload(self, key: str) -> dict[str, Any]:
         obj = self.driver.workloads[key]

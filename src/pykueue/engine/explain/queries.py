@@ -22,7 +22,7 @@ from pykueue.engine.queues.pending import Bucket
 from pykueue.engine.quota.tree import Cohort, Node
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 from pykueue.engine.state import State
-from pykueue.engine.topology.view import LeafAmounts, leaf_amounts
+from pykueue.engine.topology.view import LeafView, leaf_views
 from pykueue.engine.workload import IN_FLIGHT, NO_SCAN, OUT, RESERVED, WorkloadInfo, is_admission_gated
 
 
@@ -97,19 +97,6 @@ class WorkloadView:
     """What it asks for, by pod set."""
 
 
-@dataclass(slots=True)
-class LeafView:
-    """A domain of the lowest level of a topology, and whose pods it is assigned to."""
-
-    flavor: str
-    topology: str
-    levels: tuple[str, ...]
-    values: tuple[str, ...]
-    """One per level."""
-    pods: dict[str, int]
-    """Assigned pods by workload (`namespace/name`)."""
-
-
 class Queries(QuotaQueries):
     """The engine's read-only side."""
 
@@ -119,10 +106,19 @@ class Queries(QuotaQueries):
 
     # --- nodes ------------------------------------------------------------------------------------------
 
-    def topology_amounts(self) -> list[LeafAmounts]:
-        """The nodes of every flavor with a topology: what they have, and what workloads use."""
+    def topology_leaves(self) -> list[LeafView]:
+        """The lowest domains of all flavors with a topology: their amounts, and the pods assigned to each."""
         nodes = self._state.nodes
-        return list(leaf_amounts(nodes)) if nodes is not None else []
+        if nodes is None:
+            return []
+        reserved = [
+            (key, reservation)
+            for key, info in sorted(self._state.workloads.items())
+            if info.place == RESERVED
+            for shared, reservation in info.shared
+            if shared is nodes
+        ]
+        return list(leaf_views(nodes, reserved))
 
     # --- queues -----------------------------------------------------------------------------------------
 
@@ -159,30 +155,6 @@ class Queries(QuotaQueries):
             return queue.inactive
         cycle = self._state.forest.cycle_above(queue)
         return (*queue.inactive, (COHORT_CYCLE, cycle_message(cycle)))
-
-    def topology_leaves(self) -> list[LeafView]:
-        """The lowest domains of all flavors with a topology, with the pods that are assigned to each."""
-        nodes = self._state.nodes
-        if nodes is None:
-            return []
-        assigned: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
-        for key, info in sorted(self._state.workloads.items()):
-            for shared, reservation in info.shared if info.place == RESERVED else ():
-                for placed in reservation if shared is nodes else ():
-                    for values, pods in placed.domains:
-                        by_workload = assigned.setdefault((placed.flavor, values), {})
-                        by_workload[key] = by_workload.get(key, 0) + pods
-        return [
-            LeafView(
-                tree.flavor,
-                tree.topology,
-                tuple(tree.levels),
-                leaf.values,
-                assigned.get((tree.flavor, leaf.values[-1:] if tree.hostnames else leaf.values), {}),
-            )
-            for tree in nodes.trees.values()
-            for leaf in tree.by_level[-1]
-        ]
 
     def cluster_queues(self) -> list[str]:
         """Names of all ClusterQueues that have an object, sorted."""
