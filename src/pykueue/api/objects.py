@@ -75,6 +75,11 @@ def annotations_of(obj: Mapping[str, Any]) -> Mapping[str, str]:
     return found if found.__class__ is dict else {}
 
 
+def spec_differs(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> bool:
+    """Whether an object was created, deleted or given another spec; None for one that does not exist."""
+    return old is None or new is None or old.get("spec") != new.get("spec")
+
+
 def without_finalizer(obj: Object, finalizer: str) -> Object:
     """A copy without it; the object itself where it has none of that name."""
     finalizers = obj["metadata"].get("finalizers") or ()

@@ -25,6 +25,7 @@ from pykueue.api.objects import (
     key_of,
     labels_of,
     replaced,
+    spec_differs,
     true_condition,
 )
 from pykueue.api.queue_specs import is_check_of, parameters_name
@@ -111,7 +112,7 @@ class ProvisioningController:
             self._add_workloads(check["metadata"]["name"])
 
     def _config_changed(self, type_: str, old: Any, new: Any) -> None:
-        if old is not None and new is not None and old.get("spec") == new.get("spec"):
+        if not spec_differs(old, new):
             return
         name = (old if new is None else new)["metadata"]["name"]
         for check in self._cluster.checks_with(names.PROVISIONING_CONTROLLER, name):

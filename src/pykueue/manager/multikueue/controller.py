@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, get, key_of
+from pykueue.api.objects import Key, get, key_of, spec_differs
 from pykueue.api.queue_specs import is_check_of, parameters_name
 from pykueue.api.resources import (
     CRDS,
@@ -154,7 +154,7 @@ class MultiKueue:
     # What leads to work
 
     def _cluster_changed(self, type_: str, old: Any, new: Any) -> None:
-        if old is None or new is None or old.get("spec") != new.get("spec"):
+        if spec_differs(old, new):
             name = (old if new is None else new)["metadata"]["name"]
             self._cluster_controller.queue.add(name)
             self._worker_changed(name)
@@ -183,7 +183,7 @@ class MultiKueue:
 
     def _check_changed(self, type_: str, old: Any, new: Any) -> None:
         check = old if new is None else new
-        if _is_ours(check) and (old is None or new is None or old.get("spec") != new.get("spec")):
+        if _is_ours(check) and spec_differs(old, new):
             self._check_controller.queue.add(check["metadata"]["name"])
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:

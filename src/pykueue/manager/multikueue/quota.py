@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pykueue.api import quantity
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object, condition_of, get, key_of, replaced
+from pykueue.api.objects import Object, condition_of, get, key_of, replaced, spec_differs
 from pykueue.api.queue_specs import parameters_name
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
@@ -61,7 +61,7 @@ class QuotaAutomation:
             informer.on_event(self._on_event)
 
     def _on_event(self, type_: str, old: Any, new: Any) -> None:
-        if old is None or new is None or old.get("spec") != new.get("spec"):
+        if spec_differs(old, new):
             self.add_all()
 
     def add_all(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pykueue.api.backoff import exponential_delay
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, key_of
+from pykueue.api.objects import Key, Object, key_of, spec_differs
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
@@ -198,7 +198,7 @@ def _on_spec(changed: Callable[[], None]) -> Callable[[str, Any, Any], None]:
     """A handler of events that calls back where more than a status has changed."""
 
     def on_event(type_: str, old: Any, new: Any) -> None:
-        if old is None or new is None or old.get("spec") != new.get("spec"):
+        if spec_differs(old, new):
             changed()
 
     return on_event

@@ -14,7 +14,7 @@ from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import format_time
-from pykueue.api.objects import Object, get, is_deleting, key_of, replaced
+from pykueue.api.objects import Object, get, is_deleting, key_of, replaced, spec_differs
 from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
@@ -125,7 +125,7 @@ class QueueController:
             self._add("ResourceFlavor", "", flavor)
         for check in sorted(checks):
             self._add("AdmissionCheck", "", check)
-        if self._fair and (old is None or new is None or old.get("spec") != new.get("spec")):
+        if self._fair and spec_differs(old, new):
             # A share is part of what the whole tree has to lend, which a change of any quota changes.
             self._add_all_in_trees()
 
@@ -176,8 +176,7 @@ class QueueController:
     def _cohort_changed(self, type_: str, old: Any, new: Any) -> None:
         self._add("Cohort", "", (old if new is None else new)["metadata"]["name"])
         moved = get(old or {}, "spec", "parentName") != get(new or {}, "spec", "parentName")
-        changed = old is None or new is None or old.get("spec") != new.get("spec")
-        if moved or (changed and self._fair):
+        if moved or (self._fair and spec_differs(old, new)):
             # Everything below a cycle is inactive, and a share is one of the whole tree.
             self._add_all_in_trees()
 
