@@ -128,8 +128,7 @@ def test_write_that_makes_a_workload_use_more_than_its_quota_is_found() -> None:
             await s.apply(job(name, 5))
         await s.settle()
         await s.stop_manager()
-        for hook in ("vworkload.kb.io", "vclusterqueue.kb.io", "mclusterqueue.kb.io"):
-            s.server.admission.unregister(hook)
+        s.unregister_webhooks()
         workload = (await s.workload("a"))["metadata"]["name"]
 
         async def reclaim(count: int) -> None:

@@ -211,6 +211,11 @@ class Stack:
                 await task
         await self.server.stop()
 
+    def unregister_webhooks(self) -> None:
+        """Remove the webhooks of Workloads and ClusterQueues, which cannot answer without a manager."""
+        for hook in ("vworkload.kb.io", "vclusterqueue.kb.io", "mclusterqueue.kb.io"):
+            self.server.admission.unregister(hook)
+
     # What users do
 
     async def apply(self, manifests: Manifests) -> None:

@@ -345,8 +345,7 @@ def test_manager_that_starts_restores_the_template_of_a_job_that_its_user_suspen
         await s.apply({**flavor, "metadata": {"name": "b"}, "spec": {"nodeLabels": {"zone": "b"}}})
         name = await running(s)
         await s.stop_manager()
-        for hook in ("vworkload.kb.io", "vclusterqueue.kb.io", "mclusterqueue.kb.io"):
-            s.server.admission.unregister(hook)  # they cannot answer
+        s.unregister_webhooks()
         await s.patch(JOBS, "a", {"spec": {"suspend": True}})
         await s.stop_pods("a")
         await s.job_status("a", startTime=None)

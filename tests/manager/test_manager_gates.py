@@ -14,6 +14,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.components.builtin import components
 from pykueue.manager.configuration import parse
 from pykueue.manager.configuration.gates import DEPENDENCIES
+from queue_manifests import priority
 
 D = "kueue.x-k8s.io/"
 #: What is seen of a stack.
@@ -65,14 +66,7 @@ async def reclaimable(stack: Stack) -> Any:
 
 async def default_priority(stack: Stack) -> Any:
     """The priority class of a Job that names none."""
-    await stack.apply(
-        {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "WorkloadPriorityClass",
-            "metadata": {"name": "default"},
-            "value": 7,
-        }
-    )
+    await stack.apply(priority("default", 7))
     await stack.settle()
     await stack.apply(job("j"))
     return (await stack.job("j"))["metadata"]["labels"].get(f"{D}priority-class")

@@ -34,8 +34,7 @@ def selective() -> Object:
 
 async def remove_workload(s: Stack, name: str) -> None:
     """A user removes the Workload in spite of its finalizer, while no webhook answers."""
-    for hook in ("vworkload.kb.io", "vclusterqueue.kb.io", "mclusterqueue.kb.io"):
-        s.server.admission.unregister(hook)
+    s.unregister_webhooks()
     await s.patch(WORKLOADS, name, {"metadata": {"finalizers": None}})
     await s.delete(WORKLOADS, name)
 
@@ -143,8 +142,7 @@ def test_what_a_user_adds_to_the_template_of_a_suspended_job_is_kept() -> None:
         name = await running(s)
         await s.patch(CLUSTER_QUEUES, "cq", {"spec": {"stopPolicy": "Hold"}})
         await s.stop_manager()
-        for hook in ("vworkload.kb.io", "vclusterqueue.kb.io", "mclusterqueue.kb.io"):
-            s.server.admission.unregister(hook)
+        s.unregister_webhooks()
         await s.patch(JOBS, "a", {"spec": {"suspend": True}})
         await s.stop_pods("a")
         await s.job_status("a", startTime=None)
