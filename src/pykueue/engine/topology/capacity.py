@@ -303,7 +303,7 @@ class NodeCapacity(SharedCapacity):
             return placed
         found = placed_pod_sets(tree, unit, placed)
         if unit.workers is not demand.units[-1].workers:
-            _assume(unit, placed, assumed)
+            _assume(_used_by(unit, placed), assumed)
         if kept is not None:
             found = [merged(kept.workers, found[0], tree), *([leader] if leader is not None else [])]
         return found
@@ -324,8 +324,7 @@ class NodeCapacity(SharedCapacity):
             for values, pods in placed.domains:
                 usage = self._usages.get(self._usage_key(placed, values))
                 if usage is not None:
-                    assumed.append((usage, placed.amounts, sign * pods))
-                    _change(usage, usage.assumed, placed.amounts, sign * pods)
+                    _assume([(usage, placed.amounts, sign * pods)], assumed)
 
     def _place_unit(
         self, tree: FlavorTree, unit: Unit, empty: bool, loss: Loss | None = None
@@ -429,7 +428,7 @@ class NodeCapacity(SharedCapacity):
             for more in placed_pod_sets(tree, unit, new):
                 left = loss.pod_set if more.name == placed.name else more._replace(domains=())
                 result[more.name] = merged(left, more, tree)
-            _assume(unit, new, assumed)
+            _assume(_used_by(unit, new), assumed)
         if isinstance(failure, Failure):
             failure = failure_text(failure)
         _drop_assumed(assumed)
@@ -545,9 +544,9 @@ def _change(usage: LeafUsage, which: dict[str, int], amounts: Amounts, pods: int
         leaf.tree.touch(leaf)
 
 
-def _assume(unit: Unit, placed: Placed, assumed: list[_Use]) -> None:
-    """Count what a placed unit uses, for the units that are placed after it, and list it in `assumed`."""
-    for usage, amounts, pods in _used_by(unit, placed):
+def _assume(uses: Iterable[_Use], assumed: list[_Use]) -> None:
+    """Count uses for the units that are placed after them, and list them in `assumed`."""
+    for usage, amounts, pods in uses:
         assumed.append((usage, amounts, pods))
         _change(usage, usage.assumed, amounts, pods)
 
