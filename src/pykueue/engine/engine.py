@@ -317,6 +317,7 @@ class Engine(Queries):
         heads of all queues too. The decisions that took effect.
         """
         state = self._state
+        outcomes = Outcomes(state, self._evaluator, self._rules, now)
         found: list[Requeue] = []
         while self.has_heads():
             with self.fork() as fork:
@@ -328,9 +329,7 @@ class Engine(Queries):
                 info = state.workloads[each.key]
                 assert info.queue is not None
                 state.places.move(info, IN_FLIGHT)
-                Outcomes(state, self._evaluator, self._rules, now).return_to_queue(
-                    info, info.queue, each.reason, each.requeue, each.explanation
-                )
+                outcomes.return_to_queue(info, info.queue, each.reason, each.requeue, each.explanation)
             found += unfit
         state.ready.clear()
         return found
