@@ -8,6 +8,7 @@ from random import Random
 from typing import Final
 
 from pykueue.api import kueue
+from pykueue.api.core import Node
 from pykueue.api.topologies import HOSTNAME
 from pykueue.engine import Options
 
@@ -40,7 +41,7 @@ def _nodes(blocks: int, racks: int, hosts: int, cpu: int) -> list[object]:
     return made
 
 
-def _node(number: int, racks: int, hosts: int, cpu: int, ready: bool = True) -> object:
+def _node(number: int, racks: int, hosts: int, cpu: int, ready: bool = True) -> Node:
     rack, name = number // hosts, f"n{number:05d}"
     labels = {BLOCK: f"b{rack // racks}", RACK: f"r{rack}", HOSTNAME: name}
     return objects.node(name, labels, cpu, ready)
@@ -151,14 +152,14 @@ def many_nodes(nodes: int) -> Shape:
             request = requests[number % len(requests)]
             yield Arrival(number * 40_000 // count, "work", f"w{number}", "q", 1, 0, runs, 10, request)
 
-    def events() -> Iterator[object]:
+    def events() -> Iterator[Node]:
         random = Random(1)
         for _ in range(250):
             number = random.randrange(nodes)
             for ready in (False, True):
                 yield _node(number, racks, hosts, CPU_PER_NODE, ready)
 
-    return Shape(f"{nodes} nodes, {cpu} pods", setup, arrivals(), node_events=events())  # type: ignore[arg-type]
+    return Shape(f"{nodes} nodes, {cpu} pods", setup, arrivals(), node_events=events())
 
 
 def balanced(scale: float = 1.0) -> Shape:

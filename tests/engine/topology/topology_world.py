@@ -103,11 +103,5 @@ class NodeWorld(World):
 
     def hosts(self, name: str) -> dict[str, int]:
         """Pods by the last value of their domains."""
-        admission = self.driver.workloads[self.key(name)].status.admission
-        assert admission is not None
-        return {
-            domain.values[-1]: domain.pods
-            for given in admission.pod_set_assignments
-            if given.topology_assignment is not None
-            for domain in expand(given.topology_assignment)
-        }
+        by_pod_set = self.hosts_by_pod_set(name)
+        return {host: pods for hosts in by_pod_set.values() for host, pods in hosts.items()}
