@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from typing import Any
 
 import yaml
@@ -35,10 +33,10 @@ from pykueue.embedded.jobset.definition import definition as jobset_definition
 from pykueue.embedded.operators.definitions import definitions
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.errors import ApiError
-from pykueue.kube.http import REQUEST_TIMEOUT
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.multikueue.access import Endpoint, WorkerAccess, worker_rules
 from pykueue.manager.multikueue.kubeconfig import Target
+from pykueue.simulate.faults.sites import Line
 from queue_manifests import admission_check
 
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
@@ -49,74 +47,6 @@ _KINDS = BUILT_IN.enabled(FRAMEWORKS)
 #: Signs the tokens of workers.
 _KEY = b"a key of a test, long enough to sign"
 INTEGRATIONS = f"integrations: {{frameworks: [{', '.join(FRAMEWORKS)}]}}\n"
-
-
-class Line:
-    """The network between the manager and one worker, which can be cut."""
-
-    def __init__(self) -> None:
-        self.is_cut = False
-        self.hangs = False
-        #: Method and end of the path of a request after which the line is cut, before the answer.
-        self.cut_after = ("", "")
-        self._cut = asyncio.Event()
-
-    def hang(self) -> None:
-        """Answer no request any more; watches stay silent."""
-        self.hangs = True
-
-    def cut(self) -> None:
-        self.is_cut = True
-        self._cut.set()
-
-    def restore(self) -> None:
-        self.is_cut = False
-        self._cut = asyncio.Event()
-
-    def transport(self, inner: Transport) -> Transport:
-        return _LineTransport(self, inner)
-
-
-class _LineTransport:
-    def __init__(self, line: Line, inner: Transport) -> None:
-        self._line = line
-        self._inner = inner
-
-    async def call(self, request: Request) -> Any:
-        if self._line.is_cut:
-            raise ConnectionError("no route to the worker")
-        if self._line.hangs:
-            await asyncio.sleep(REQUEST_TIMEOUT)
-            raise TimeoutError
-        answer = await self._inner.call(request)
-        method, end = self._line.cut_after
-        if request.method == method and request.path.endswith(end):
-            self._line.cut()
-            raise ConnectionError("the line was cut")
-        return answer
-
-    async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
-        if self._line.is_cut:
-            raise ConnectionError("no route to the worker")
-        over = asyncio.ensure_future(self._line._cut.wait())
-        try:
-            async with aclosing(self._inner.watch(request)) as events:
-                while True:
-                    following = asyncio.ensure_future(anext(events, None))
-                    await asyncio.wait([following, over], return_when=asyncio.FIRST_COMPLETED)
-                    if over.done():
-                        following.cancel()
-                        await asyncio.gather(following, return_exceptions=True)
-                        raise ConnectionError("the line was cut")
-                    event = following.result()
-                    if event is None:
-                        return
-                    yield event
-        finally:
-            over.cancel()
-
-    async def close(self) -> None:
-        await self._inner.close()
 
 
 class _TokenTransport:

@@ -1,4 +1,4 @@
-"""One run: a scenario play_to_end to its end, with everything checked on the way."""
+"""One run: a scenario played to its end, with everything checked on the way."""
 
 from __future__ import annotations
 

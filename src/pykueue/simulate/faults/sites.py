@@ -18,6 +18,7 @@ from pykueue.embedded.store.memory import MemoryStore
 from pykueue.embedded.store.records import Record
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.client import Client
+from pykueue.kube.http import REQUEST_TIMEOUT
 from pykueue.kube.transport import Request, Transport, WatchEvent
 from pykueue.manager.components import Component
 from pykueue.manager.configuration import Configuration
@@ -34,10 +35,13 @@ Stored = Callable[[Object | None, Object | None], None]
 
 
 class Line:
-    """The network between two clusters, which can be cut."""
+    """The network between two clusters, which can be cut or hang."""
 
     def __init__(self) -> None:
         self.is_cut = False
+        self.hangs = False
+        #: Method and end of the path of a request after which the line is cut, before the answer.
+        self.cut_after = ("", "")
         self._cut = asyncio.Event()
 
     def cut(self) -> None:
@@ -45,8 +49,12 @@ class Line:
         self.is_cut = True
         self._cut.set()
 
+    def hang(self) -> None:
+        """Answer no request any more; watches stay silent."""
+        self.hangs = True
+
     def restore(self) -> None:
-        """Let requests through again."""
+        """Let requests through again after `cut`."""
         self.is_cut = False
         self._cut = asyncio.Event()
 
@@ -62,7 +70,13 @@ class _LineTransport:
 
     async def call(self, request: Request) -> Any:
         self._refuse_cut()
+        if self._line.hangs:
+            await asyncio.sleep(REQUEST_TIMEOUT)
+            raise TimeoutError
         answer = await self._inner.call(request)
+        method, end = self._line.cut_after
+        if request.method == method and request.path.endswith(end):
+            self._line.cut()
         self._refuse_cut()
         return answer
 
@@ -83,8 +97,10 @@ class _LineTransport:
                         if not following.done():
                             following.cancel()
                             await asyncio.gather(following, return_exceptions=True)
-                    self._refuse_cut()
-                    if following.cancelled() or (event := following.result()) is None:
+                    if over.done():
+                        raise ConnectionError("the line was cut")
+                    event = following.result()
+                    if event is None:
                         return
                     yield event
         finally:
