@@ -14,6 +14,28 @@ NIGHTLY: Object = {
     "metadata": {"name": "nightly"},
     "value": 7,
 }
+#: One flavor, one ClusterQueue with 10 cpu, one LocalQueue `lq` in `default`.
+QUEUES = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default-flavor}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - name: default-flavor
+      resources: [{name: cpu, nominalQuota: 10}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+"""
 #: A ClusterQueue with a flavor and a LocalQueue of the namespace `bookstore-ml`, as users write them.
 BOOKSTORE_QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2

@@ -11,39 +11,19 @@ from manager_stack import QUEUES, Stack, job, story
 from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, JOBS, WORKLOADS
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request, Transport, WatchEvent
+from queue_manifests import cluster_queue, flavor, local_queue
 
 BLOCKING = """
 waitForPodsReady:
   timeout: 1h
   blockAdmission: true
 """
-TWO_FLAVORS = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: one}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: two}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - name: one
-      resources: [{name: cpu, nominalQuota: 4}]
-    - name: two
-      resources: [{name: cpu, nominalQuota: 4}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
-"""
+TWO_FLAVORS = [
+    flavor("one"),
+    flavor("two"),
+    cluster_queue("cq", {"one": {"cpu": 4}, "two": {"cpu": 4}}),
+    local_queue("lq", "cq"),
+]
 
 
 def test_the_scheduler_rests_while_pods_are_not_ready_although_flavors_are_left_to_try() -> None:
@@ -443,26 +423,8 @@ def test_a_queue_is_not_kept_alive_by_a_reservation_that_could_not_be_written() 
 
 
 def test_queue_drops_a_failed_reservation_of_a_job_that_moved_to_another_queue() -> None:
-    other = """
-        apiVersion: kueue.x-k8s.io/v1beta2
-        kind: ClusterQueue
-        metadata: {name: other}
-        spec:
-          namespaceSelector: {}
-          resourceGroups:
-          - coveredResources: [cpu]
-            flavors:
-            - name: default-flavor
-              resources: [{name: cpu, nominalQuota: 10}]
-        ---
-        apiVersion: kueue.x-k8s.io/v1beta2
-        kind: LocalQueue
-        metadata: {name: other, namespace: default}
-        spec: {clusterQueue: other}
-    """
-
     async def life(s: Stack) -> None:
-        await s.apply(other)
+        await s.apply([cluster_queue("other", {"cpu": 10}), local_queue("other")])
         await s.stop_manager()
         refusing = _NoReservations(s.server.transport("pykueue-manager"), s)
         s.server.transport = lambda user="": refusing  # type: ignore[method-assign, assignment, return-value]

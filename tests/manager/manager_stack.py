@@ -37,6 +37,7 @@ from pykueue.manager.components import Component
 from pykueue.manager.configuration import parse
 from pykueue.manager.manager import Manager
 from pykueue.manager.multikueue.kubeconfig import Target
+from queue_manifests import QUEUES
 
 Object = dict[str, Any]
 #: YAML, one object, or several.
@@ -44,29 +45,6 @@ Manifests = str | Object | list[Object]
 T = TypeVar("T")
 
 V1BETA2 = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
-
-#: One flavor, one ClusterQueue with 10 cpu, one LocalQueue `lq` in `default`.
-QUEUES = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: default-flavor}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: cq}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors:
-    - name: default-flavor
-      resources: [{name: cpu, nominalQuota: 10}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: lq, namespace: default}
-spec: {clusterQueue: cq}
-"""
 
 
 def job(
