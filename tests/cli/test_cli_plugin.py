@@ -365,6 +365,17 @@ assert not {"aiohttp", "yaml", "orjson", "pykueue.kube", "pykueue.plugin"} & set
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_questions_load_neither_the_manager_nor_the_checks_of_manifests() -> None:
+    program = """
+import importlib, sys
+for command in ("dump", "share", "story", "top", "used", "when", "why"):
+    importlib.import_module(f"pykueue.cli.{command}")
+    found = {"pykueue.manager.manager", "pykueue.manifests.checks", "pykueue.embedded"} & set(sys.modules)
+    assert not found, (command, found)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_manager_loads_no_cel_before_a_job_kind_has_an_expression() -> None:
     program = "import sys, pykueue.cli.manager; assert 'cel_expr_python' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

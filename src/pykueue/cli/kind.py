@@ -21,7 +21,8 @@ from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.install.userkinds import rights as rights_of
 from pykueue.manager.install_names import InstallNames
-from pykueue.manifests.reading import InputError, Source
+from pykueue.manifests.files import InputError
+from pykueue.manifests.reading import Source
 
 from .manifests import written
 

@@ -26,7 +26,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.manifests.reading import InputError, Source, read
+from pykueue.manifests.files import InputError
 from pykueue.questions.answers import Answer, schema_of, to_data
 from pykueue.questions.cluster_state import MANAGER_NAMESPACE, read_cluster
 
@@ -58,6 +58,9 @@ def of_manifests(paths: tuple[Path, ...], config: Path | None) -> QuestionSource
 
     Raises InputError, ConfigurationError and DecodeError.
     """
+    # Imported here: answers on live clusters need no checks of manifests, which take long to load.
+    from pykueue.manifests.reading import Source, read
+
     configuration = load_configuration(config)
     found = read(Source(paths), configuration, strict=False)
     state = found.state

@@ -22,7 +22,8 @@ from pykueue.engine import Options
 from pykueue.engine.story import data, lines
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.manifests.reading import Input, InputError, Source, read
+from pykueue.manifests.files import InputError
+from pykueue.manifests.reading import Input, Source, read
 
 #: Exit status when a condition of --fail-on holds, and when the input is wrong.
 _FAILED, _WRONG = 1, 2

@@ -14,10 +14,10 @@ from pykueue.api.resources import EVENTS, KUEUE_GROUP, WORKLOADS
 from pykueue.engine.story import lines
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
+from pykueue.manager.install_names import story_path
 from pykueue.questions.cluster_state import followed_kinds, typed
 from pykueue.questions.story import story_from_objects
 from pykueue.questions.targets import WORKLOAD_TYPES
-from pykueue.web.visibility.api import story_path
 
 from .connection import ask, from_leader, kubeconfig_option
 

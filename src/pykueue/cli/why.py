@@ -19,12 +19,12 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
-from pykueue.manifests.reading import InputError
+from pykueue.manager.install_names import why_path
+from pykueue.manifests.files import InputError
 from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status
 from pykueue.questions import why as answer_why
 from pykueue.questions.cluster_state import ClusterState, read_cluster, without_unsupported
 from pykueue.questions.targets import job_resources, without_workload
-from pykueue.web.visibility.api import why_path
 
 #: Exit status where there is no such Workload or the cluster cannot be read.
 _FAILED = 1

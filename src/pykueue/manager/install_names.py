@@ -42,6 +42,16 @@ WEBHOOK_PORT_NAME, METRICS_PORT_NAME, VISIBILITY_PORT_NAME = "webhook-server", "
 HEALTH_PORT_NAME = "health"
 
 
+def story_path(namespace: str, name: str) -> str:
+    """Where `pykueue story` reads the history of a Workload. Kueue has no such resource."""
+    return f"/apis/{VISIBILITY_GROUP}/v1beta2/namespaces/{namespace}/workloads/{name}/story"
+
+
+def why_path(namespace: str, name: str) -> str:
+    """Where the answer to why a Workload is pending is served. Kueue has no such resource."""
+    return f"/apis/{VISIBILITY_GROUP}/v1beta2/namespaces/{namespace}/workloads/{name}/why"
+
+
 @dataclass(frozen=True)
 class InstallNames:
     """Names of the installed objects. Ports of the process itself are the configuration's."""

@@ -3,10 +3,8 @@ document and field."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,11 +23,10 @@ from pykueue.jobs.workload import queue_name
 from pykueue.manager.configuration import Configuration
 
 from .checks import GROUPS, Checks, Problem, problem
+from .files import InputError, texts
 from .jobs import Held, Jobs, workload_of
 
 Manifest = dict[str, Any]
-
-SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 _CLUSTER_SCOPED = frozenset(
     {
@@ -52,10 +49,6 @@ _PREFIX_LENGTH = 58
 
 #: Kind, namespace and name.
 Identity = tuple[str, str, str]
-
-
-class InputError(ValueError):
-    """Manifests are wrong; one line for each error."""
 
 
 class Document(NamedTuple):
@@ -96,7 +89,7 @@ class Source:
 
     def _documents(self, paths: Iterable[Path]) -> Iterator[Document]:
         for path in paths:
-            for source, text in _texts(path):
+            for source, text in texts(path):
                 try:
                     for place, manifest in load_with_places(text, source):
                         yield Document(place, manifest)
@@ -307,35 +300,6 @@ def _described(documents: Iterable[Document]) -> list[UserJob]:
                 lines = [f"{place}: {describe(manifest)}: {one}" for one in error.errors]
                 raise InputError("\n".join(lines)) from None
     return list(found.values())
-
-
-def _texts(path: Path) -> Iterator[tuple[str, str]]:
-    if str(path) == "-":
-        yield "<stdin>", _text("<stdin>", sys.stdin.read)
-        return
-    if not path.is_dir():
-        yield str(path), read_text(path)
-        return
-    files = sorted(file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
-    if not files:
-        raise InputError(f"{path}: no file ends in {', '.join(sorted(SUFFIXES))}")
-    for file in files:
-        yield str(file), read_text(file)
-
-
-def read_text(file: Path) -> str:
-    """The text of a file. Raises InputError that names it."""
-    return _text(file, partial(file.read_text, encoding="utf-8"))
-
-
-def _text(source: Path | str, read: Callable[[], str]) -> str:
-    """What is read. Raises InputError that names the source."""
-    try:
-        return read()
-    except UnicodeDecodeError as error:
-        raise InputError(f"{source}: not UTF-8 text: byte {error.start} is {error.reason}") from None
-    except OSError as error:
-        raise InputError(f"{source}: cannot be read: {error.strerror}") from None
 
 
 def _identity(manifest: Manifest) -> Identity | None:

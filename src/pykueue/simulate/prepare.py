@@ -24,9 +24,10 @@ from pykueue.manager.configuration import parse as parse_configuration
 from pykueue.manager.configuration.decode import camel
 from pykueue.manager.configuration.loading import CURRENT
 from pykueue.manager.scheduler.engine_options import engine_options
+from pykueue.manifests.files import InputError
 from pykueue.manifests.namespaces import missing_namespaces
-from pykueue.manifests.reading import InputError, read
 from pykueue.manifests.reading import Source as Files
+from pykueue.manifests.reading import read
 from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
 from pykueue.simulate.scenario.kueue_generator import KueueGenerator
 from pykueue.simulate.scenario.laws import Draw, draw_of

@@ -17,7 +17,7 @@ import yaml
 from pykueue.api import kueue
 from pykueue.api.objects import Object
 from pykueue.manager.configuration.decode import Bounds, Problem, decode
-from pykueue.manifests.reading import InputError, read_text
+from pykueue.manifests.files import InputError, read_text
 
 from .jobs import Job, pod_set
 from .reading import ScenarioError

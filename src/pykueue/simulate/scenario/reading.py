@@ -13,7 +13,7 @@ import yaml
 from pykueue.api.meta import parse_time
 from pykueue.api.yaml import YamlError, load_documents
 from pykueue.manager.configuration.decode import Problem, camel, decode, shown
-from pykueue.manifests.reading import InputError, read_text
+from pykueue.manifests.files import InputError, read_text
 
 from .types import Generator, Law, Scenario, Source
 

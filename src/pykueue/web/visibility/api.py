@@ -34,16 +34,6 @@ PLACE_DECISIONS_MAX = 200
 KIND = "PendingWorkloadsSummary"
 
 
-def story_path(namespace: str, name: str) -> str:
-    """Where `pykueue story` reads the history of a Workload. Kueue has no such resource."""
-    return f"/apis/{GROUP}/{VERSIONS[0]}/namespaces/{namespace}/workloads/{name}/story"
-
-
-def why_path(namespace: str, name: str) -> str:
-    """Where the answer to why a Workload is pending is served. Kueue has no such resource."""
-    return f"/apis/{GROUP}/{VERSIONS[0]}/namespaces/{namespace}/workloads/{name}/why"
-
-
 def resources(version: str) -> list[Object]:
     """The resources of a version as discovery lists them. The queues themselves cannot be read here.
 
