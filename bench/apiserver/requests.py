@@ -2,7 +2,7 @@
 
 The bytes of requests are fed to connections whose transport drops the answers: store in memory, no TLS, no
 sockets, garbage collection off. Times are of the thread's CPU, so other processes matter little. With
-`--beside` another clone that has this benchmark takes the same requests in turn, in a process of its own, and
+`--beside` another clone that has this benchmark takes the same requests in turn, in a separate process, and
 the ratios of the pairs are printed.
 """
 

@@ -156,7 +156,7 @@ def test_pods_on_nodes_that_are_in_no_workload_use_their_nodes(tmp_path: Path) -
 
 
 def test_placements_count_the_pod_of_a_leader_that_requests_nothing(tmp_path: Path) -> None:
-    """It has no flavor of its own, and is on a node of the flavor of its workers."""
+    """It is assigned no flavor, and is placed on a node of the flavor of its workers."""
     pod_sets = [
         {
             "name": name,

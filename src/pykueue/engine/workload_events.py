@@ -128,7 +128,7 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     info.replaces = replaces if replaces and options.enabled("ElasticJobsViaWorkloadSlices") else ""
     if state.capacities:
         state.set_shared_requests(info)
-    _note_replacement(state, info)
+    _index_replacement(state, info)
     name = obj.spec.queue_name
     local = info.local
     if local is None or local.key != f"{info.namespace}/{name}":
@@ -140,8 +140,8 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
             state.undo_log.put(local.workloads, info.key, info)
 
 
-def _note_replacement(state: State, info: WorkloadInfo) -> None:
-    """Keeps the slice that a workload replaces findable from the other side."""
+def _index_replacement(state: State, info: WorkloadInfo) -> None:
+    """Index a replacement by the key of the slice that it replaces."""
     if info.replaces and state.replacements.get(info.replaces) is not info:
         state.undo_log.put(state.replacements, info.replaces, info)
 

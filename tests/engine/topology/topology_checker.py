@@ -83,7 +83,7 @@ def assignments(workload: Any, tas_flavors: Mapping[str, Flavor]) -> Iterator[As
     for given in admission.pod_set_assignments if admission is not None else ():
         if given.topology_assignment is None:
             continue
-        # A member of a group that requests nothing has no flavor of its own.
+        # A member of a group that requests nothing is assigned no flavor: it is placed with the others.
         flavors = {
             flavor
             for each in admission.pod_set_assignments

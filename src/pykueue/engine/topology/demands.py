@@ -193,7 +193,7 @@ def assigned_domains(
         if assignment is None or given.name not in by_name:
             continue
         needs = by_name[given.name]
-        # A member of a group that requests nothing has no flavor of its own.
+        # A member of a group that requests nothing is assigned no flavor: it is placed with the others.
         flavors = sorted(
             set(given.flavors.values()) or (flavors_of_groups[needs.group] if needs.group else ())
         )
