@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from pykueue.api.objects import Object, merge_patch
+from pykueue.api.objects import Key, Object, key_of, merge_patch
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 
 #: How often a status is computed again because another client wrote first.
 ATTEMPTS = 5
+
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Writer:
@@ -168,3 +171,38 @@ class Writer:
                 del self._locks[key]
             else:
                 self._locks[key] = (lock, users - 1)
+
+
+class UnansweredWrites(Generic[K]):
+    """Writes whose outcome is unknown, by what the next decision is about, such as a job.
+
+    The version that a write names protects one object. A decision that counts several objects needs them as
+    they are, and a write without an answer may have been carried out.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._objects: dict[K, set[Key]] = {}
+
+    async def change(
+        self, subject: K, informer: Informer, obj: Mapping[str, Any], desired: Mapping[str, Any]
+    ) -> Object:
+        """`Writer.change`, remembered for the subject if it gets no answer."""
+        try:
+            return await self._writer.change(informer, obj, desired)
+        except BaseException as error:
+            if not isinstance(error, ApiError) or error.code >= 500:
+                self._objects.setdefault(subject, set()).add(key_of(obj))
+            raise
+
+    async def learn_outcomes(self, subject: K, informer: Informer) -> None:
+        """Read the objects of the writes of a subject that got no answer."""
+        unanswered = self._objects.get(subject, set())
+        for key in sorted(unanswered):
+            await self._writer.reread(informer, key)
+            unanswered.discard(key)
+        self.forget(subject)
+
+    def forget(self, subject: K) -> None:
+        """No more decisions are made about the subject."""
+        self._objects.pop(subject, None)

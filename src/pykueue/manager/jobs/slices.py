@@ -31,6 +31,7 @@ from pykueue.kube.events import NORMAL
 from pykueue.kube.informer import Handler, Informer
 from pykueue.manager.cluster import pod_owners
 from pykueue.manager.workloads import transitions
+from pykueue.manager.writes import UnansweredWrites
 
 from .context import JobContext
 
@@ -48,8 +49,8 @@ class ElasticJobs:
         self._reservations = context.reservations
         self._recorder = context.recorder
         self._clock = context.clock
-        #: By uid of a job: pods whose gate may have been removed by a write without an answer.
-        self._unanswered: dict[str, set[Key]] = {}
+        #: Removals of the gates of pods, by uid of their job.
+        self._ungating: UnansweredWrites[str] = UnansweredWrites(context.writer)
         self._kind = context.integration.kind
         gates = context.cluster.configuration.gates
         self._on = self._kind.elastic and gates["ElasticJobsViaWorkloadSlices"]
@@ -135,7 +136,7 @@ class ElasticJobs:
         active = found.active
         if active is None or key_of(active) != key_of(workload):
             return workload, {}
-        await self._learn_outcomes(job)
+        await self._ungating.learn_outcomes(str(job["metadata"].get("uid")), self._pod_cache)
         await self._finish_replaced(active, found)
         target: dict[str, int] = {}
         if not conditions.is_evicted(active) and conditions.is_active(active):
@@ -269,20 +270,12 @@ class ElasticJobs:
         if not gated:
             return
         counts = slices.reserved_counts(active)
-        unanswered = self._unanswered.setdefault(str(job["metadata"].get("uid")), set())
+        uid = str(job["metadata"].get("uid"))
         for name, pods in sorted(gated.items()):
             pods.sort(key=lambda pod: pod["metadata"]["name"])
             for pod in pods[: max(0, counts.get(name, 0) - scheduled[name])]:
-                unanswered.add(key_of(pod))
-                await self._writer.change(self._pod_cache, pod, without_gate(pod, ELASTIC_JOB_GATE))
-                unanswered.discard(key_of(pod))
-
-    async def _learn_outcomes(self, job: Mapping[str, Any]) -> None:
-        """Ask the server about pods whose gate was to be removed by a write without an answer."""
-        unanswered = self._unanswered.get(str(job["metadata"].get("uid")), set())
-        for key in sorted(unanswered):
-            await self._writer.reread(self._pod_cache, key)
-            unanswered.discard(key)
+                desired = without_gate(pod, ELASTIC_JOB_GATE)
+                await self._ungating.change(uid, self._pod_cache, pod, desired)
 
     def jobs_of(self, pod: Mapping[str, Any]) -> Iterator[Key]:
         """The elastic jobs that a pod belongs to."""
@@ -311,7 +304,7 @@ class ElasticJobs:
 
     def forget(self, job: Mapping[str, Any]) -> None:
         """The job is gone."""
-        self._unanswered.pop(str(job["metadata"].get("uid")), None)
+        self._ungating.forget(str(job["metadata"].get("uid")))
 
     # What its pods tell
 

@@ -25,7 +25,7 @@ from pykueue.manager.cluster import Cluster
 from pykueue.manager.metrics import Metrics
 from pykueue.manager.nodes.assignments import is_placed, unhealthy_nodes
 from pykueue.manager.nodes.outlines import is_placed_by_topology, is_topology_gated, slice_name
-from pykueue.manager.writes import Writer
+from pykueue.manager.writes import UnansweredWrites, Writer
 
 from .ranks import Placement, placements, spans
 
@@ -45,11 +45,10 @@ class Ungater:
     ) -> None:
         self._cluster = cluster
         self._nodes = cluster.nodes
-        self._writer = writer
+        #: Removals of gates, by Workload.
+        self._ungating: UnansweredWrites[Key] = UnansweredWrites(writer)
         self._metrics = metrics
         self._clock = clock
-        #: Pods, by Workload, whose last write had no answer.
-        self._doubtful: dict[Key, set[Key]] = {}
         self.controller: Controller[Key] = Controller(
             "topology ungater",
             self.reconcile,
@@ -79,13 +78,11 @@ class Ungater:
     async def reconcile(self, key: Key) -> float | None:
         """Ungate the pods of one Workload that have a domain."""
         await self._nodes.synced()
-        for pod_key in list(self._doubtful.get(key, ())):
-            assert self._nodes.pods is not None
-            await self._writer.reread(self._nodes.pods, pod_key)
-            self._doubtful[key].discard(pod_key)
-        self._doubtful.pop(key, None)
+        if self._nodes.pods is None:
+            return None
+        await self._ungating.learn_outcomes(key, self._nodes.pods)
         workload = self._cluster.workload(key)
-        if workload is None or not is_placed(workload) or self._nodes.pods is None:
+        if workload is None or not is_placed(workload):
             return None
         found = self._placements(workload)
         free = asyncio.Semaphore(_AT_ONCE)
@@ -125,15 +122,10 @@ class Ungater:
         desired = replaced(without_gate(pod, names.TOPOLOGY_GATE), ("spec", "nodeSelector"), selector)
         assert self._nodes.pods is not None
         try:
-            await self._writer.change(self._nodes.pods, pod, desired)
+            await self._ungating.change(key, self._nodes.pods, pod, desired)
         except ApiError as error:
             if error.not_found:
                 return
-            if error.code >= 500:
-                self._doubtful.setdefault(key, set()).add(key_of(pod))
-            raise
-        except (ConnectionError, TimeoutError):
-            self._doubtful.setdefault(key, set()).add(key_of(pod))
             raise
         self._metrics.observer.got_domain(workload)
 
