@@ -135,3 +135,8 @@ def test_weighted_share_is_rounded_up_as_in_the_status() -> None:
         "1234567",
         "infinite",
     ]
+
+
+def test_section_without_content_says_so() -> None:
+    result = run("top", "nodes", "-f", EXAMPLE)
+    assert (result.stdout, result.exit_code) == ("No nodes found\n", 0)

@@ -86,6 +86,8 @@ def lines(answer: Top, section: str | None = None) -> Iterator[str]:
         "nodes": [_nodes(answer), _placement(answer)],
     }
     shown = [found for part in parts if section in (None, part) for found in map(list, parts[part]) if found]
+    if not shown:
+        yield f"No {section} found"
     for number, part_lines in enumerate(shown):
         if number:
             yield ""
