@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION
-from pykueue.api.objects import Object, get, is_deleting, key_of
-from pykueue.api.pods import is_terminal
+from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION, ELASTIC_JOB_GATE
+from pykueue.api.objects import Object, is_deleting, key_of
+from pykueue.api.pods import has_gate, is_terminal
 from pykueue.api.resources import JOBS, PODS, WORKLOADS, Resource
 from pykueue.clock import Clock
 from pykueue.jobs.slices import (
-    GATE,
     OUT_OF_SYNC,
     REPLACED,
     claimable,
@@ -126,9 +125,7 @@ class ElasticInvariants(Invariants):
         if job is None or not is_elastic(job) or self._just_stopped(job):
             return
         scheduled = sum(
-            GATE not in (get(pod, "spec", "schedulingGates") or ())
-            and not is_terminal(pod)
-            and not is_deleting(pod)
+            not has_gate(pod, ELASTIC_JOB_GATE) and not is_terminal(pod) and not is_deleting(pod)
             for pod in self.objects(PODS)
             if any(owner["metadata"]["uid"] == job["metadata"]["uid"] for owner in self.owners(pod))
         )

@@ -15,7 +15,7 @@ from typing import Any
 from pykueue.api.decoding import decode_as
 from pykueue.api.kueue import TopologyAssignment, names
 from pykueue.api.objects import Object, annotations_of, get, key_of, replaced
-from pykueue.api.pods import is_terminal
+from pykueue.api.pods import has_gate, is_terminal
 from pykueue.api.quantity import parse
 from pykueue.api.resources import NODES, PODS, WORKLOADS
 from pykueue.api.topologies import HOSTNAME, expand
@@ -51,9 +51,13 @@ POOLS = [
     )
     for flavor in FLAVORS
 ]
-#: Seconds for which a pod may still be let to a host of an earlier assignment: the write was under way.
+#: Seconds for which a pod may still be ungated for a host of an earlier assignment: the write was under way.
 MEMORY = 60.0
-_DOMAIN = "kueue.x-k8s.io"
+_ANNOTATIONS = {
+    "required": names.REQUIRED_TOPOLOGY_ANNOTATION,
+    "preferred": names.PREFERRED_TOPOLOGY_ANNOTATION,
+    "unconstrained": names.UNCONSTRAINED_TOPOLOGY_ANNOTATION,
+}
 
 
 def topology_scenario(rng: random.Random) -> Scenario:
@@ -85,12 +89,13 @@ def _requested(rng: random.Random, job: Object) -> Object:
     """The job with a request for topology on the template of its pods, or as it is."""
     if job["kind"] != "Job":
         return job
-    asked = rng.choice(("required", "required", "preferred", "unconstrained", ""))
-    path = ("spec", "template", "metadata", "annotations", f"{_DOMAIN}/podset-{asked}-topology")
+    requested = rng.choice(("required", "required", "preferred", "unconstrained", ""))
     if rng.random() < 0.5:
         job = replaced(job, ("spec", "completionMode"), "Indexed")
-        job = replaced(job, ("spec", "completions"), job["spec"]["completions"])
-    return replaced(job, path, "true" if asked == "unconstrained" else RACK) if asked else job
+    if not requested:
+        return job
+    path = ("spec", "template", "metadata", "annotations", _ANNOTATIONS[requested])
+    return replaced(job, path, "true" if requested == "unconstrained" else RACK)
 
 
 class TopologyUsers(Users):
@@ -189,7 +194,12 @@ class TopologyInvariants(Invariants):
 
     def _pod(self, before: Object | None, after: Object | None) -> None:
         super()._pod(before, after)
-        if before is not None and after is not None and _is_gated(before) and not _is_gated(after):
+        if (
+            before is not None
+            and after is not None
+            and has_gate(before, names.TOPOLOGY_GATE)
+            and not has_gate(after, names.TOPOLOGY_GATE)
+        ):
             self._has_domain(after)
         if after is not None and get(after, "spec", "nodeName"):
             pinned = get(after, "spec", "nodeSelector", HOSTNAME)
@@ -207,14 +217,14 @@ class TopologyInvariants(Invariants):
         known += [assigned(self.find(WORKLOADS, *key))]
         there = sum(
             not is_terminal(other)
-            and not _is_gated(other)
+            and not has_gate(other, names.TOPOLOGY_GATE)
             and annotations_of(other).get(names.WORKLOAD_ANNOTATION) == key[1]
             and get(other, "spec", "nodeSelector", HOSTNAME) == host
             for other in self.objects(PODS)
         )
         most = max((hosts[host] for hosts in known), default=0)
         if there > most:
-            self._violate(pod, f"is let to {host} as one of {there} pods, {most} are assigned")
+            self._violate(pod, f"is one of {there} ungated pods for {host}, {most} are assigned")
 
 
 def _given(workload: Mapping[str, Any]) -> Iterable[Object]:
@@ -245,10 +255,6 @@ def _cpu_of_pod(workload: Mapping[str, Any], pod_set: str) -> int:
             amounts = (get(container, "resources", "requests", "cpu") or "0" for container in containers)
             return sum(parse(amount).milli() for amount in amounts)
     return 0
-
-
-def _is_gated(pod: Mapping[str, Any]) -> bool:
-    return {"name": names.TOPOLOGY_GATE} in (get(dict(pod), "spec", "schedulingGates") or ())
 
 
 class TopologyRun(Run):
