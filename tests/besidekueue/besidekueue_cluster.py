@@ -14,6 +14,7 @@ from realcluster_plane import PATIENCE, Kubectl, until
 
 from pykueue.questions import Why, answer_from
 from pykueue.questions.edits import edited
+from queue_manifests import priority as priority_class
 
 Object = dict[str, Any]
 
@@ -109,9 +110,7 @@ class Lab:
     def submit(self, name: str, pods: int, cpu: str, priority: int | None = None, **labels: str) -> None:
         """A Job that runs until it is deleted."""
         if priority is not None:
-            cls = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
-            self.beside.kubectl.apply({**cls, "metadata": {"name": f"p{priority}"}, "value": priority})
-            labels["kueue.x-k8s.io/priority-class"] = f"p{priority}"
+            labels["kueue.x-k8s.io/priority-class"] = self._priority_class(priority)
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
         template = {
             "metadata": {"annotations": {"sim.pykueue.io/run-time": "forever"}},
@@ -128,6 +127,11 @@ class Lab:
             "spec": {"parallelism": pods, "completions": pods, "suspend": True, "template": template},
         }
         self.beside.kubectl.apply(job)
+
+    def _priority_class(self, value: int) -> str:
+        """The name of a WorkloadPriorityClass with this value."""
+        self.beside.kubectl.apply(priority_class(f"p{value}", value))
+        return f"p{value}"
 
     def workload(self, job: str) -> Object | None:
         """The Workload of a Job."""
@@ -158,18 +162,15 @@ class Lab:
         """Make a change of an answer as an administrator or the owner of the job makes it."""
         kubectl = self.beside.kubectl
         if edit.kind == "Workload":
-            patch: Object = {
-                "spec.queueName": {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": edit.after}}},
-                "spec.podSets[main].count": {"spec": {"parallelism": int(edit.after or 0)}}
-                if edit.field.endswith("count")
-                else {},
-                "spec.priority": {
-                    "metadata": {"labels": {"kueue.x-k8s.io/priority-class": f"p{edit.after}"}}
-                },
-            }[edit.field]
-            if edit.field == "spec.priority":
-                cls = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass"}
-                kubectl.apply({**cls, "metadata": {"name": f"p{edit.after}"}, "value": int(edit.after)})
+            patch: Object
+            if edit.field == "spec.podSets[main].count":
+                patch = {"spec": {"parallelism": int(edit.after)}}
+            elif edit.field == "spec.priority":
+                labels = {"kueue.x-k8s.io/priority-class": self._priority_class(int(edit.after))}
+                patch = {"metadata": {"labels": labels}}
+            else:
+                assert edit.field == "spec.queueName", edit.field
+                patch = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": edit.after}}}
             kubectl("patch", "job", job, "-n", self.namespace, "--type=merge", "-p", json.dumps(patch))
             return
         where = ("-n", edit.namespace) if edit.namespace else ()

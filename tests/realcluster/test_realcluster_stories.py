@@ -21,6 +21,7 @@ from realcluster_jobs import NEVER_READY, JobController, Queues, job
 from realcluster_plane import Kubectl, Plane, until
 
 from pykueue.embedded.jobset.definition import definition
+from queue_manifests import priority
 
 #: Validating webhooks that are there whatever is queued.
 KUEUE_WEBHOOKS = {"vclusterqueue.kb.io", "vcohort.kb.io", "vresourceflavor.kb.io", "vworkload.kb.io"}
@@ -30,17 +31,6 @@ KUEUE_WEBHOOKS = {"vclusterqueue.kb.io", "vcohort.kb.io", "vresourceflavor.kb.io
 def jobs(running: Installation) -> Iterator[JobController]:
     with JobController(running.plane) as controller:
         yield controller
-
-
-def priority_class(plane: Plane, name: str, value: int) -> None:
-    plane.kubectl.apply(
-        {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "WorkloadPriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-        }
-    )
 
 
 def test_a_job_waits_runs_and_makes_room(plane: Plane, jobs: JobController) -> None:
@@ -76,7 +66,7 @@ def test_a_job_without_a_queue_is_left_alone(plane: Plane, jobs: JobController) 
 
 
 def test_the_urgent_take_from_the_rest(plane: Plane, jobs: JobController) -> None:
-    priority_class(plane, "urgent", 1000)
+    plane.kubectl.apply(priority("urgent", 1000))
     queues = Queues(plane, "ranks", cpu="2", preemption={"withinClusterQueue": "LowerPriority"})
     queues.submit("ranks-usual", cpu="2")
     queues.wait_running("ranks-usual")

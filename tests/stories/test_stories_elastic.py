@@ -8,7 +8,7 @@ import pytest
 from stories_world import Object, Story, holds, job, play, pool
 
 from pykueue.api.resources import JOBS, PODS, WORKLOADS
-from queue_manifests import queues
+from queue_manifests import priority, queues
 
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 GATE = {"name": "kueue.x-k8s.io/elastic-job"}
@@ -199,12 +199,7 @@ def test_preempted_job_forgets_its_growth_and_queues_with_all_of_it() -> None:
         await world.wait(5)
         assert len(await slices(world, "a")) == 2
         await world.create(
-            {
-                "apiVersion": "kueue.x-k8s.io/v1beta2",
-                "kind": "WorkloadPriorityClass",
-                "metadata": {"name": "high"},
-                "value": 100,
-            },
+            priority("high", 100),
             job("b", 4, run_time="60s", labels={"kueue.x-k8s.io/priority-class": "high"}),
         )
         await world.wait(45)
@@ -223,13 +218,7 @@ def test_preempted_job_forgets_its_growth_and_queues_with_all_of_it() -> None:
 
 def test_growth_preempts_lower_priority_and_not_its_own_slice() -> None:
     async def story(world: Story) -> None:
-        high = {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "WorkloadPriorityClass",
-            "metadata": {"name": "high"},
-            "value": 100,
-        }
-        await world.create(high, job("b", 4, run_time="forever"))
+        await world.create(priority("high", 100), job("b", 4, run_time="forever"))
         await world.create(elastic("a", 2, labels={"kueue.x-k8s.io/priority-class": "high"}))
         await world.wait(10)
         await resize(world, "a", 5)

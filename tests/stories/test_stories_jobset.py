@@ -18,7 +18,7 @@ from pykueue.api.resources import CLUSTER_QUEUES, JOB_SETS, JOBS, PODS, SERVICES
 from pykueue.api.times import parse_time
 from pykueue.api.yaml import load_documents
 from pykueue.embedded.nodes.pool import NodePool
-from queue_manifests import BOOKSTORE_QUEUES
+from queue_manifests import BOOKSTORE_QUEUES, priority
 
 Object = dict[str, Any]
 
@@ -261,13 +261,7 @@ def test_b13_gang_of_higher_priority_preempts_another_which_runs_later() -> None
             None,
             {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}},
         )
-        important = {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": "WorkloadPriorityClass",
-            "metadata": {"name": "high"},
-            "value": 100,
-        }
-        await world.create(important, gpus("low", 4, "60s"))
+        await world.create(priority("high", 100), gpus("low", 4, "60s"))
         await world.wait()
         assert await world.running("low-") == 4
         await world.create(gpus("high", 2, "30s", labels={"kueue.x-k8s.io/priority-class": "high"}))
