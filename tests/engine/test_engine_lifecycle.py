@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from engine_world import START, World
+from msgspec.structs import replace
 
 from pykueue.api.core import Node
-from pykueue.api.meta import ObjectMeta
+from pykueue.api.meta import ObjectMeta, format_time
 from pykueue.engine import AdmissionFairSharing, Admit, Engine, EngineError, Options, Removed, Upsert
 
 
@@ -370,6 +371,23 @@ def test_what_if_the_quota_were_larger() -> None:
         assert isinstance(decision, Admit)
     assert made.where("w") == "inadmissible"
     assert not made.engine.has_heads()
+
+
+def test_a_back_off_that_a_fork_adds_or_ends_is_undone() -> None:
+    made = world()
+    made.queue("q", {"cpu": "4"})
+    made.workload("w", "q", 1, status={"requeueState": {"count": 1, "requeueAt": format_time(START + 60)}})
+    obj = made.driver.workloads["default/w"]
+    assert obj.status.requeue_state is not None
+    with made.engine.fork() as trial:
+        trial.tick(START + 60)
+        assert trial.next_timer() is None
+    assert made.engine.next_timer() == START + 60
+    sooner = replace(obj.status.requeue_state, requeue_at=format_time(START + 30))
+    with made.engine.fork() as trial:
+        trial.apply(Upsert(replace(obj, status=replace(obj.status, requeue_state=sooner))))
+        assert trial.next_timer() == START + 30
+    assert made.engine.next_timer() == START + 60
 
 
 def test_forks_do_not_nest() -> None:

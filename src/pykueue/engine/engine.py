@@ -271,7 +271,8 @@ class Engine(Queries):
                 trial.apply(Upsert(bigger_queue))
                 decisions = trial.cycle(now)
 
-        Costs what is changed on it, not what exists. Forks do not nest, and nothing may await inside.
+        Costs what is changed on it, and a copy of the ready queues and timers. Forks do not nest, and nothing
+        may await inside.
         """
         state = self._state
         if state.undo_log.on:
@@ -280,6 +281,7 @@ class Engine(Queries):
         state.undo_log.on = True
         # Undoing other changes wakes queues too: recorded first, these are restored last.
         state.undo_log.set(state, "ready", dict(state.ready))
+        state.undo_log.set(state, "timers", list(state.timers))
         state.undo_log.set(state, "now", state.now)
         state.undo_log.set(state, "changes", state.changes)
         try:

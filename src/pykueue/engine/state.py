@@ -64,7 +64,7 @@ class State:
         self.limits: dict[str, Limits] = {}
         #: How often something changed that may let a queue decide; goes back only when a fork ends.
         self.changes = 0
-        #: Queues whose tree may have something to decide. A fork has its own copy: changes need no undo.
+        #: Queues whose tree may have something to decide. A fork has its own copy of this, and of `timers`.
         self.ready: dict[ClusterQueue, None] = {}
         #: Queues whose tree is flushed before the next cycle.
         self.to_flush: dict[ClusterQueue, None] = {}
@@ -189,9 +189,8 @@ class State:
         self.now = now
         timers = self.timers
         while timers and timers[0][0] <= now:
-            entry = heappop(timers)
-            self.undo_log.record_undo(heappush, timers, entry)
-            info = self.workloads.get(entry[1])
+            _, key = heappop(timers)
+            info = self.workloads.get(key)
             if info is None or info.place != INADMISSIBLE or not self.backoff_over(info):
                 continue
             assert info.queue is not None

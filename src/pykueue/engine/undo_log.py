@@ -1,7 +1,7 @@
 """Taking back what was done: every lasting change to the engine's state is noted here while a fork is open.
 
-Nothing but the set of ready queues is copied when a fork begins; when it ends, the notes are undone from the
-last to the first, so a fork costs what it changed. While no fork is open nothing is noted.
+Only the ready queues and the timers are copied when a fork begins; when it ends, the notes are undone from
+the last to the first, so a fork costs what it changed. While no fork is open nothing is noted.
 """
 
 from __future__ import annotations
