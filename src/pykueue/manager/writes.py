@@ -7,7 +7,7 @@ rests on it; a conflict means reading again and deciding again, never overwritin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ ATTEMPTS = 5
 
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 class Writer:
@@ -206,3 +207,19 @@ class UnansweredWrites(Generic[K]):
     def forget(self, subject: K) -> None:
         """No more decisions are made about the subject."""
         self._objects.pop(subject, None)
+
+
+async def write_each(items: Iterable[T], write: Callable[[T], Awaitable[None]], at_once: int) -> None:
+    """Call `write` for all items, `at_once` of them at a time.
+
+    Raises the first error once the others have been written.
+    """
+    free = asyncio.Semaphore(at_once)
+
+    async def one(item: T) -> None:
+        async with free:
+            await write(item)
+
+    for result in await asyncio.gather(*map(one, items), return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

@@ -6,8 +6,7 @@ name, which all of them own. Source: docs/reference/kueue-integrations.md 9.4, "
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from math import inf
 from typing import Any
@@ -38,6 +37,7 @@ from pykueue.manager.cluster import group_keys, is_group_workload
 from pykueue.manager.jobs.context import JobContext
 from pykueue.manager.jobs.controller import NEVER_STARTED, JobController, eviction_text
 from pykueue.manager.workloads import transitions
+from pykueue.manager.writes import write_each
 
 #: Owners whose pods are always members of a group.
 _GROUPING = (STATEFUL_SET.framework, LEADER_WORKER_SET.framework)
@@ -63,7 +63,7 @@ class _PodsController(JobController):
         async def release(pod: Object) -> None:
             await self._writer.change(self._jobs, pod, without_finalizer(pod, names.MANAGED_FINALIZER))
 
-        await _each((pod for pod in pods if is_held(pod)), release)
+        await write_each((pod for pod in pods if is_held(pod)), release, _AT_ONCE)
 
 
 class PodController(_PodsController):
@@ -411,7 +411,7 @@ class PodGroupController(_PodsController):
             await self._writer.change(self._jobs, pod, desired[pod["metadata"]["uid"]])
             self._recorder.event(pod, NORMAL, "Started", text)
 
-        await _each(waiting, start)
+        await write_each(waiting, start, _AT_ONCE)
 
     async def _has_stopped(self, group: PodGroup) -> bool:
         """Whether none of its pods runs.
@@ -436,20 +436,7 @@ class PodGroupController(_PodsController):
             self._recorder.event(pod, NORMAL, "Stopped", why)
 
         wanted = (pod for pod in group.pods if waiting or not (is_gated(pod) or is_terminal(pod)))
-        await _each((pod for pod in wanted if not is_deleting(pod)), stop)
-
-
-async def _each(pods: Iterable[Object], write: Callable[[Object], Awaitable[None]]) -> None:
-    """Write all pods, some at a time; raises the first error once the rest is done."""
-    free = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(pod: Object) -> None:
-        async with free:
-            await write(pod)
-
-    for result in await asyncio.gather(*map(one, pods), return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
+        await write_each((pod for pod in wanted if not is_deleting(pod)), stop, _AT_ONCE)
 
 
 def pod_owner(pod: Mapping[str, Any]) -> Object:

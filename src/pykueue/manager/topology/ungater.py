@@ -7,9 +7,8 @@ docs/reference/topology-aware-scheduling.md 14.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pykueue.api import conditions
@@ -25,7 +24,7 @@ from pykueue.manager.cluster import Cluster
 from pykueue.manager.metrics import Metrics
 from pykueue.manager.nodes.assignments import is_placed, unhealthy_nodes
 from pykueue.manager.nodes.outlines import is_placed_by_topology, is_topology_gated, slice_name
-from pykueue.manager.writes import UnansweredWrites, Writer
+from pykueue.manager.writes import UnansweredWrites, Writer, write_each
 
 from .ranks import Placement, placements, spans
 
@@ -33,8 +32,6 @@ from .ranks import Placement, placements, spans
 _AT_ONCE = 8
 #: Seconds in which changes of pods of one Workload are collected.
 _BATCH = 0.1
-
-log = logging.getLogger(__name__)
 
 
 class Ungater:
@@ -84,16 +81,7 @@ class Ungater:
         workload = self._cluster.workload(key)
         if workload is None or not is_placed(workload):
             return None
-        found = self._placements(workload)
-        free = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(placement: Placement) -> None:
-            async with free:
-                await self._ungate(key, workload, placement)
-
-        for result in await asyncio.gather(*map(one, found), return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
+        await write_each(self._placements(workload), partial(self._ungate, key, workload), _AT_ONCE)
         return None
 
     def _placements(self, workload: Object) -> list[Placement]:
