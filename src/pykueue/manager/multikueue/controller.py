@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,8 +47,6 @@ KUBECONFIG_FOLDER = Path("/etc/multikueue/kubeconfigs")
 FILE_POLL = 10.0
 #: Workers of the incremental dispatcher's rounds where the configuration says nothing.
 STEP = 3
-
-log = logging.getLogger(__name__)
 
 
 class MultiKueue:
@@ -155,16 +152,14 @@ class MultiKueue:
 
     def _cluster_changed(self, type_: str, old: Any, new: Any) -> None:
         if spec_differs(old, new):
-            name = (old if new is None else new)["metadata"]["name"]
-            self._cluster_controller.queue.add(name)
-            self._worker_changed(name)
+            self._worker_changed((old if new is None else new)["metadata"]["name"])
 
     def _secret_changed(self, type_: str, old: Any, new: Any) -> None:
         for one in self._clusters.by_index("secret", (old if new is None else new)["metadata"]["name"]):
             self._cluster_controller.queue.add(one["metadata"]["name"])
 
     def _worker_changed(self, name: str) -> None:
-        """A worker was connected or lost: its condition, its checks and their Workloads."""
+        """A worker was declared, connected or lost: its condition, its checks and their Workloads."""
         self._cluster_controller.queue.add(name)
         if self._quota is not None:
             self._quota.add_all()
