@@ -492,7 +492,7 @@ def _gates(gates: Iterable[Object], path: str) -> list[Cause]:
     return causes
 
 
-#: Parts of a pod spec with rules of their own.
+#: The checks of parts of a pod spec, each with its field.
 _PARTS: Final[tuple[tuple[str, Callable[[Any, str], list[Cause]]], ...]] = (
     ("tolerations", _tolerations),
     ("affinity", _affinity),

@@ -43,7 +43,7 @@ class Context:
     clock: Clock
     #: Emits events under a name; the same name twice is one recorder.
     recorder: Callable[[str], EventRecorder]
-    #: A source of random numbers of its own.
+    #: A separate source of random numbers.
     random: Callable[[], random.Random]
     #: Reconciliations at a time, as the component declares.
     workers: int = 1

@@ -48,8 +48,8 @@ class Duration:
 
     minimum: float = -math.inf
     above: float = -math.inf
+    #: Whether the unit `d` is accepted too.
     days: bool = False
-    """The unit `d` is accepted too."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ from pykueue.manager.writes import UnansweredWrites
 
 from .context import JobContext
 
-#: Replaced slices of a job that are kept for people to read; older ones are deleted.
+#: How many replaced slices of a job are kept, as its history; older ones are deleted.
 HISTORY = 10
 
 

@@ -34,7 +34,7 @@ EVICTED_HERE = "EvictedOnManagerCluster"
 OUT_OF_SYNC = "OutOfSync"
 #: Reason of a Workload that is finished although its job has not run.
 NEVER_STARTED = "FailedToStart"
-#: Seconds that are not waited for.
+#: Seconds; a shorter rest of a time-out counts as none.
 _MOMENT = 0.001
 #: Fields of a spec in which a copy may differ from the Workload for a while.
 _PUSHED = ("priority", "priorityClassRef")

@@ -187,7 +187,7 @@ class NodeFailures:
             self._recorder.event(written, NORMAL, f"EvictedDueTo{NODE_FAILURES}", evictions[0])
 
     async def _end_stuck(self, host: str, namespace: str, name: str, pods: list[Object]) -> None:
-        """End the pods that wait for the host in vain, so that their job replaces them."""
+        """End the pods that are pinned to the host and cannot be bound, so that their job replaces them."""
         stuck = [pod for pod in pods if _waits_for(pod, host)]
         for pod in stuck:
             key = (namespace, str(get(pod, "metadata", "annotations", names.WORKLOAD_ANNOTATION) or name))
