@@ -37,6 +37,7 @@ def test_report_follows_the_printed_schema(server: RunningServer) -> None:
     jsonschema_rs.validate(json.loads(run("--print-schema").output), report)
     assert (report["decisions"], report["shareEqual"], report["unread"]) == (0, 1.0, [])
     assert "the defaults of Kueue's configuration are assumed" in report["notes"][0]
+    assert f"note: {report['notes'][0]}\n" in found.stderr
 
 
 @pytest.mark.parametrize("value", ["0s", "soon", "-1m"])

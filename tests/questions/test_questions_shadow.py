@@ -243,3 +243,11 @@ def test_metrics_count_decisions_by_kind_and_result() -> None:
     metrics = ShadowMetrics()
     metrics.compared("Admit", None)
     assert b'pykueue_shadow_decisions_total{kind="Admit",result="Equal"} 1.0' in metrics.text()
+
+
+def test_report_without_decisions_states_no_share() -> None:
+    report = Report(start="2026-01-05T00:00:00Z", end="2026-01-05T01:00:00Z", changes=2)
+    assert list(report_text(report)) == [
+        "from 2026-01-05T00:00:00Z to 2026-01-05T01:00:00Z: 2 changes of objects followed",
+        "no decision of the manager was compared",
+    ]

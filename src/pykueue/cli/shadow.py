@@ -14,7 +14,7 @@ from aiohttp import web
 from pykueue.cli.connection import kubeconfig_option
 from pykueue.cli.options import duration
 from pykueue.cli.process import collect_less_often, log_to_stderr, until_stopped
-from pykueue.cli.question_source import INCOMPLETE, WRONG, formatted, output_options
+from pykueue.cli.question_source import INCOMPLETE, WRONG, output_options, print_answer
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError
@@ -159,6 +159,6 @@ def shadow(
         sys.exit(INCOMPLETE)
     except (ApiError, ConfigError, OSError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
-    click.echo(formatted(report, output, report_text))
+    print_answer(report, output, report_text)
     if "Decision" in report.causes:
         sys.exit(_DIFFERENT)

@@ -104,6 +104,21 @@ def difference_text(difference: Difference) -> str:
 def report_text(report: Report) -> Iterator[str]:
     """A report as lines of a table."""
     yield f"from {report.start} to {report.end}: {report.changes} changes of objects followed"
+    if report.decisions:
+        yield from _compared(report)
+    else:
+        yield "no decision of the manager was compared"
+    if report.overdue:
+        yield f"{report.overdue} decisions of pykueue that the manager did not make in time"
+    for cause, text in CAUSES.items():
+        if cause in report.causes:
+            yield f"{cause}: {text}"
+    if report.late_changes:
+        yield f"{report.late_changes} changes arrived out of order: a longer --settle avoids that"
+
+
+def _compared(report: Report) -> Iterator[str]:
+    """The share of equal decisions, and a table by kind."""
     yield (
         f"{report.decisions} decisions of the manager: {100 * report.share_equal:.2f} % equal to those of "
         f"pykueue on the state at their resourceVersion, {100 * report.share_same:.2f} % but for timing"
@@ -115,10 +130,3 @@ def report_text(report: Report) -> Iterator[str]:
     widths = [max(len(row[at]) for row in rows) for at in range(3)]
     for row in rows:
         yield "   ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
-    if report.overdue:
-        yield f"{report.overdue} decisions of pykueue that the manager did not make in time"
-    for cause, text in CAUSES.items():
-        if cause in report.causes:
-            yield f"{cause}: {text}"
-    if report.late_changes:
-        yield f"{report.late_changes} changes arrived out of order: a longer --settle avoids that"
