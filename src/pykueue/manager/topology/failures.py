@@ -12,7 +12,16 @@ from typing import Any
 
 from pykueue.api.kueue import names
 from pykueue.api.meta import parse_time, set_condition
-from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
+from pykueue.api.objects import (
+    Key,
+    Object,
+    condition_of,
+    get,
+    is_deleting,
+    key_of,
+    replaced,
+    true_condition,
+)
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -223,16 +232,16 @@ class NodeFailures:
 
 
 def _ready(node: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return next(iter(get(dict(node), "status", "conditions") or ()), None)
+    return condition_of(node.get("status"), "Ready")
 
 
 def _is_ready(node: Mapping[str, Any]) -> bool:
-    return (_ready(node) or {}).get("status") == "True"
+    return true_condition(node.get("status"), "Ready") is not None
 
 
 def _taints(node: Mapping[str, Any]) -> list[Object]:
     """The taints that keep pods off the node."""
-    taints = get(dict(node), "spec", "taints") or ()
+    taints = get(node, "spec", "taints") or ()
     return [taint for taint in taints if taint.get("effect") in ("NoSchedule", "NoExecute")]
 
 
