@@ -67,6 +67,12 @@ def flavor(name: str = "default-flavor", **spec: Any) -> Object:
     return {"apiVersion": API, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": spec}
 
 
+def topology(name: str, *levels: str) -> Object:
+    """A Topology of these node labels, the highest level first."""
+    spec = {"levels": [{"nodeLabel": level} for level in levels]}
+    return {"apiVersion": API, "kind": "Topology", "metadata": {"name": name}, "spec": spec}
+
+
 def cluster_queue(
     name: str,
     quota: dict[str, str | int] | dict[str, dict[str, str | int]],

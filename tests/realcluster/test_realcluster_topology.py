@@ -12,7 +12,7 @@ from realcluster_jobs import now
 from realcluster_plane import Kubectl, Plane, until
 from test_realcluster_pods import pod
 
-from queue_manifests import API, cluster_queue, flavor, local_queue
+from queue_manifests import cluster_queue, flavor, local_queue, topology
 
 Object = dict[str, Any]
 
@@ -24,11 +24,6 @@ HOSTS = {"tas-a": "r1", "tas-b": "r1", "tas-c": "r1", "tas-d": "r2"}
 def node(name: str, rack: str) -> Object:
     labels = {"tas": "yes", RACK: rack, HOST: name}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-
-
-def topology(*levels: str) -> Object:
-    spec = {"levels": [{"nodeLabel": level} for level in levels]}
-    return {"apiVersion": API, "kind": "Topology", "metadata": {"name": "tas"}, "spec": spec}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +44,7 @@ def racks(running: Installation) -> Iterator[Plane]:
         )
     tas = flavor("tas", nodeLabels={"tas": "yes"}, topologyName="tas")
     plane.kubectl.apply(
-        topology(RACK, HOST), tas, cluster_queue("tas", {"tas": {"cpu": 100}}), local_queue("tas")
+        topology("tas", RACK, HOST), tas, cluster_queue("tas", {"tas": {"cpu": 100}}), local_queue("tas")
     )
     yield plane
     for kind in ("localqueue", "clusterqueue", "resourceflavor", "topology"):
@@ -74,9 +69,9 @@ def member(number: int, rank: int) -> Object:
 
 
 def test_levels_of_a_topology_are_checked(kubectl: Kubectl, racks: Plane) -> None:
-    refused = kubectl.refused("apply", "-f", "-", stdin=json.dumps(topology(HOST, RACK)))
+    refused = kubectl.refused("apply", "-f", "-", stdin=json.dumps(topology("tas", HOST, RACK)))
     assert "must be the lowest level" in refused
-    refused = kubectl.refused("apply", "-f", "-", stdin=json.dumps(topology(RACK, RACK)))
+    refused = kubectl.refused("apply", "-f", "-", stdin=json.dumps(topology("tas", RACK, RACK)))
     assert "must be distinct" in refused
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from stories_world import SIMULATION, Story, condition, job, play
-from topology_stories import BLOCK, RACK, D, annotated, assigned, bound, hosts, queues, topology
+from topology_stories import BLOCK, RACK, TOPOLOGY, D, annotated, assigned, bound, hosts, queues
 
 from pykueue.api.resources import CLUSTER_QUEUES, NODES, TOPOLOGIES
 from pykueue.embedded.nodes.pool import Scaling
@@ -125,7 +125,7 @@ def test_a_queue_without_its_topology_is_inactive_until_it_exists() -> None:
         active = condition(await s.get(CLUSTER_QUEUES, "q"), "Active")
         assert (active["status"], active["reason"]) == ("False", "TopologyNotFound")
         assert "dc" in active["message"]
-        await s.create(topology())
+        await s.create(TOPOLOGY)
         await s.wait(20)
         assert await s.running("a-") == 2
         kept = await s.get(TOPOLOGIES, "dc")

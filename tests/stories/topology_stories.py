@@ -10,21 +10,13 @@ from pykueue.api.decoding import decode_as
 from pykueue.api.kueue import TopologyAssignment
 from pykueue.api.topologies import HOSTNAME, expand
 from pykueue.embedded.nodes.pool import Level, NodePool
-from queue_manifests import API, cluster_queue, flavor, local_queue
+from queue_manifests import cluster_queue, flavor, local_queue, topology
 
 Object = dict[str, Any]
 
 BLOCK, RACK = "cloud.example.com/block", "cloud.example.com/rack"
 D = "kueue.x-k8s.io"
-
-
-def topology(name: str = "dc", levels: tuple[str, ...] = (BLOCK, RACK, HOSTNAME)) -> Object:
-    return {
-        "apiVersion": API,
-        "kind": "Topology",
-        "metadata": {"name": name},
-        "spec": {"levels": [{"nodeLabel": level} for level in levels]},
-    }
+TOPOLOGY = topology("dc", BLOCK, RACK, HOSTNAME)
 
 
 def hosts(racks: int = 2, of: int = 2, cpu: int = 4, blocks: int = 1, **more: Any) -> list[NodePool]:
@@ -39,7 +31,7 @@ def hosts(racks: int = 2, of: int = 2, cpu: int = 4, blocks: int = 1, **more: An
 def queues(cpu: int = 100, **spec: Any) -> list[Object]:
     """A topology, a flavor that refers to it, and a queue `q` with that flavor."""
     tas = flavor("tas", nodeLabels={"tas": "yes"}, topologyName="dc")
-    return [topology(), tas, cluster_queue("q", {"tas": {"cpu": cpu}}, **spec), local_queue("q")]
+    return [TOPOLOGY, tas, cluster_queue("q", {"tas": {"cpu": cpu}}, **spec), local_queue("q")]
 
 
 def annotated(made: Object, **annotations: str) -> Object:
