@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from realcluster_plane import PATIENCE, Kubectl, until
 
+from pykueue.api import conditions
 from pykueue.questions import Why, answer_from
 from pykueue.questions.edits import edited
 from queue_manifests import priority as priority_class
@@ -72,6 +73,19 @@ spec: {{clusterQueue: production-{n}}}
 """
 
 
+def workload_of(kubectl: Kubectl, job: str, namespace: str = "default") -> Object | None:
+    """The Workload of a job by the name in its owner references."""
+    for each in kubectl.list("workloads.kueue.x-k8s.io", "-n", namespace):
+        if any(owner["name"] == job for owner in each["metadata"].get("ownerReferences") or ()):
+            return each
+    return None
+
+
+def condition_of(workload: Object | None, type: str) -> Object:
+    """A condition of a Workload; empty where there is none of that type, or no Workload."""
+    return dict(conditions.condition(workload or {}, type) or {})
+
+
 class Beside:
     """The cluster."""
 
@@ -86,12 +100,12 @@ class Beside:
         return done.stdout
 
     def lab(self, preemption: str = "{withinClusterQueue: LowerPriority}") -> Lab:
-        """Queues of a test's own: `research` may borrow 2 cpu of `production`."""
+        """New queues for a test: `research` may borrow 2 cpu from `production`."""
         return Lab(self, next(_numbers), preemption)
 
 
 class Lab:
-    """Two queues of one cohort in a namespace of their own."""
+    """Two queues of one cohort in their own namespace."""
 
     def __init__(self, beside: Beside, number: int, preemption: str) -> None:
         self.beside, self.number, self.namespace = beside, number, f"team-{number}"
@@ -104,8 +118,7 @@ class Lab:
 
     def _is_active(self, name: str) -> bool:
         queue = self.beside.kubectl.get("clusterqueue", f"{name}-{self.number}") or {}
-        found = (queue.get("status") or {}).get("conditions") or []
-        return any(one["type"] == "Active" and one["status"] == "True" for one in found)
+        return conditions.is_true(queue, "Active")
 
     def submit(self, name: str, pods: int, cpu: str, priority: int | None = None, **labels: str) -> None:
         """A Job that runs until it is deleted."""
@@ -135,14 +148,10 @@ class Lab:
 
     def workload(self, job: str) -> Object | None:
         """The Workload of a Job."""
-        for each in self.beside.kubectl.list("workloads.kueue.x-k8s.io", "-n", self.namespace):
-            if any(owner["name"] == job for owner in each["metadata"].get("ownerReferences") or ()):
-                return each
-        return None
+        return workload_of(self.beside.kubectl, job, self.namespace)
 
     def condition(self, job: str, type: str) -> Object:
-        found = ((self.workload(job) or {}).get("status") or {}).get("conditions") or []
-        return next((one for one in found if one["type"] == type), {})
+        return condition_of(self.workload(job), type)
 
     def wait_admitted(self, job: str) -> None:
         until(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from besidekueue_cluster import condition_of, workload_of
 from besidekueue_manager import KueueManager
 from cli_processes import PATIENCE, Up
 from realcluster_plane import Kubectl, free_port, until
@@ -55,16 +56,11 @@ class Side:
         self.up.stop()
 
     def workload(self, name: str) -> Object | None:
-        """The Workload of a job, or of a pod group of this name."""
-        for each in self.kubectl.list("workloads.kueue.x-k8s.io", "-n", "default"):
-            owners = [owner["name"] for owner in each["metadata"].get("ownerReferences") or ()]
-            if name in owners or each["metadata"]["name"] == name:
-                return each
-        return None
+        """The Workload of a job."""
+        return workload_of(self.kubectl, name)
 
-    def condition(self, name: str, kind: str) -> Object:
-        found = ((self.workload(name) or {}).get("status") or {}).get("conditions") or []
-        return next((one for one in found if one["type"] == kind), {})
+    def condition(self, name: str, type: str) -> Object:
+        return condition_of(self.workload(name), type)
 
     def edit(self, kind: str, name: str, patch: Object) -> None:
         self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
