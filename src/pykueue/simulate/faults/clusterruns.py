@@ -46,7 +46,7 @@ from pykueue.manager.multikueue.kubeconfig import Target
 
 from .jobkinds import active, ended
 from .playing import play_to_end
-from .run import Report
+from .run import LOOK, PATIENCE, Report
 from .sites import Site, watched
 from .stage import installed_store
 from .trace import Trace
@@ -56,9 +56,8 @@ from .transport import FaultyTransport, Rates
 LOST = 60
 #: Seconds by which the manager's count may begin earlier than that of the run.
 SLACK = 3.0
-#: Seconds with faults, and those in which everything must settle afterwards.
-TROUBLE, PATIENCE = 400.0, 4 * 3600.0
-LOOK = 20.0
+#: Seconds with faults.
+TROUBLE = 400.0
 #: Seconds by which the clocks of clusters may differ.
 OFFSETS = (0.0, 0.0, -300.0, -20.0, 45.0, 600.0)
 _CONFIGURATION = f"""
