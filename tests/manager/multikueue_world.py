@@ -50,7 +50,7 @@ INTEGRATIONS = f"integrations: {{frameworks: [{', '.join(FRAMEWORKS)}]}}\n"
 
 
 class _TokenTransport:
-    """Requests of whom a bearer token belongs to, as over HTTP."""
+    """Requests as the user whose bearer token is sent, as over HTTP."""
 
     def __init__(self, server: Server, authenticator: Authenticator, token: str) -> None:
         self._server = server
@@ -91,7 +91,7 @@ class Clusters:
     def connect(self, target: Target) -> Transport:
         name = target.server.removeprefix("https://").partition(".")[0]
         server = self.workers[name].server
-        # A token of the worker's own, or any other text for a user with all rights.
+        # A token that the worker issued, or any other text for a user with all rights.
         inner: Transport = server.transport(f"manager-on-{name}")
         if target.token.count(".") == 2:
             authenticator = Authenticator(server.core, _KEY)

@@ -77,8 +77,8 @@ def test_levels_of_a_topology_are_checked(kubectl: Kubectl, racks: Plane) -> Non
 
 def test_pods_of_a_group_get_the_hosts_of_their_ranks_and_a_lost_one_is_replaced(racks: Plane) -> None:
     racks.kubectl.apply(member(0, 1), member(1, 0))
-    until(lambda: not spec_of(racks, "tas-0").get("schedulingGates"), "tas-0 let go")
-    until(lambda: not spec_of(racks, "tas-1").get("schedulingGates"), "tas-1 let go")
+    until(lambda: not spec_of(racks, "tas-0").get("schedulingGates"), "tas-0 ungated")
+    until(lambda: not spec_of(racks, "tas-1").get("schedulingGates"), "tas-1 ungated")
     found = {name: spec_of(racks, name)["nodeSelector"] for name in ("tas-0", "tas-1")}
     assert {name: labels[HOST] for name, labels in found.items()} == {"tas-0": "tas-b", "tas-1": "tas-a"}
     assert found["tas-0"]["tas"] == "yes"

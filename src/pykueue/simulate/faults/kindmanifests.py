@@ -48,7 +48,7 @@ def _train_spec(size: int, cpu: int) -> Object:
 
 
 def _spark_spec(size: int, cpu: int) -> Object:
-    """There is at least one executor; half of the shapes have pod templates of their own."""
+    """There is at least one executor; half of the shapes have their own pod templates."""
     driver: Object = {"cores": cpu, "memory": "512m"}
     executor: Object = {**driver, "instances": max(1, size - 1)}
     if size % 2:
@@ -75,7 +75,7 @@ def _wrapper_spec(size: int, cpu: int) -> Object:
 
 
 def _serving_spec(size: int, cpu: int) -> Object:
-    """One group or two; half of the shapes have a leader of their own, and pods that never end."""
+    """One group or two; half of the shapes have a separate leader template, and pods that never end."""
     groups = 2 if size % 2 == 0 else 1
     template = _template(cpu)
     made: Object = {"size": size // groups, "workerTemplate": template}

@@ -1,4 +1,4 @@
-"""A cluster of a run with several: an API server over a store that can be restored, its manager, its jobs."""
+"""One cluster of several in a run: an API server over a store that can be restored, its manager, its jobs."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class Site:
 
 
 def _identified(store: MemoryStore, name: str) -> MemoryStore:
-    """The store of a cluster of its own: by the UID of a definition a manager knows its own cluster."""
+    """The store with a UID of the cluster: a manager knows its own cluster by the UID of a definition."""
     table = store.table(f"{CRDS.group}/{CRDS.plural}")
     key = ("", f"{WORKLOADS.plural}.{WORKLOADS.group}")
     record = table.get(key)
