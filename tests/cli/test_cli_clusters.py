@@ -56,6 +56,15 @@ def test_faulty_file_is_refused_with_its_field(tmp_path: Path, text: str, words:
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize("field", ["manifests: [queues.yaml, none.yaml]", "config: none.yaml"])
+def test_file_that_does_not_exist_is_refused_before_a_cluster_starts(tmp_path: Path, field: str) -> None:
+    (tmp_path / "queues.yaml").write_text("")
+    file = written(tmp_path, f"workers: [{{name: west, {field}}}]")
+    with pytest.raises(ClustersError) as raised:
+        load_clusters(file)
+    assert str(raised.value) == f"{file}: west: {tmp_path}/none.yaml: no such file"
+
+
 def test_faulty_pool_is_refused_with_its_cluster_and_field(tmp_path: Path) -> None:
     text = "workers: [{name: w, pools: [{name: p, allocatable: {cpu: x}}]}]"
     with pytest.raises(PoolError, match="w: pools"):

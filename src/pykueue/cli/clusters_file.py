@@ -100,6 +100,9 @@ def load_clusters(path: Path) -> ClustersFile:
             parse_pools(spec.nodes() or "", f"{path}: {spec.name}")
         spec.manifests = [str(path.parent.absolute() / one) for one in spec.manifests]
         spec.config = None if spec.config is None else str(path.parent.absolute() / spec.config)
+        for name in (*spec.manifests, *([] if spec.config is None else [spec.config])):
+            if not Path(name).is_file():
+                raise ClustersError(f"{path}: {spec.name}: {name}: no such file")
     return found
 
 
