@@ -1,6 +1,6 @@
 """Kueue's kubectl plugin and ours on the same generated states: output, exit code and what they leave behind.
 
-Set KUEUECTL to Kueue's `kueuectl` to run it. Both work on servers of their own that are filled alike, so that
+Set KUEUECTL to Kueue's `kueuectl` to run it. Each works on a separate server with the same objects, so that
 changes can be compared too. Differences that docs/use/kubectl-plugin.md lists are allowed, all others fail.
 """
 

@@ -53,11 +53,11 @@ ATTEMPTS = 4
 
 @pytest.fixture(scope="module", autouse=True)
 def programs() -> Iterator[None]:
-    """`python` is the one that runs the tests, and pods can have a network of their own."""
+    """`python` is the one that runs the tests, and pods can have a separate network."""
     kubectl_program()
     lacking = asyncio.run(_lacking())
     if lacking:
-        pytest.skip(f"pods cannot have a network of their own here: {lacking}")
+        pytest.skip(f"pods cannot have a separate network here: {lacking}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         yield

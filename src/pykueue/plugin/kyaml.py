@@ -83,7 +83,7 @@ def _string(text: str, indent: int) -> str:
 
 
 def _margined(line: str) -> str:
-    """White space at the beginning of a line is escaped, that it is kept."""
+    """White space at the beginning of a line is escaped, so that it is kept."""
     return ("\\" if line[:1].isspace() else " ") + _escaped(line)
 
 

@@ -70,13 +70,13 @@ def _turned_true(before: kueue.Workload, after: kueue.Workload, type: str) -> bo
 
 
 def _reconsidered(before: kueue.Workload, after: kueue.Workload) -> bool:
-    """The manager says again why the workload has no quota."""
+    """The manager wrote another reason or message why the workload has no quota."""
 
-    def said(workload: kueue.Workload) -> tuple[str, str] | None:
+    def pending_reason(workload: kueue.Workload) -> tuple[str, str] | None:
         found: Condition | None = find_condition(workload.status.conditions, QUOTA_RESERVED)
         return (found.reason, found.message) if found is not None and found.status == "False" else None
 
-    return said(after) not in (None, said(before))
+    return pending_reason(after) not in (None, pending_reason(before))
 
 
 def assignment_text(admission: kueue.Admission | None) -> str:
