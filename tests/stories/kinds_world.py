@@ -112,6 +112,14 @@ class World(RestartableCluster):
         found = await self.workloads(job)
         return condition(found[0], "Finished") if found else {}
 
+    async def wait_finished(self, job: Object, seconds: float) -> None:
+        """Wait until its Workload has the condition Finished, for at most so many seconds."""
+
+        async def has_finished() -> bool:
+            return bool(await self.finished(job))
+
+        await self.until(has_finished, seconds)
+
     async def used(self) -> int:
         """Millicores that are reserved."""
         queue = await self.client.get(CLUSTER_QUEUES, "q")

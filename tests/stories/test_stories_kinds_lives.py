@@ -68,20 +68,13 @@ async def evict(world: World, made: Object, original: Object) -> None:
     assert not [pod for pod in left if not pod["metadata"]["name"].startswith("urgent")]
     await world.restart()
     assert not await world.admitted(made)
-
-    async def has_ended() -> bool:
-        return bool(await world.finished(blocker))
-
-    await world.until(has_ended, 120)
+    await world.wait_finished(blocker, 120)
 
 
 async def runs(world: World, made: Object) -> None:
     """Wait until all its pods are ready; they have what the flavor gives."""
 
-    async def is_ready() -> bool:
-        return await world.ready(made)
-
-    await world.until(is_ready, 120)
+    await world.until(lambda: world.ready(made), 120)
     pods = [pod for pod in await world.pods() if not pod["metadata"]["name"].startswith("urgent")]
     running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
     assert running
@@ -99,11 +92,7 @@ def test_job_runs_is_evicted_and_finishes(name: str) -> None:
         await runs(world, made)
         await evict(world, made, original)
         await runs(world, made)
-
-        async def has_ended() -> bool:
-            return bool(await world.finished(made))
-
-        await world.until(has_ended, 300)
+        await world.wait_finished(made, 300)
         assert (await world.finished(made))["reason"] == "Succeeded"
         await world.wait(30)
         assert await world.used() == 0
@@ -149,11 +138,7 @@ def test_groups_of_a_serving_set_are_evicted_and_serve_again() -> None:
 
         await world.until(is_replaced, 120)
         await world.restart()
-
-        async def has_ended() -> bool:
-            return bool(await world.finished(blocker))
-
-        await world.until(has_ended, 120)
+        await world.wait_finished(blocker, 120)
         await runs(world, made)
         assert (await world.get(made))["status"]["readyReplicas"] == 2
 
@@ -166,11 +151,7 @@ def test_finished_app_wrapper_does_not_get_quota_again_while_its_components_are_
 
     async def story(world: World) -> None:
         await world.create(made)
-
-        async def has_ended() -> bool:
-            return bool(await world.finished(made))
-
-        await world.until(has_ended, 300)
+        await world.wait_finished(made, 300)
         held: Object = {"metadata": {"finalizers": ["example.com/keep"]}}
         name = made["metadata"]["name"]
         await world.client.patch(JOBS, name, "default", held)
