@@ -47,6 +47,7 @@ from pykueue.manager.multikueue.kubeconfig import Target
 from .jobkinds import active, ended
 from .playing import play_to_end
 from .run import LOOK, PATIENCE, Report
+from .scenario import job as job_manifest
 from .sites import Site, watched
 from .stage import installed_store
 from .trace import Trace
@@ -475,14 +476,8 @@ def _object(resource: Resource, name: str, **fields: Any) -> Object:
 
 def _job(name: str, rng: random.Random) -> Object:
     pods = rng.choice((1, 1, 2, 3))
-    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    job = _object(JOBS, name, spec={"parallelism": pods, "completions": pods, "template": template})
-    job["metadata"]["labels"] = {
-        names.QUEUE_LABEL: "lq",
-        names.PRIORITY_CLASS_LABEL: rng.choice(("low", "high")),
-    }
-    return job
+    labels = {names.QUEUE_LABEL: "lq", names.PRIORITY_CLASS_LABEL: rng.choice(("low", "high"))}
+    return job_manifest(name, labels, {}, pods, 1, pods)
 
 
 def _cluster(name: str, worker: str) -> Object:
