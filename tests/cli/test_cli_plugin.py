@@ -27,8 +27,11 @@ from pykueue.api.resources import (
     WORKLOADS,
     Resource,
 )
+from pykueue.cli import questions
 from pykueue.cli.main import main
 from pykueue.kube.client import Client
+from pykueue.questions import used
+from pykueue.simulate import forecast
 from pykueue.testing import RunningServer, running_server
 from queue_manifests import local_queue
 
@@ -363,6 +366,24 @@ assert CliRunner().invoke(main, ["--help"]).exit_code == 0
 assert not {"aiohttp", "yaml", "orjson", "pykueue.kube", "pykueue.plugin"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_help_of_questions_needs_neither_the_engine_nor_a_client() -> None:
+    program = """
+import sys
+from click.testing import CliRunner
+from pykueue.cli.main import main
+for command in ("shadow", "share", "story", "top", "used", "when", "why"):
+    assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
+    names = {"aiohttp", "yaml", "orjson", "pykueue.engine", "pykueue.kube", "pykueue.jobs", "pykueue.manager"}
+    assert not names & set(sys.modules), (command, names & set(sys.modules))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_choices_in_the_help_of_questions_are_those_of_the_answers() -> None:
+    assert (*used.GROUPS, used.LABEL) == (*questions.GROUPS, "label=")
+    assert forecast.FUTURES == questions.FUTURES
 
 
 def test_questions_load_neither_the_manager_nor_the_checks_of_manifests() -> None:

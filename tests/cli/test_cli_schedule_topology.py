@@ -12,7 +12,7 @@ from schedule_inputs import run
 
 from pykueue.api import decode_as, kueue
 from pykueue.api.topologies import expand
-from pykueue.cli.why import why
+from pykueue.cli.questions import why
 
 V1BETA2 = "kueue.x-k8s.io/v1beta2"
 RACK = "kueue.x-k8s.io/podset-required-topology"

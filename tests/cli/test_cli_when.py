@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner, Result
 from schedule_inputs import QUEUES, workload
 
-from pykueue.cli.when import when
+from pykueue.cli.questions import when
 
 
 @pytest.fixture

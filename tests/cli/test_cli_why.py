@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 from schedule_inputs import QUEUES, workload
 
-from pykueue.cli.why import why
+from pykueue.cli.questions import why
 
 
 @pytest.fixture

@@ -244,7 +244,10 @@ def test_manager_serves_the_story_of_a_preempted_workload() -> None:
         await s.settle(10)
         await s.stop_pods("a")
         await s.settle(10)
-        told = lines(await read(s.client, "default", name)).splitlines()
+        document = await read(s.client, "default", name)
+        for target in (f"workload/{name}", "job/a", "jobs.batch/a", "a"):
+            assert await read(s.client, "default", target) == document
+        told = lines(document).splitlines()
         try:
             await read(s.client, "default", "none")
         except ClickException as error:

@@ -19,12 +19,6 @@ T = TypeVar("T")
 #: Attempts to reach the leader: the Service sends requests to replicas that do not lead, too.
 ATTEMPTS = 10
 
-kubeconfig_option = click.option(
-    "--kubeconfig",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Kubeconfig file; default: the service account of the pod, $KUBECONFIG, or ~/.kube/config.",
-)
-
 
 def ask(kubeconfig: Path | None, question: Callable[[Client], Awaitable[T]]) -> T:
     """What a function reads from the cluster. Raises ClickException where that fails."""

@@ -13,7 +13,8 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import ENGINE_STATE_PATH
 from pykueue.questions.cluster_state import KINDS
 
-from .connection import ask, from_leader, kubeconfig_option
+from .connection import ask, from_leader
+from .options import kubeconfig_option
 
 
 async def collect(client: Client) -> tuple[dict[str, Any], str]:

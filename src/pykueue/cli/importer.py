@@ -18,7 +18,7 @@ from pykueue.kube.limiter import TokenBucket
 from pykueue.satellites.importer import Importer, Options, Summary
 from pykueue.satellites.mapping import MappingError, Rule, rules_for_label, rules_of
 
-from .connection import kubeconfig_option
+from .options import kubeconfig_option
 from .plugin.options import values_of
 
 

@@ -42,13 +42,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "manifests": ("manifests", "Print the installation for a cluster as YAML for kubectl."),
     "schedule": ("schedule", "Print decisions on plain manifests and their reasons, without a cluster."),
     "simulate": ("simulate", "Run a scenario in virtual time, decided by the production engine."),
-    "top": ("top", "Print how full queues, cohorts, flavors and nodes are."),
-    "share": ("share", "Print what each queue is entitled to, and what it has."),
-    "used": ("used", "Print the resource-hours that workloads held, by queue, namespace or label."),
-    "when": ("when", "Print the interval in which a pending Workload will start."),
-    "why": ("why", "Print why a Workload is pending, and the smallest changes that admit it."),
-    "shadow": ("shadow", "Decide beside the manager of a cluster and report differences. Only reads."),
-    "story": ("story", "Print what happened to a Workload, and why."),
+    "top": ("questions", "Print how full queues, cohorts, flavors and nodes are."),
+    "share": ("questions", "Print what each queue is entitled to, and what it has."),
+    "used": (
+        "questions",
+        "Print the resource-hours that workloads held, by queue, namespace or label.",
+    ),
+    "when": ("questions", "Print the interval in which a pending Workload will start."),
+    "why": ("questions", "Print why a Workload is pending, and the smallest changes that admit it."),
+    "shadow": (
+        "questions",
+        "Decide beside the manager of a cluster and report differences. Only reads.",
+    ),
+    "story": ("questions", "Print what happened to a Workload, and why."),
 }
 
 #: Commands that take kubectl's connection flags, also before their name.

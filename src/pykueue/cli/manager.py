@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import click
 import uvloop
 
-from pykueue.cli.connection import kubeconfig_option
 from pykueue.cli.logs import log_options, start_logging
+from pykueue.cli.options import kubeconfig_option
 from pykueue.cli.process import collect_less_often
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load

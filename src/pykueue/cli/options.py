@@ -1,10 +1,30 @@
-"""Values of options that several commands have."""
+"""Options that several commands have, and their values."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from pykueue.api.durations import parse_duration
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Kubeconfig file; default: the service account of the pod, $KUBECONFIG, or ~/.kube/config.",
+)
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a question is about: a cluster, or manifests."""
+
+    kubeconfig: Path | None
+    manager_namespace: str
+    config: Path | None
+    paths: tuple[Path, ...] = ()
+    """Of manifests; empty: a cluster."""
 
 
 def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

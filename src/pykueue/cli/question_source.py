@@ -17,7 +17,8 @@ import yaml
 from pykueue.api import DecodeError, kueue
 from pykueue.api.objects import Object
 from pykueue.api.resources import Resource
-from pykueue.cli.connection import ask, kubeconfig_option
+from pykueue.cli.connection import ask
+from pykueue.cli.options import SourceOptions
 from pykueue.cli.schedule_run import Run, options_with
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -27,13 +28,12 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manifests.files import InputError
-from pykueue.questions.answers import Answer, schema_of, to_data
-from pykueue.questions.cluster_state import MANAGER_NAMESPACE, read_cluster
+from pykueue.questions.answers import Answer, to_data
+from pykueue.questions.cluster_state import read_cluster
 
 #: Exit status where an option or a manifest is wrong, and where not everything could be read.
 WRONG, INCOMPLETE = 2, 3
 
-F = TypeVar("F", bound=Callable[..., Any])
 AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
 
 
@@ -97,82 +97,16 @@ async def of_cluster(
     return source
 
 
-def source_options(command: F) -> F:
-    """Adds the options of `read_source` to a command."""
-    for option in (
-        kubeconfig_option,
-        click.option(
-            "--manager-namespace",
-            default=MANAGER_NAMESPACE,
-            show_default=True,
-            help="Namespace whose ConfigMap has the configuration of the manager.",
-        ),
-        click.option(
-            "--config",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Configuration file (config.kueue.x-k8s.io) in place of that of the manager.",
-        ),
-        click.option(
-            "-f",
-            "--filename",
-            "paths",
-            type=click.Path(path_type=Path, allow_dash=True),
-            multiple=True,
-            help="Answer on manifests, without a cluster: "
-            "a YAML or JSON file, a directory, or - for standard input.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def output_options(kind: type[Answer]) -> Callable[[F], F]:
-    """Adds `-o` and `--print-schema` for an answer of that kind."""
-
-    def print_schema(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-        if value:
-            click.echo(json.dumps(schema_of(kind), indent=2))
-            ctx.exit()
-
-    def add(command: F) -> F:
-        command = click.option(
-            "--print-schema",
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=print_schema,
-            help="Print the JSON Schema of the json and yaml output and exit.",
-        )(command)
-        return click.option(
-            "-o",
-            "--output",
-            type=click.Choice(["text", "json", "yaml"]),
-            default="text",
-            show_default=True,
-            help="Format.",
-        )(command)
-
-    return add
-
-
-def read_source(
-    paths: tuple[Path, ...],
-    config: Path | None,
-    manager_namespace: str,
-    kubeconfig: Path | None,
-    kinds: Iterable[Resource] = (),
-) -> QuestionSource:
+def read_source(source: SourceOptions, kinds: Iterable[Resource] = ()) -> QuestionSource:
     """The state a question is about. Ends the process where an input is wrong; raises ClickException."""
     try:
-        if paths:
-            return of_manifests(paths, config)
-        configuration = load_configuration(config) if config is not None else None
-        return ask(
-            kubeconfig,
-            partial(
-                of_cluster, configuration=configuration, manager_namespace=manager_namespace, kinds=kinds
-            ),
+        if source.paths:
+            return of_manifests(source.paths, source.config)
+        configuration = load_configuration(source.config) if source.config is not None else None
+        question = partial(
+            of_cluster, configuration=configuration, manager_namespace=source.manager_namespace, kinds=kinds
         )
+        return ask(source.kubeconfig, question)
     except (ConfigurationError, DecodeError, InputError) as error:
         click.echo(str(error), err=True)
         sys.exit(WRONG)

@@ -32,8 +32,8 @@ from pykueue.satellites.configuration import (
     populator_configuration,
 )
 
-from .connection import kubeconfig_option
 from .manifests import written
+from .options import kubeconfig_option
 from .process import log_to_stderr, until_stopped
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from pathlib import Path
 
 import click
 import uvloop
 from aiohttp import web
 
-from pykueue.cli.connection import kubeconfig_option
-from pykueue.cli.options import duration
+from pykueue.cli.options import SourceOptions
 from pykueue.cli.process import collect_less_often, log_to_stderr, until_stopped
-from pykueue.cli.question_source import INCOMPLETE, WRONG, output_options, print_answer
+from pykueue.cli.question_source import INCOMPLETE, WRONG, print_answer
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError
@@ -23,7 +21,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.serving.listener import Listener
-from pykueue.questions.cluster_state import MANAGER_NAMESPACE, ClusterState, followed_kinds, read_cluster
+from pykueue.questions.cluster_state import ClusterState, followed_kinds, read_cluster
 from pykueue.questions.shadow import Difference, Report, Settings, Shadow
 from pykueue.questions.shadow.metrics import ShadowMetrics
 from pykueue.questions.shadow.report import difference_text, report_text
@@ -39,15 +37,14 @@ class _Incomplete(Exception):
 
 
 async def _follow(
-    kubeconfig: Path | None,
+    source: SourceOptions,
     configuration: Configuration | None,
-    manager_namespace: str,
     settings: Settings,
     seconds: float | None,
     metrics_port: int | None,
 ) -> Report:
     """Compare until a signal or for some seconds. Raises what `read_cluster` raises, and `_Incomplete`."""
-    transport = await connect(kubeconfig)
+    transport = await connect(source.kubeconfig)
     clock, metrics = Clock(), ShadowMetrics()
 
     async def serve_metrics(request: web.Request) -> web.Response:
@@ -62,7 +59,10 @@ async def _follow(
     try:
         client = Client(transport, clock=clock)
         state = await read_cluster(
-            client, configuration=configuration, manager_namespace=manager_namespace, engine_state=False
+            client,
+            configuration=configuration,
+            manager_namespace=source.manager_namespace,
+            engine_state=False,
         )
         if state.unread:
             raise _Incomplete("\n".join(state.unread))
@@ -85,50 +85,8 @@ def _with_notes(report: Report, state: ClusterState) -> Report:
     return report
 
 
-@click.command()
-@kubeconfig_option
-@click.option(
-    "--manager-namespace",
-    default=MANAGER_NAMESPACE,
-    show_default=True,
-    help="Namespace whose ConfigMap has the configuration of the manager.",
-)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Configuration file (config.kueue.x-k8s.io) in place of that of the manager.",
-)
-@click.option("--for", "length", callback=duration, metavar="DURATION", help="End after this time.")
-@click.option(
-    "--settle",
-    default="2s",
-    show_default=True,
-    callback=duration,
-    metavar="DURATION",
-    help="How long changes are held back, so that they are compared in the order of their resourceVersions.",
-)
-@click.option(
-    "--window",
-    default="5s",
-    show_default=True,
-    callback=duration,
-    metavar="DURATION",
-    help="Longest time between a decision of the manager and its write: earlier states are tried that far.",
-)
-@click.option(
-    "--patience",
-    default="10s",
-    show_default=True,
-    callback=duration,
-    metavar="DURATION",
-    help="How long nothing changes before decisions that the manager does not make are reported.",
-)
-@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Port of /metrics; 0: any free port.")
-@output_options(Report)
-def shadow(
-    kubeconfig: Path | None,
-    manager_namespace: str,
-    config: Path | None,
+def run(
+    source: SourceOptions,
     length: float | None,
     settle: float,
     window: float,
@@ -136,21 +94,13 @@ def shadow(
     metrics_port: int | None,
     output: str,
 ) -> None:
-    """Decide beside the manager of a cluster, Kueue or pykueue, and report every difference.
-
-    Only reads. Differences are logged as they occur; the report is printed at the end.
-
-    Exit status: 0; 1 if the cluster cannot be read; 2 if an option is wrong; 3 if the user's rights do not
-    suffice; 4 if pykueue decided otherwise and nothing but its decision explains it.
-    """
+    """Carry out the command, whose options `questions` describes."""
     log_to_stderr(False)
     collect_less_often()
     settings = Settings(settle, window, patience)
     try:
-        configuration = load_configuration(config) if config is not None else None
-        report = uvloop.run(
-            _follow(kubeconfig, configuration, manager_namespace, settings, length, metrics_port)
-        )
+        configuration = load_configuration(source.config) if source.config is not None else None
+        report = uvloop.run(_follow(source, configuration, settings, length, metrics_port))
     except ConfigurationError as error:
         click.echo(str(error), err=True)
         sys.exit(WRONG)

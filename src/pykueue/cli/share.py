@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-
-import click
 
 from pykueue.cli.amounts import rounded, weighted_share
-from pykueue.cli.question_source import INCOMPLETE, output_options, print_answer, read_source, source_options
+from pykueue.cli.options import SourceOptions
+from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
 from pykueue.plugin.tables import table
 from pykueue.questions.share import Shares, shares
 
 
-@click.command()
-@source_options
-@output_options(Shares)
-def share(
-    paths: tuple[Path, ...],
-    config: Path | None,
-    manager_namespace: str,
-    kubeconfig: Path | None,
-    output: str,
-) -> None:
-    """Print what each ClusterQueue and cohort is entitled to, has received, borrows and lends.
-
-    Exit status: 0; 1 if the cluster cannot be read; 2 if an option or a manifest is wrong; 3 if not
-    everything could be read.
-    """
-    source = read_source(paths, config, manager_namespace, kubeconfig)
-    answer = shares(source.engine)
-    answer.unread, answer.notes = source.unread, source.notes
+def run(source: SourceOptions, output: str) -> None:
+    """Carry out the command, whose options `questions` describes."""
+    found = read_source(source)
+    answer = shares(found.engine)
+    answer.unread, answer.notes = found.unread, found.notes
     print_answer(answer, output, lines)
     if answer.unread:
         sys.exit(INCOMPLETE)

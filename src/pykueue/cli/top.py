@@ -5,63 +5,27 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from pykueue.api.resources import NODES, PODS
 from pykueue.cli.amounts import rounded, weighted_share
-from pykueue.cli.question_source import (
-    INCOMPLETE,
-    QuestionSource,
-    output_options,
-    print_answer,
-    read_source,
-    source_options,
-)
+from pykueue.cli.options import SourceOptions
+from pykueue.cli.question_source import INCOMPLETE, QuestionSource, print_answer, read_source
 from pykueue.clock import Clock
 from pykueue.questions.top import Top
 from pykueue.questions.top import top as answer_top
 
-#: Parts of the answer that can be printed alone.
-SECTIONS = ("queues", "flavors", "nodes")
 #: Width of a bar in characters.
 BAR = 20
 #: Clears a terminal and goes to its first line.
 _CLEAR = "\x1b[2J\x1b[H"
 
 
-@click.command()
-@click.argument("section", type=click.Choice(SECTIONS), required=False)
-@source_options
-@click.option("--watch", is_flag=True, help="Print again whenever --interval has passed, until interrupted.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.5),
-    default=2.0,
-    show_default=True,
-    help="Seconds between two looks at the cluster with --watch.",
-)
-@output_options(Top)
-def top(
-    section: str | None,
-    paths: tuple[Path, ...],
-    config: Path | None,
-    manager_namespace: str,
-    kubeconfig: Path | None,
-    watch: bool,
-    interval: float,
-    output: str,
-) -> None:
-    """Print how full queues, cohorts, flavors and nodes are, or one SECTION of that.
-
-    The section `nodes` has the placement of workloads on the nodes of flavors with a topology as well.
-
-    Exit status: 0; 1 if the cluster cannot be read; 2 if an option or a manifest is wrong; 3 if not
-    everything could be read.
-    """
+def run(source: SourceOptions, section: str | None, watch: bool, interval: float, output: str) -> None:
+    """Carry out the command, whose options `questions` describes."""
     while True:
-        answer = _answer(read_source(paths, config, manager_namespace, kubeconfig, (NODES, PODS)))
+        answer = _answer(read_source(source, (NODES, PODS)))
         if watch and output == "text":
             click.echo(_CLEAR, nl=False)
         print_answer(answer, output, lambda found: lines(found, section))

@@ -12,9 +12,10 @@ import platformdirs
 from pykueue.api import kueue
 from pykueue.api.durations import format_duration
 from pykueue.api.meta import parse_time
-from pykueue.cli.question_source import INCOMPLETE, output_options, print_answer, read_source, source_options
+from pykueue.cli.options import SourceOptions
+from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
 from pykueue.questions.targets import TargetError, find_workload
-from pykueue.simulate.forecast import FUTURES, State, When
+from pykueue.simulate.forecast import State, When
 from pykueue.simulate.forecast import when as answer_when
 from pykueue.simulate.scores import Scores
 
@@ -26,58 +27,27 @@ def _score_file() -> Path:
     return platformdirs.user_state_path("pykueue") / "forecasts.json"
 
 
-@click.command()
-@click.argument("target", metavar="WORKLOAD|KIND/JOB")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
-@source_options
-@click.option(
-    "--futures", type=click.IntRange(min=1), default=FUTURES, show_default=True, help="Futures to simulate."
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn at random.")
-@click.option(
-    "--arrivals/--no-arrivals",
-    default=True,
-    show_default=True,
-    help="Assume that workloads like those of the last 24 hours keep arriving.",
-)
-@click.option(
-    "--scores",
-    "scores_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File with past answers, by which they are scored. Default: in the state directory of the user.",
-)
-@output_options(When)
-def when(
+def run(
+    source: SourceOptions,
     target: str,
     namespace: str,
-    paths: tuple[Path, ...],
-    config: Path | None,
-    manager_namespace: str,
-    kubeconfig: Path | None,
     futures: int,
     seed: int,
     arrivals: bool,
     scores_file: Path | None,
     output: str,
 ) -> None:
-    """Print when a pending Workload, or the Workload of a job, will start: an interval of 80 %.
-
-    The present state is simulated forward many times by the production engine; run times are those of the
-    finished Workloads. Nothing is written to the cluster. Works on clusters that Kueue manages too.
-
-    Exit status: 0; 1 if there is no such Workload, it is not pending, or the cluster cannot be read; 2 if an
-    option or a manifest is wrong; 3 if not everything could be read.
-    """
-    source = read_source(paths, config, manager_namespace, kubeconfig)
+    """Carry out the command, whose options `questions` describes."""
+    found = read_source(source)
     state = State(
-        source.engine.options, source.surroundings, source.workloads, source.now, source.unread, source.notes
+        found.engine.options, found.surroundings, found.workloads, found.now, found.unread, found.notes
     )
     try:
         workload = find_workload(state.workloads, target, namespace)
         answer = answer_when(state, workload.metadata.key, futures, seed, arrivals)
     except (TargetError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    if not paths:
+    if not source.paths:
         _score(scores_file or _score_file(), state, workload, answer)
     print_answer(answer, output, _lines)
     if answer.unread:

@@ -12,7 +12,8 @@ import click
 from pykueue.api import DecodeError
 from pykueue.cli import why_text
 from pykueue.cli.connection import ask, from_leader
-from pykueue.cli.question_source import INCOMPLETE, WRONG, formatted, output_options, source_options
+from pykueue.cli.options import SourceOptions
+from pykueue.cli.question_source import INCOMPLETE, WRONG, formatted
 from pykueue.cli.question_source import of_manifests as manifest_state
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
@@ -115,48 +116,21 @@ async def _of_job(client: Client, question: Question, state: ClusterState) -> st
     return ""
 
 
-@click.command()
-@click.argument("target", metavar="WORKLOAD|KIND/JOB")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
-@source_options
-@click.option(
-    "--place/--no-place",
-    default=True,
-    show_default=True,
-    help="Answer also for the Workload at its place, with the queue as it is.",
-)
-@output_options(Why)
-def why(
-    target: str,
-    namespace: str,
-    paths: tuple[Path, ...],
-    config: Path | None,
-    manager_namespace: str,
-    place: bool,
-    output: str,
-    kubeconfig: Path | None,
-) -> None:
-    """Print why a Workload, or the Workload of a job, is pending, and the smallest changes that admit it.
-
-    Each change is verified by deciding on a copy of the present state; nothing is written. Works on clusters
-    that Kueue manages too, with the rights to list Kueue's objects.
-
-    Exit status: 0; 1 if there is no such Workload, or the cluster cannot be read; 2 if an option or a
-    manifest is wrong; 3 if there is no verdict, because not everything could be read.
-    """
+def run(source: SourceOptions, target: str, namespace: str, place: bool, output: str) -> None:
+    """Carry out the command, whose options `questions` describes."""
     question = Question(target, namespace, place)
     try:
-        if paths:
-            answer = of_manifests(question, paths, config)
+        if source.paths:
+            answer = of_manifests(question, source.paths, source.config)
         else:
-            configuration = load_configuration(config) if config is not None else None
+            configuration = load_configuration(source.config) if source.config is not None else None
             answer = ask(
-                kubeconfig,
+                source.kubeconfig,
                 partial(
                     _answer,
                     question=question,
                     configuration=configuration,
-                    manager_namespace=manager_namespace,
+                    manager_namespace=source.manager_namespace,
                 ),
             )
     except (ConfigurationError, DecodeError, InputError) as error:

@@ -15,6 +15,7 @@ from typing import Final
 from pykueue.api import DecodeError, decode, kueue, resources
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.kueue import V1BETA1, V1BETA2
+from pykueue.api.kueue.names import MANAGER_NAMESPACE
 from pykueue.api.model import Model
 from pykueue.api.objects import Object, get
 from pykueue.api.pods import LIVE_PODS
@@ -46,8 +47,7 @@ KINDS: Final = (
     resources.WORKLOADS,
 )
 
-#: The namespace and the ConfigMap that Kueue and pykueue are installed with.
-MANAGER_NAMESPACE: Final = "kueue-system"
+#: The ConfigMap that Kueue and pykueue are installed with.
 CONFIG_MAP: Final = "kueue-manager-config"
 
 

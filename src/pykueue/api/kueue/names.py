@@ -6,6 +6,9 @@ from typing import Final
 
 _D = "kueue.x-k8s.io"
 
+#: The namespace that Kueue and pykueue are installed in, unless configured otherwise.
+MANAGER_NAMESPACE: Final = "kueue-system"
+
 # Finalizers and scheduling gates
 RESOURCE_IN_USE_FINALIZER: Final = f"{_D}/resource-in-use"
 ADMISSION_GATE: Final = f"{_D}/admission"
