@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from pykueue.cli.main import main
 from pykueue.manager.configuration import parse
 from pykueue.manager.install.chart import files
+from pykueue.satellites.configuration import booster_configuration, populator_configuration
 
 CHART = Path(__file__).parents[2] / "charts" / "pykueue"
 CONFIG_KEY = "controller_manager_config.yaml"
@@ -32,6 +33,12 @@ leaderElection: {resourceName: abc, resourceNamespace: leases}
 integrations: {frameworks: [pod, batch/job]}
 featureGates: {VisibilityOnDemand: false}
 """
+
+FILES = {
+    "FILE": CONFIGURATION,
+    "POPULATOR": "localQueueNameMode: AsClusterQueue\n",
+    "BOOSTER": "timeSharing: {interval: 30m}\nmaxWorkloadPriority: 1000\n",
+}
 
 
 def test_the_chart_is_what_the_manifests_say() -> None:
@@ -55,6 +62,46 @@ def test_the_values_are_yaml_and_the_configuration_in_them_is_accepted() -> None
     assert parse(values["config"]).integrations.frameworks
 
 
+@pytest.mark.parametrize("name", ["populator", "priorityBooster"])
+def test_configuration_of_a_satellite_in_the_values_is_accepted(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_load(files()["values.yaml"])[name]["config"])
+    if name == "populator":
+        assert populator_configuration(file).local_queue_name == "default"
+    else:
+        assert booster_configuration(file).interval == 1800
+
+
+def test_services_and_disruption_budget_of_the_manager_select_no_satellite(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("{}")
+    command = ["manifests", f"--populator={file}", f"--priority-booster={file}"]
+    objects = list(by_name(CliRunner().invoke(main, command).output).values())
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+        for one in objects
+        if one["kind"] == "Deployment"
+    }
+    assert pods.keys() == {"kueue-controller-manager", "kueue-populator", "kueue-priority-booster"}
+    selectors = [one["spec"]["selector"] for one in objects if one["kind"] == "Service"]
+    selectors += [
+        one["spec"]["podSelector"]["matchLabels"] for one in objects if one["kind"] == "NetworkPolicy"
+    ]
+    assert len(selectors) == 4
+    for selector in selectors:
+        assert [name for name, labels in pods.items() if selector.items() <= labels.items()] == [
+            "kueue-controller-manager"
+        ]
+
+
+def test_wrong_configuration_of_a_satellite_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("localQueueNames: x\n")
+    done = CliRunner().invoke(main, ["manifests", f"--populator={file}"])
+    assert done.exit_code == 2
+    assert "unknown field localQueueNames; accepted: localQueueName," in done.output
+
+
 @pytest.fixture(scope="module")
 def helm() -> str:
     program = shutil.which("helm")
@@ -72,13 +119,18 @@ def by_name(text: str) -> dict[tuple[str, str], Object]:
 
 
 def _comparable(obj: Object) -> Object:
-    """The object without what may be spelt differently: the text of the configuration, the order of names."""
+    """The object without what may be spelt differently: configurations, the order of names and of rules."""
     if obj["kind"] == "ConfigMap":
-        obj["data"] = {CONFIG_KEY: repr(parse(obj["data"][CONFIG_KEY]))}
+        obj["data"] = {
+            key: repr(parse(text)) if key == CONFIG_KEY else yaml.safe_load(text)
+            for key, text in obj["data"].items()
+        }
     if obj["kind"] == "Deployment":
         template = obj["spec"]["template"]
         del template["metadata"]["annotations"]["pykueue.io/configuration"]
         template["spec"]["containers"][0].pop("imagePullPolicy", None)
+    if obj["kind"] == "ClusterRole":
+        obj.get("rules", []).sort(key=repr)
     for webhook in obj.get("webhooks", ()):
         for expression in webhook.get("namespaceSelector", {}).get("matchExpressions", ()):
             expression["values"].sort()
@@ -102,20 +154,29 @@ def _comparable(obj: Object) -> Object:
         (["--service-monitor"], ["metrics.serviceMonitor.enabled=true"]),
         (["--pod-viewer"], ["podViewer.enabled=true"]),
         (["--config=FILE"], ["config=FILE"]),
+        (
+            ["--populator=POPULATOR", "--priority-booster=BOOSTER"],
+            [
+                "populator.enabled=true",
+                "populator.config=POPULATOR",
+                "priorityBooster.enabled=true",
+                "priorityBooster.config=BOOSTER",
+            ],
+        ),
     ],
-    ids=["as shipped", "other options", "service monitor", "pod viewer", "own configuration"],
+    ids=["as shipped", "other options", "service monitor", "pod viewer", "own configuration", "satellites"],
 )
 def test_helm_template_equals_pykueue_manifests(
     helm: str, options: list[str], values: list[str], tmp_path: Path
 ) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(CONFIGURATION)
-    options = [option.replace("FILE", str(file)) for option in options]
-    sets = [
-        argument
-        for value in values
-        for argument in ("--set-file" if "FILE" in value else "--set", value.replace("FILE", str(file)))
-    ]
+    sets = []
+    for value in values:
+        _, _, content = value.partition("=")
+        sets += ["--set-file" if content in FILES else "--set", value]
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+        options = [option.replace(f"={name}", f"={tmp_path / name}") for option in options]
+        sets = [argument.replace(f"={name}", f"={tmp_path / name}") for argument in sets]
     printed = CliRunner().invoke(main, ["manifests", "--namespace=12345", *options])
     assert printed.exit_code == 0, printed.output
     command = [helm, "template", "release", str(CHART), "--kube-version=1.32.0", "--namespace=12345", *sets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,13 @@ import click
 import yaml
 
 from pykueue.manager.configuration import ConfigurationError
+from pykueue.manager.configuration.loading import read_text
 from pykueue.manager.install import OptionsError, options
 from pykueue.manager.install import manifests as objects
 from pykueue.manager.install.options import IMAGE, MAX_REPLICAS, REPLICAS
+from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
+from pykueue.satellites.configuration import ConfigurationError as SatelliteConfigurationError
+from pykueue.satellites.configuration import booster_configuration, populator_configuration
 
 try:
     from yaml import CSafeDumper as _Dumper
@@ -67,6 +72,18 @@ def written(documents: Iterable[Any]) -> str:
     is_flag=True,
     help="Let users of queues read pods, their logs and events where they have the role.",
 )
+@click.option(
+    "--populator",
+    "populator_config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Install the populator too, with this configuration file; see pykueue populator.",
+)
+@click.option(
+    "--priority-booster",
+    "booster_config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Install the priority booster too, with this configuration file; see pykueue priority-booster.",
+)
 def manifests(
     namespace: str | None,
     config: Path | None,
@@ -76,6 +93,8 @@ def manifests(
     no_network_policy: bool,
     service_monitor: bool,
     pod_viewer: bool,
+    populator_config: Path | None,
+    booster_config: Path | None,
 ) -> None:
     """Print what is installed on a cluster.
 
@@ -92,6 +111,19 @@ def manifests(
             service_monitor=service_monitor,
             pod_viewer=pod_viewer,
         )
-    except (ConfigurationError, OptionsError, OSError) as error:
+        chosen = replace(chosen, satellites=_satellites(populator_config, booster_config))
+    except (ConfigurationError, OptionsError, OSError, SatelliteConfigurationError) as error:
         raise click.UsageError(str(error)) from None
     click.echo(written(objects(chosen)), nl=False)
+
+
+def _satellites(populator: Path | None, booster: Path | None) -> dict[Satellite, str]:
+    """The satellites to install and their configuration. Raises ConfigurationError and OSError."""
+    found = {}
+    if populator is not None:
+        populator_configuration(populator)
+        found[POPULATOR] = read_text(populator)
+    if booster is not None:
+        booster_configuration(booster)
+        found[PRIORITY_BOOSTER] = read_text(booster)
+    return found

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pykueue.api.resources import CLUSTER_QUEUES, LEASES, NAMESPACES, WORKLOADS
+from pykueue.api.resources import CLUSTER_QUEUES, NAMESPACES, WORKLOADS
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError, load
@@ -22,8 +22,8 @@ from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import InformerFactory
 from pykueue.kube.leases import LeaderElector, LeadershipLost
 from pykueue.kube.transport import Request
-from pykueue.manager.components import Component, Runnable
-from pykueue.manager.rights import Rule, allow
+from pykueue.manager.components import Runnable
+from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
 from pykueue.satellites import booster
 from pykueue.satellites import populator as populating
 from pykueue.satellites.configuration import (
@@ -70,7 +70,7 @@ def populator(config: Path | None, **flags: Any) -> None:
         namespaces, queues = caches.informer(NAMESPACES), caches.informer(CLUSTER_QUEUES)
         return populating.Populator(configuration, client, recorder, clock, namespaces, queues)
 
-    _serve(populating.NAME, populating.component(configuration), build, flags)
+    _serve(POPULATOR, build, flags)
 
 
 @click.command("priority-booster")
@@ -88,17 +88,17 @@ def priority_booster(config: Path | None, **flags: Any) -> None:
     def build(client: Client, recorder: EventRecorder, clock: Clock, caches: InformerFactory) -> Runnable:
         return booster.PriorityBooster(configuration, client, recorder, clock, caches.informer(WORKLOADS))
 
-    _serve(booster.NAME, booster.component(configuration), build, flags)
+    _serve(PRIORITY_BOOSTER, build, flags)
 
 
-def _serve(name: str, component: Component, build: Build, flags: dict[str, Any]) -> None:
+def _serve(satellite: Satellite, build: Build, flags: dict[str, Any]) -> None:
     """Run a controller until SIGINT or SIGTERM, or print its role."""
     if flags["print_role"]:
-        click.echo(written([_role(name, component.rules)]), nl=False)
+        click.echo(written([_role(satellite)]), nl=False)
         return
     log_to_stderr(flags["verbose"])
     try:
-        asyncio.run(_run(name, build, flags))
+        asyncio.run(_run(satellite.name, build, flags))
     except (ApiError, ConfigError, LeadershipLost, ConnectionError, TimeoutError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -129,12 +129,11 @@ async def _run(name: str, build: Build, flags: dict[str, Any]) -> None:
         await transport.close()
 
 
-def _role(name: str, rules: tuple[Rule, ...]) -> dict[str, Any]:
+def _role(satellite: Satellite) -> dict[str, Any]:
     """A ClusterRole with the rights of the controller and the rights to its Lease."""
-    every = [*rules, allow(LEASES, "get", "create", "update")]
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": [rule.object() for rule in every],
+        "metadata": {"name": satellite.name},
+        "rules": [rule.object() for rule in satellite.rules],
     }

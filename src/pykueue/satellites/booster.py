@@ -11,19 +11,19 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.kueue.names import PRIORITY_BOOST_ANNOTATION
 from pykueue.api.objects import Key, Object, annotations_of, get, is_deleting, key_of, labels_of
-from pykueue.api.resources import EVENTS, WORKLOADS
+from pykueue.api.resources import WORKLOADS
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.kube.informer import Informer
 from pykueue.manager.components import Component, Context
-from pykueue.manager.rights import allow
+from pykueue.manager.satellites import PRIORITY_BOOSTER
 
 from .configuration import BoosterConfiguration
 
 #: The name under which it emits events, and of its Lease.
-NAME = "kueue-priority-booster"
+NAME = PRIORITY_BOOSTER.name
 
 
 class PriorityBooster:
@@ -116,11 +116,11 @@ def component(configuration: BoosterConfiguration) -> Component:
         )
 
     return Component(
-        "priority-booster",
+        PRIORITY_BOOSTER.command,
         "Lowers the priority of Workloads admitted for longer than an interval.",
         build,
-        watches=(WORKLOADS,),
-        writes=(allow(WORKLOADS, "patch"), allow(EVENTS, "create", "patch")),
+        watches=PRIORITY_BOOSTER.watches,
+        writes=PRIORITY_BOOSTER.writes,
     )
 
 

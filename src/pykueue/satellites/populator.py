@@ -11,7 +11,7 @@ from typing import Any
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.meta import LabelSelector
 from pykueue.api.objects import Object, get, is_deleting, labels_of
-from pykueue.api.resources import CLUSTER_QUEUES, EVENTS, LOCAL_QUEUES, NAMESPACES
+from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES
 from pykueue.api.selectors import SelectorError
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
@@ -20,12 +20,12 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import Informer
 from pykueue.manager.components import Component, Context
-from pykueue.manager.rights import allow
+from pykueue.manager.satellites import POPULATOR
 
 from .configuration import PopulatorConfiguration
 
 #: The name under which it emits events, and of its Lease.
-NAME = "kueue-populator"
+NAME = POPULATOR.name
 
 #: On LocalQueues that it made.
 GENERATED_LABEL = "kueue.x-k8s.io/auto-generated"
@@ -135,11 +135,11 @@ def component(configuration: PopulatorConfiguration) -> Component:
         )
 
     return Component(
-        "populator",
+        POPULATOR.command,
         "Creates a LocalQueue in every namespace that a ClusterQueue admits from.",
         build,
-        watches=(NAMESPACES, CLUSTER_QUEUES),
-        writes=(allow(LOCAL_QUEUES, "get", "create"), allow(EVENTS, "create", "patch")),
+        watches=POPULATOR.watches,
+        writes=POPULATOR.writes,
     )
 
 

@@ -28,10 +28,12 @@ from pykueue.manager.configuration.types import (
     VisibilityServer,
     Webhook,
 )
+from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
 
 from .objects import manifests
 from .options import IMAGE, REPLICAS, Options, shipped_configuration
 from .process import CHECKSUM, RESOURCES
+from .satellites import RESOURCES as SATELLITE_RESOURCES
 from .variants import Part, Tags, merged
 
 #: Oldest Kubernetes that knows every field of the kinds (selectableFields).
@@ -64,6 +66,8 @@ _HOLES: dict[str, str] = {
     "mark-readyz": _config("health.readinessEndpointName", f'"{Health().readiness_endpoint_name}"'),
     "mark-lease": _config("leaderElection.resourceName", f'"{LeaderElection().resource_name}"'),
     "mark-checksum": 'include "pykueue.config" . | sha256sum',
+    "mark-populator-checksum": ".Values.populator.config | sha256sum",
+    "mark-priority-booster-checksum": ".Values.priorityBooster.config | sha256sum",
 }
 #: Numbers -> the expressions that take their place, without quotes.
 _NUMBERS: dict[int, str] = {
@@ -73,9 +77,17 @@ _NUMBERS: dict[int, str] = {
     64003: _config("visibilityServer.bindPort", str(VisibilityServer().bind_port)),
     64004: _port("health.healthProbeBindAddress", Health().health_probe_bind_address),
 }
+#: Marks that are all of a key's value -> the expression of a text of several lines.
+_CONFIGURATIONS: dict[str, str] = {
+    "mark-config": 'include "pykueue.config" .',
+    "mark-populator-config": ".Values.populator.config",
+    "mark-priority-booster-config": ".Values.priorityBooster.config",
+}
 #: Marks that are all of a key's value -> the expression; the key is left out where it is empty.
 _BLOCKS: dict[str, str] = {
     "mark-resources": ".Values.resources",
+    "mark-populator-resources": ".Values.populator.resources",
+    "mark-priority-booster-resources": ".Values.priorityBooster.resources",
     "mark-node-selector": ".Values.nodeSelector",
     "mark-tolerations": ".Values.tolerations",
     "mark-pull-secrets": ".Values.imagePullSecrets",
@@ -88,6 +100,7 @@ _TEXTS: dict[str, str] = {
 # Renderings: the usual one, and one for each option changed.
 _USUAL, _CERT_MANAGER, _ONE, _CLOSED = "usual", "cert-manager", "one replica", "no network policy"
 _UNSEEN, _UNSCRAPED, _NO_PODS = "no visibility", "no service monitor", "no pod viewer"
+_NO_POPULATOR, _NO_BOOSTER = "no populator", "no priority booster"
 
 #: What is missing with that option -> the condition under which it is there.
 _MISSING: dict[str, str] = {
@@ -97,6 +110,8 @@ _MISSING: dict[str, str] = {
     _UNSEEN: _config("featureGates.VisibilityOnDemand", "true"),
     _UNSCRAPED: ".Values.metrics.serviceMonitor.enabled",
     _NO_PODS: ".Values.podViewer.enabled",
+    _NO_POPULATOR: ".Values.populator.enabled",
+    _NO_BOOSTER: ".Values.priorityBooster.enabled",
 }
 
 
@@ -111,7 +126,13 @@ def _marked() -> Options:
         leader_election=LeaderElection(resource_name="mark-lease", resource_namespace=_LEASE_NAMESPACE),
     )
     return Options(
-        configuration, "mark-config", "mark-image", _REPLICAS, service_monitor=True, pod_viewer=True
+        configuration,
+        "mark-config",
+        "mark-image",
+        _REPLICAS,
+        service_monitor=True,
+        pod_viewer=True,
+        satellites={one: f"mark-{one.command}-config" for one in (POPULATOR, PRIORITY_BOOSTER)},
     )
 
 
@@ -132,6 +153,8 @@ def _renderings() -> dict[str, list[Object]]:
         _CLOSED: replace(usual, network_policy=False),
         _UNSCRAPED: replace(usual, service_monitor=False),
         _NO_PODS: replace(usual, pod_viewer=False),
+        _NO_POPULATOR: replace(usual, satellites=_without(usual, POPULATOR)),
+        _NO_BOOSTER: replace(usual, satellites=_without(usual, PRIORITY_BOOSTER)),
         _UNSEEN: with_configuration(feature_gates={"VisibilityOnDemand": False}),
     }
     for name in BUILT_IN.frameworks:
@@ -141,14 +164,20 @@ def _renderings() -> dict[str, list[Object]]:
     return {tag: [_with_blocks(obj) for obj in manifests(one)] for tag, one in chosen.items()}
 
 
+def _without(options: Options, satellite: Satellite) -> dict[Satellite, str]:
+    return {one: text for one, text in options.satellites.items() if one != satellite}
+
+
 def _with_blocks(obj: Object) -> Object:
-    """The Deployment with marks where an installer may add to it."""
+    """A Deployment with marks where an installer may add to it."""
     if obj["kind"] != "Deployment":
         return obj
+    command = obj["spec"]["template"]["spec"]["containers"][0]["name"]
+    mark = "mark-" if command == "manager" else f"mark-{command}-"
     template = obj["spec"]["template"]
     pod = template["spec"]
     containers = [
-        {**one, "imagePullPolicy": "mark-pull-policy", "resources": "mark-resources"}
+        {**one, "imagePullPolicy": "mark-pull-policy", "resources": f"{mark}resources"}
         for one in pod["containers"]
     ]
     pod = {
@@ -159,7 +188,7 @@ def _with_blocks(obj: Object) -> Object:
         "imagePullSecrets": "mark-pull-secrets",
         "priorityClassName": "mark-priority-class",
     }
-    annotations = {**template["metadata"]["annotations"], CHECKSUM: "mark-checksum"}
+    annotations = {**template["metadata"]["annotations"], CHECKSUM: f"{mark}checksum"}
     template = {"metadata": {**template["metadata"], "annotations": annotations}, "spec": pod}
     return {**obj, "spec": {**obj["spec"], "template": template}}
 
@@ -222,6 +251,9 @@ def _values() -> str:
     repository = IMAGE.partition(":")[0]
     indented = "".join(f"  {line}\n" for line in shipped_configuration().splitlines())
     resources = "".join(f"  {line}\n" for line in yaml.safe_dump(RESOURCES, sort_keys=False).splitlines())
+    satellite = "".join(
+        f"    {line}\n" for line in yaml.safe_dump(SATELLITE_RESOURCES, sort_keys=False).splitlines()
+    )
     return f"""\
 # Generated: python -m pykueue.manager.install --write
 image:
@@ -258,7 +290,22 @@ resources:
 nodeSelector: {{}}
 tolerations: []
 priorityClassName: ""
-"""
+
+# Creates a LocalQueue in every namespace that a ClusterQueue admits from.
+populator:
+  enabled: false
+  config: |
+    localQueueName: default
+  resources:
+{satellite}
+# Lowers the priority of Workloads admitted for longer than an interval; requires the gate PriorityBoost.
+priorityBooster:
+  enabled: false
+  config: |
+    timeSharing:
+      interval: 30m
+  resources:
+{satellite}"""
 
 
 _HELPERS = """\
@@ -337,8 +384,8 @@ def _entry(key: str, part: Part, indent: str) -> Iterator[str]:
     value = part.value
     name = _scalar(key)
     inner = len(indent) + 2
-    if value == "mark-config":
-        yield f'{indent}{name}: |\n{indent}  {{{{- include "pykueue.config" . | nindent {inner} }}}}\n'
+    if isinstance(value, str) and value in _CONFIGURATIONS:
+        yield f"{indent}{name}: |\n{indent}  {{{{- {_CONFIGURATIONS[value]} | nindent {inner} }}}}\n"
     elif isinstance(value, str) and value in _BLOCKS:
         yield f"{indent}{{{{- with {_BLOCKS[value]} }}}}\n"
         yield f"{indent}{name}:\n{indent}  {{{{- toYaml . | nindent {inner} }}}}\n"

@@ -11,6 +11,7 @@ from .network import api_services, network_policy, service_monitor, services
 from .options import Options
 from .process import configured, running
 from .roles import manager_roles, roles_for_people
+from .satellites import satellites
 
 
 def manifests(options: Options) -> list[Object]:
@@ -35,6 +36,7 @@ def manifests(options: Options) -> list[Object]:
         *certificates(options),
         *services(options),
         *running(options),
+        *satellites(options),
         *network_policy(options),
         *service_monitor(options),
         *webhook_configurations(options),

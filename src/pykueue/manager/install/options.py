@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pykueue.jobs.kinds import BUILT_IN
 from pykueue.manager.configuration import Configuration, parse
 from pykueue.manager.configuration.loading import CURRENT, read_text
 from pykueue.manager.install_names import InstallNames
+from pykueue.manager.satellites import Satellite
 
 #: The image that the Containerfile builds, as a tag without a registry.
 IMAGE = f"pykueue:{version('pykueue')}"
@@ -59,6 +60,8 @@ class Options:
     service_monitor: bool = False
     #: Those who use queues may read pods, their logs and events where they have the role.
     pod_viewer: bool = False
+    #: Installed beside the manager, and their configuration files.
+    satellites: Mapping[Satellite, str] = field(default_factory=dict)
 
     @property
     def names(self) -> InstallNames:

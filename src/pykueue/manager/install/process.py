@@ -31,8 +31,17 @@ RESOURCES: Final = {
 #: Annotation of the pods that changes with the configuration, so that applying another replaces them.
 CHECKSUM = "pykueue.io/configuration"
 
+#: Of pods, and of their containers: what the Pod Security Standard `restricted` requires.
+POD_SECURITY: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+SECURITY: Final = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 
-def _checksum(text: str) -> str:
+
+def checksum(text: str) -> str:
+    """The value of the annotation `CHECKSUM`."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -86,7 +95,7 @@ def running(options: Options) -> Iterable[Object]:
                         "labels": {**selector(options), "app.kubernetes.io/component": "controller"},
                         "annotations": {
                             "kubectl.kubernetes.io/default-container": "manager",
-                            CHECKSUM: _checksum(options.configuration_text),
+                            CHECKSUM: checksum(options.configuration_text),
                         },
                     },
                     "spec": _pod(options),
@@ -125,7 +134,7 @@ def _pod(options: Options) -> Object:
     return {
         "serviceAccountName": names.service_account,
         "terminationGracePeriodSeconds": GRACE,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": POD_SECURITY,
         "affinity": {
             "podAntiAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -148,11 +157,7 @@ def _pod(options: Options) -> Object:
                 "livenessProbe": _probe(health.liveness_endpoint_name, 15, 20),
                 "readinessProbe": _probe(health.readiness_endpoint_name, 5, 10),
                 "resources": RESOURCES,
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": SECURITY,
                 "volumeMounts": mounts,
             }
         ],

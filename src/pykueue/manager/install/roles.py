@@ -105,7 +105,7 @@ def manager_roles(options: Options) -> Iterable[Object]:
             "kind": "RoleBinding",
             "metadata": {"name": f"{base}-visibility-server-auth-reader", "namespace": "kube-system"},
             "roleRef": _reference("Role", "extension-apiserver-authentication-reader"),
-            "subjects": [_account(account, names.namespace)],
+            "subjects": [service_account_subject(account, names.namespace)],
         },
     )
 
@@ -242,7 +242,7 @@ def _cluster_binding(options: Options, name: str, role: str) -> Iterable[Object]
             "kind": "ClusterRoleBinding",
             "metadata": {"name": name},
             "roleRef": _reference("ClusterRole", role),
-            "subjects": [_account(names.service_account, names.namespace)],
+            "subjects": [service_account_subject(names.service_account, names.namespace)],
         },
     )
 
@@ -266,7 +266,7 @@ def _role(options: Options, name: str, namespace: str, rules: Iterable[Rule]) ->
             "kind": "RoleBinding",
             "metadata": {"name": f"{name}-rolebinding", "namespace": namespace},
             "roleRef": _reference("Role", f"{name}-role"),
-            "subjects": [_account(names.service_account, names.namespace)],
+            "subjects": [service_account_subject(names.service_account, names.namespace)],
         },
     )
 
@@ -275,5 +275,6 @@ def _reference(kind: str, name: str) -> Object:
     return {"apiGroup": RBAC_GROUP, "kind": kind, "name": name}
 
 
-def _account(name: str, namespace: str) -> Object:
+def service_account_subject(name: str, namespace: str) -> Object:
+    """A ServiceAccount as the subject of a binding."""
     return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
