@@ -31,7 +31,7 @@ from pykueue.cli import questions
 from pykueue.cli.main import main
 from pykueue.kube.client import Client
 from pykueue.questions import used
-from pykueue.simulate import forecast
+from pykueue.simulate import futures
 from pykueue.testing import RunningServer, running_server
 from queue_manifests import local_queue
 
@@ -373,7 +373,7 @@ def test_help_of_questions_needs_neither_the_engine_nor_a_client() -> None:
 import sys
 from click.testing import CliRunner
 from pykueue.cli.main import main
-for command in ("shadow", "share", "story", "top", "used", "when", "why"):
+for command in ("shadow", "share", "story", "top", "used", "whatif", "when", "why"):
     assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
     names = {"aiohttp", "yaml", "orjson", "pykueue.engine", "pykueue.kube", "pykueue.jobs", "pykueue.manager"}
     assert not names & set(sys.modules), (command, names & set(sys.modules))
@@ -383,13 +383,13 @@ for command in ("shadow", "share", "story", "top", "used", "when", "why"):
 
 def test_choices_in_the_help_of_questions_are_those_of_the_answers() -> None:
     assert (*used.GROUPS, used.LABEL) == (*questions.GROUPS, "label=")
-    assert forecast.FUTURES == questions.FUTURES
+    assert futures.FUTURES == questions.FUTURES
 
 
 def test_questions_load_neither_the_manager_nor_the_checks_of_manifests() -> None:
     program = """
 import importlib, sys
-for command in ("dump", "share", "story", "top", "used", "when", "why"):
+for command in ("dump", "share", "story", "top", "used", "whatif", "when", "why"):
     importlib.import_module(f"pykueue.cli.{command}")
     found = {"pykueue.manager.manager", "pykueue.manifests.checks", "pykueue.embedded"} & set(sys.modules)
     assert not found, (command, found)

@@ -16,7 +16,8 @@ from pykueue.api import decode, kueue
 from pykueue.api.meta import format_time, parse_time
 from pykueue.api.quantity import Quantity
 from pykueue.engine import Options, Upsert, lifecycle
-from pykueue.simulate.forecast import State, When, when
+from pykueue.simulate.forecast import When, when
+from pykueue.simulate.futures import State
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.prepare import plan, prepare
 from pykueue.simulate.run_times import RunTimes

@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "questions",
         "Print the resource-hours that workloads held, by queue, namespace or label.",
     ),
+    "whatif": ("whatif_options", "Print what other quota, policies, nodes or jobs would lead to."),
     "when": ("questions", "Print the interval in which a pending Workload will start."),
     "why": ("questions", "Print why a Workload is pending, and the smallest changes that admit it."),
     "shadow": (

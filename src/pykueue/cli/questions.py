@@ -59,17 +59,42 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     return found
 
 
-def source_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of a live cluster, and `-f` for manifests in its place."""
-    return click.option(
-        "-f",
-        "--filename",
+def source_options_named(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds the options of a live cluster, and one of these names for manifests in its place."""
+    manifests = click.option(
+        *names,
         "paths",
         type=click.Path(path_type=Path, allow_dash=True),
         multiple=True,
         help="Answer on manifests, without a cluster: "
         "a YAML or JSON file, a directory, or - for standard input.",
-    )(cluster_options(command))
+    )
+    return lambda command: manifests(cluster_options(command))
+
+
+source_options = source_options_named("-f", "--filename")
+
+
+def futures_options(command: F) -> F:
+    """Adds the options of the futures that are simulated."""
+    for option in (
+        click.option(
+            "--arrivals/--no-arrivals",
+            default=True,
+            show_default=True,
+            help="Assume that workloads like those of the last 24 hours keep arriving.",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn at random."),
+        click.option(
+            "--futures",
+            type=click.IntRange(min=1),
+            default=FUTURES,
+            show_default=True,
+            help="Futures to simulate.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def output_options(module: str, kind: str) -> Callable[[F], F]:
@@ -201,16 +226,7 @@ def used(**options: Any) -> None:
 @click.argument("target", metavar="WORKLOAD|KIND/JOB")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
 @source_options
-@click.option(
-    "--futures", type=click.IntRange(min=1), default=FUTURES, show_default=True, help="Futures to simulate."
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is drawn at random.")
-@click.option(
-    "--arrivals/--no-arrivals",
-    default=True,
-    show_default=True,
-    help="Assume that workloads like those of the last 24 hours keep arriving.",
-)
+@futures_options
 @click.option(
     "--scores",
     "scores_file",

@@ -15,8 +15,9 @@ from pykueue.api.meta import parse_time
 from pykueue.cli.options import SourceOptions
 from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
 from pykueue.questions.targets import TargetError, find_workload
-from pykueue.simulate.forecast import State, When
+from pykueue.simulate.forecast import When
 from pykueue.simulate.forecast import when as answer_when
+from pykueue.simulate.futures import State
 from pykueue.simulate.scores import Scores
 
 #: Past starts below which a score says nothing.

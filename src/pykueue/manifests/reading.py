@@ -28,7 +28,8 @@ from .jobs import Held, Jobs, workload_of
 
 Manifest = dict[str, Any]
 
-_CLUSTER_SCOPED = frozenset(
+#: Kinds without a namespace.
+CLUSTER_SCOPED = frozenset(
     {
         "AdmissionCheck",
         "ClusterQueue",
@@ -169,7 +170,7 @@ class Input:
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
             self._errors.append(f"{place}: {kind}: metadata.name: Required value")
             return
-        if kind not in _CLUSTER_SCOPED and not metadata.get("namespace"):
+        if kind not in CLUSTER_SCOPED and not metadata.get("namespace"):
             manifest = {**manifest, "metadata": {**metadata, "namespace": "default"}}
         if not self._check(place, manifest):
             return
@@ -308,5 +309,5 @@ def _identity(manifest: Manifest) -> Identity | None:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
         return None
-    namespace = "" if manifest["kind"] in _CLUSTER_SCOPED else str(metadata.get("namespace") or "default")
+    namespace = "" if manifest["kind"] in CLUSTER_SCOPED else str(metadata.get("namespace") or "default")
     return f"{manifest['kind']}.{manifest['apiVersion'].rpartition('/')[0]}", namespace, name

@@ -99,6 +99,10 @@ class Plan:
     present: list[Present] = field(default_factory=list)
     watched: frozenset[str] = frozenset()
     """Keys of workloads; the run ends when all of them have been admitted."""
+    required: frozenset[str] = frozenset()
+    """Those of them without which the run does not end before the horizon."""
+    window: float = 0.0
+    """Seconds after which the run does not go on for the other watched workloads."""
     changes: list[tuple[float, list[Event]]] = field(default_factory=list)
     """What is changed when, in seconds from the start, in order."""
     outside: Outside = field(default_factory=Outside)
@@ -182,9 +186,18 @@ class Simulation:
                 self._create(coming, now)
                 coming = self._next_job()
             self._follow(now)
-            if not self._decide(now) or (plan.watched and not self._watched):
+            if not self._decide(now) or self._seen_all(now):
                 break
         return self._ended(now)
+
+    def _seen_all(self, now: float) -> bool:
+        """Whether the watched workloads have been admitted, as far as the run goes on for them."""
+        plan = self._plan
+        if not plan.watched:
+            return False
+        return not self._watched or (
+            bool(plan.required) and now >= plan.window and self._watched.isdisjoint(plan.required)
+        )
 
     def _due(self, others: bool) -> float | None:
         """When something happens in the engine by itself; None where nothing does.
