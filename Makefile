@@ -34,6 +34,7 @@ check: $(READY)
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python -m pykueue.api.crds --check
 	@$(BIN)/python -m pykueue.embedded.jobset --check
+	@$(BIN)/python -m pykueue.embedded.schema --check
 	@$(BIN)/python -m pykueue.manager.install --check
 	@$(BIN)/python tools/component_table.py --check
 	@$(BIN)/python tools/kind_table.py --check

@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-import uvloop
+
+try:
+    import uvloop
+except ModuleNotFoundError as error:
+    from pykueue.extras import how_to_install
+
+    raise ModuleNotFoundError(
+        f"pykueue.testing needs the extra 'cluster'; {how_to_install('cluster')}", name=error.name
+    ) from None
 
 from pykueue.api.yaml import load_documents
 from pykueue.clock import Clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -87,35 +86,6 @@ def test_image_is_labelled_with_name_and_version(instructions: list[tuple[str, s
     labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', rest))
     assert set(labels) >= {"title", "description", "licenses"}
     assert labels["version"] == version("pykueue")
-
-
-def test_schemas_that_the_image_omits_are_not_needed(
-    instructions: list[tuple[str, str]], tmp_path: Path
-) -> None:
-    """The step that makes the image smaller, played on a copy: the same definitions are found."""
-    (step,) = (rest for name, rest in instructions if name == "RUN" and "kubernetes_validate" in rest)
-    site = tmp_path / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
-    found = importlib.util.find_spec("kubernetes_validate")
-    assert found is not None
-    assert found.origin is not None
-    whole = Path(found.origin).parent
-    shutil.copytree(whole, site / whole.name, ignore=shutil.ignore_patterns("[a-z]*-*.json"))
-    subprocess.run(["sh", "-euc", step.replace("/opt/pykueue", str(tmp_path))], check=True)
-    program = (
-        "from pykueue.cli.main import main\n"
-        "from pykueue.embedded.schema.definitions import definitions\n"
-        "print(len(definitions()))\n"
-        "main(['manifests'])\n"
-    )
-    answers = [
-        subprocess.run(
-            [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(path)!r})\n{program}"],
-            check=True,
-            capture_output=True,
-        ).stdout
-        for path in (site, tmp_path / "nothing")
-    ]
-    assert answers[0] == answers[1]
 
 
 def test_container_that_is_still_starting_ends_on_sigterm() -> None:

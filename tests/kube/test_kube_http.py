@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ssl
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from ipaddress import ip_address
@@ -261,28 +259,6 @@ def test_kubeconfig_gives_address_authority_and_credentials(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_a_plugin_gives_the_credentials(tmp_path: Path) -> None:
-    credential = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": "from-plugin"},
-    }
-    plugin = tmp_path / "plugin"
-    plugin.write_text(f"#!/bin/sh\necho '{orjson.dumps(credential).decode()}'\n")
-    plugin.chmod(0o755)
-
-    async def main() -> None:
-        async with serving(_whoami) as address:
-            user: dict[str, object] = {
-                "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}
-            }
-            transport = await load(kubeconfig(tmp_path, address, user))
-            assert await transport.call(Request("GET", "/")) == {"authorization": "Bearer from-plugin"}
-            await transport.close()
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -305,28 +281,3 @@ def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(ConfigError, match="service account"):
         asyncio.run(load())
-
-
-def test_a_kubeconfig_is_read_without_the_librarys_client(tmp_path: Path) -> None:
-    """Its models take 42 MB that do not come back; programs that need the library import all of it."""
-    path = kubeconfig(tmp_path, "http://127.0.0.1:1", {"token": "t"})
-    program = f"""
-import asyncio, sys
-from pykueue.kube.config import load
-imported = []
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        imported.append(name)
-sys.meta_path.insert(0, Watch())
-async def main():
-    await (await load({str(path)!r})).close()
-asyncio.run(main())
-assert "kubernetes_asyncio.config.kube_config" in imported
-assert not [name for name in imported if name.startswith("kubernetes_asyncio.client.models")]
-assert not [name for name in sys.modules if name.startswith("kubernetes_asyncio")]
-import kubernetes_asyncio.client
-assert kubernetes_asyncio.client.CoreV1Api
-asyncio.run(main())
-assert sys.modules["kubernetes_asyncio"] is kubernetes_asyncio
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)

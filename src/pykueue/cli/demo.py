@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-import uvloop
 from rich.console import Console
 from rich.panel import Panel
 
 from pykueue.cli.demo_view import following, pod_table, state_of
+from pykueue.cli.process import run_event_loop
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.config import load
@@ -213,7 +213,7 @@ def demo(data_dir: Path | None, examples: Path, picture: Path | None) -> None:
     with contextlib.ExitStack() as stack:
         folder = data_dir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pykueue-demo-")))
         try:
-            uvloop.run(play(console, folder, examples))
+            run_event_loop(play(console, folder, examples))
         except TimeoutError:
             raise DemoError(f"an act took longer than {PATIENCE:.0f} s") from None
         except asyncio.CancelledError:

@@ -156,6 +156,6 @@ def start_logging(
     root.handlers[:] = [handler]
     root.setLevel(level)
     # Python's own loop and libraries tell of every select and connection at debug.
-    for noisy in ("asyncio", "aiohttp", "kubernetes_asyncio"):
+    for noisy in ("asyncio", "aiohttp"):
         logging.getLogger(noisy).setLevel(max(level, logging.INFO))
     logging.captureWarnings(True)

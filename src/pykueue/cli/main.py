@@ -12,6 +12,7 @@ import sys
 
 import click
 
+from pykueue import extras
 from pykueue.cli.plugin.errors import UsageError
 from pykueue.cli.plugin.options import ARGUMENTS, flags_after_verb
 
@@ -58,6 +59,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "story": ("questions", "Print what happened to a Workload, and why."),
 }
 
+#: Commands that need an extra of the package, and which.
+NEEDS: dict[str, str] = {"demo": "cluster", "up": "cluster"}
+
 #: Commands that take kubectl's connection flags, also before their name.
 PLUGIN = frozenset(name for name, (module, _) in COMMANDS.items() if module.startswith("plugin."))
 
@@ -88,6 +92,12 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        extra = NEEDS.get(cmd_name)
+        if extra and not extras.installed(extra):
+            packages = ", ".join(extras.missing(extra))
+            raise click.ClickException(
+                f"pykueue {cmd_name} needs the extra '{extra}' ({packages}); {extras.how_to_install(extra)}"
+            )
         module = importlib.import_module(f"pykueue.cli.{COMMANDS[cmd_name][0]}")
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)

@@ -13,11 +13,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
-import uvloop
 
 from pykueue.cli.logs import log_options, start_logging
 from pykueue.cli.options import kubeconfig_option
-from pykueue.cli.process import collect_less_often
+from pykueue.cli.process import collect_less_often, run_event_loop
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
 from pykueue.kube.leases import LeadershipLost
@@ -135,7 +134,7 @@ def manager(
         return
     collect_less_often()
     try:
-        uvloop.run(run(kubeconfig, configuration, satellites))
+        run_event_loop(run(kubeconfig, configuration, satellites))
     except (ConfigError, ConfigurationError) as error:
         raise click.ClickException(str(error)) from None
     except (AdmissionMissingError, CacheSyncError, LeadershipLost, OSError) as error:

@@ -8,7 +8,9 @@ import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def log_to_stderr(verbose: bool) -> None:
@@ -45,6 +47,15 @@ def held_back(logger: str) -> Iterator[Callable[[], None]]:
         yield release
     finally:
         source.removeFilter(hold)
+
+
+def run_event_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, on uvloop where it is installed: it needs a fifth less CPU than asyncio."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.run(main)
+    return uvloop.run(main)
 
 
 def collect_less_often() -> None:

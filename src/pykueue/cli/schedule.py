@@ -12,6 +12,7 @@ import click
 import yaml
 from rich.console import Console
 
+from pykueue import extras
 from pykueue.api import DecodeError
 from pykueue.api.meta import parse_time
 from pykueue.api.similar import did_you_mean
@@ -168,6 +169,8 @@ def schedule(
         sys.exit(_WRONG)
     for warning in found.warnings:
         click.echo(f"warning: {warning}", err=True)
+    if not extras.installed("cel"):
+        click.echo(f"note: validation rules in CEL are not checked; {extras.how_to_install('cel')}", err=True)
     for what, count in sorted(found.ignored.items()):
         click.echo(f"ignored: {count} {what}", err=True)
     match output:

@@ -7,11 +7,10 @@ import logging
 import sys
 
 import click
-import uvloop
 from aiohttp import web
 
 from pykueue.cli.options import SourceOptions
-from pykueue.cli.process import collect_less_often, log_to_stderr, until_stopped
+from pykueue.cli.process import collect_less_often, log_to_stderr, run_event_loop, until_stopped
 from pykueue.cli.question_source import INCOMPLETE, WRONG, print_answer
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
@@ -100,7 +99,7 @@ def run(
     settings = Settings(settle, window, patience)
     try:
         configuration = load_configuration(source.config) if source.config is not None else None
-        report = uvloop.run(_follow(source, configuration, settings, length, metrics_port))
+        report = run_event_loop(_follow(source, configuration, settings, length, metrics_port))
     except ConfigurationError as error:
         click.echo(str(error), err=True)
         sys.exit(WRONG)

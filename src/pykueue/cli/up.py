@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-import uvloop
 from platformdirs import user_state_path
 
 from pykueue.api.resources import CLUSTER_ROLES
 from pykueue.api.yaml import YamlError
-from pykueue.cli.process import collect_less_often, held_back, log_to_stderr, until_stopped
+from pykueue.cli.process import collect_less_often, held_back, log_to_stderr, run_event_loop, until_stopped
 from pykueue.clock import Clock
 from pykueue.cluster import FEATURE_GATES, FRAMEWORKS, JOB_KINDS, PARTS, Cluster
 from pykueue.embedded.apiserver.auth.certificates import KeyFileError
@@ -222,7 +221,7 @@ def _up_clusters(folder: Path, port: int, path: Path, options: list[str]) -> Non
     try:
         file = load_clusters(path)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        uvloop.run(run_clusters(folder, port, file, options))
+        run_event_loop(run_clusters(folder, port, file, options))
     except (ClustersError, PoolError, StoreError, YamlError, ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -358,7 +357,7 @@ def up(
         ):
             collect_less_often()
             contents = Contents(parts, configuration, pools, pace_of(qps), gates, job_kinds)
-            uvloop.run(run(folder, store, port, contents))
+            run_event_loop(run(folder, store, port, contents))
     except (
         ConfigurationError,
         ConfigError,

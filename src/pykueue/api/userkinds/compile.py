@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pykueue import extras
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.jobkinds import Amount, ConditionIs, FieldIn, Path, PodSetPaths, Predicate, Sign, value_at
 from pykueue.api.jobkinds import JobKind as Description
@@ -217,6 +218,8 @@ class _Compiler:
             if path is not None:
                 self._paths.append(Named(field, (*each, "*", *path) if each else path, "integer"))
             return path, None
+        if not self._has_cel(field, text):
+            return None, None
         # The library for CEL takes 22 MB and 50 ms; few clusters have a JobKind with an expression.
         from .expressions import Number
 
@@ -245,6 +248,8 @@ class _Compiler:
             values = tuple(value for text in test.values or () for value in _written_as(text))
             return None if path is None else FieldIn(path, values)
         assert test.cel is not None
+        if not self._has_cel(f"{field}.cel", test.cel):
+            return None
         from .expressions import Condition
 
         try:
@@ -254,6 +259,13 @@ class _Compiler:
             return None
         self._programs.append((f"{field}.cel", condition.program, ()))
         return condition
+
+    def _has_cel(self, field: str, text: str) -> bool:
+        """Whether expressions can be compiled; where not, it is an error of the field."""
+        if not extras.installed("cel"):
+            self._add(field, text, f"the library for CEL is missing; {extras.how_to_install('cel')}")
+            return False
+        return True
 
     def _one_of(self, field: str, test: Test) -> bool:
         given = [name for name in ("condition", "path", "cel") if getattr(test, name) is not None]

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from pykueue.api.meta import new_condition
 from pykueue.api.objects import Object, true_condition
-from pykueue.embedded.cel.rules import compile_ahead
 from pykueue.embedded.kinds.base import STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.crdvalidation import check_ahead, check_custom_schema, check_printer_columns
 from pykueue.embedded.objects.errors import Cause, immutable, invalid, not_supported, required
@@ -104,6 +103,8 @@ class CustomResourceDefinition(Kind):
         return new if changed == status else {**new, "status": changed}
 
     def compile_ahead(self, obj: Object) -> Iterator[object]:
+        from pykueue.embedded.cel.rules import compile_ahead
+
         versions = (obj.get("spec") or {}).get("versions")
         yield from compile_ahead(versions)
         if isinstance(versions, list) and all(isinstance(one, dict) for one in versions):

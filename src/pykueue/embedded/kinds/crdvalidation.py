@@ -16,7 +16,6 @@ import orjson
 from pykueue.api.cel.formats import pattern_is_native
 from pykueue.api.cel.node import ABSENT, Node, node_of, structural_node
 from pykueue.api.regex import RegexError, compile_regex
-from pykueue.embedded.cel.rules import Costs, check_rules
 from pykueue.embedded.objects.errors import Cause, forbidden, invalid, not_supported, required
 from pykueue.embedded.objects.jsonpath import json_path
 from pykueue.embedded.objects.values import check_depth
@@ -97,6 +96,8 @@ def _check_in_steps(openapi: Any, path: str, causes: list[Cause]) -> Iterator[No
     yield
     _check_defaults(openapi, path, causes)
     yield
+    from pykueue.embedded.cel.rules import Costs, check_rules
+
     costs = Costs()
     node = structural_node(openapi, definition_node(OBJECT_META))
     yield

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from pykueue.api.objects import Object
-from pykueue.embedded.cel.match_conditions import check_conditions, compile_ahead
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
 from pykueue.embedded.kinds.printing import age_cell, selector_cell
 from pykueue.embedded.objects.errors import Cause, forbidden, immutable, invalid
@@ -284,10 +283,15 @@ class _WebhookConfiguration(Kind):
         return obj if filled == hooks else {**obj, "webhooks": filled}
 
     def compile_ahead(self, obj: Object) -> Iterator[object]:
+        # CEL is an extra, which a server has and a check of manifests may not have.
+        from pykueue.embedded.cel.match_conditions import compile_ahead
+
         for one in obj.get("webhooks") or ():
             yield from compile_ahead(one.get("matchConditions") or ())
 
     def validate(self, obj: Object) -> list[Cause]:
+        from pykueue.embedded.cel.match_conditions import check_conditions
+
         return [
             cause
             for number, one in enumerate(obj.get("webhooks") or ())

@@ -1,43 +1,31 @@
 """The published OpenAPI definitions of the built-in kinds of one Kubernetes version, as they come.
 
-The package kubernetes-validate carries them as JSON Schema. They are read when first needed (5 ms, 7 MB).
+They are a file of this package (`python -m pykueue.embedded.schema`), read when first needed (20 ms, 7 MB).
 Source: docs/reference/kubernetes-api-machinery.md, section 22.5.
 """
 
 from __future__ import annotations
 
-import re
+import gzip
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
+from importlib import resources
 from typing import Any, Final
 
 import orjson
 
-#: The version whose kinds are served; the newest older one where the package no longer carries it.
+#: The version whose kinds are served.
 KUBERNETES_VERSION: Final = "1.36"
 
-_VERSION_FOLDER = re.compile(r"v(\d+)\.(\d+)\.\d+-local")
+#: File of the definitions beside this module, compressed: JSON, definitions by full name.
+DATA: Final = f"kubernetes-{KUBERNETES_VERSION}.json.gz"
 
 
 @cache
 def definitions() -> Mapping[str, Any]:
     """The published definitions by full name."""
-    # Found, not imported: the package's own code would load a second validator.
-    package = find_spec("kubernetes_validate")
-    if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError("the package kubernetes-validate carries the schemas of built-in kinds")
-    root = Path(package.submodule_search_locations[0]) / "kubernetes-json-schema"
-    wanted = tuple(int(part) for part in KUBERNETES_VERSION.split("."))
-    found = {
-        (int(match[1]), int(match[2])): folder
-        for folder in root.iterdir()
-        if (match := _VERSION_FOLDER.fullmatch(folder.name))
-    }
-    usable = [version for version in found if version <= wanted] or [min(found)]
-    text = (found[max(usable)] / "_definitions.json").read_bytes()
-    loaded: Mapping[str, Any] = orjson.loads(text)["$defs"]
+    compressed = resources.files(__package__).joinpath(DATA).read_bytes()
+    loaded: Mapping[str, Any] = orjson.loads(gzip.decompress(compressed))
     return loaded
 
 

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from pykueue.kube.certificate_file import certificate_file
 from pykueue.kube.http import HttpTransport
 from pykueue.kube.transport import Transport
-from pykueue.manager.certificate_file import certificate_file
 
 BAD, INSECURE = "BadKubeConfig", "InsecureKubeConfig"
 

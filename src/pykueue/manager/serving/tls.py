@@ -10,7 +10,7 @@ import asyncio
 import ssl
 from contextlib import suppress
 
-from pykueue.manager.certificate_file import certificate_file
+from pykueue.kube.certificate_file import certificate_file
 from pykueue.manager.configuration import TLS_CIPHERS, TLS_CURVES, Tls
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from jsonschema_rs import Draft4Validator
 
+from pykueue import extras
 from pykueue.api.cel.node import ABSENT, Node, structural_node
 from pykueue.api.objects import Object
-from pykueue.embedded.cel.rules import Rules, compile_ahead, compile_rules
 from pykueue.embedded.objects.errors import Cause
 from pykueue.embedded.schema.builtin import OBJECT_META, definition_node, metadata_definitions
 from pykueue.embedded.schema.causes import faults_of, first_faults, to_causes
@@ -35,6 +35,9 @@ from pykueue.embedded.schema.walk import (
     compile_defaults,
     compile_unique,
 )
+
+if TYPE_CHECKING:
+    from pykueue.embedded.cel.rules import Rules
 
 #: Of a version that declares no schema: everything is kept.
 _ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -97,12 +100,18 @@ class CustomSchema:
 
     @cached_property
     def _rules(self) -> Rules | None:
+        if not extras.installed("cel"):
+            return None  # the server needs the extra; `pykueue schedule` says that rules are not checked
+        from pykueue.embedded.cel.rules import compile_rules
+
         return compile_rules(self.node)
 
     def compile_ahead(self) -> Iterator[None]:
         """Compile what validation needs in small steps; the caller pauses between two of them."""
         if self.compiled:
             return
+        from pykueue.embedded.cel.rules import compile_ahead
+
         for part in ("node", "_root", "_validator", "_defaults", "_unique"):
             getattr(self, part)
             yield

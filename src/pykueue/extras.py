@@ -1,0 +1,29 @@
+"""Optional parts of an installation (extras of the package), and the message where one is missing."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Final
+
+#: Extra of the package -> the modules that it installs and that its part cannot do without.
+EXTRAS: Final = {
+    "cel": ("cel_expr_python",),
+    "cluster": ("cel_expr_python", "httptools", "uvloop", "websockets"),
+}
+
+
+@cache
+def installed(extra: str) -> bool:
+    """Whether all modules of an extra can be imported."""
+    return not missing(extra)
+
+
+def missing(extra: str) -> list[str]:
+    """The modules of an extra that are not installed."""
+    return [module for module in EXTRAS[extra] if find_spec(module) is None]
+
+
+def how_to_install(extra: str) -> str:
+    """The commands that install an extra."""
+    return f"install it with: pip install 'pykueue[{extra}]' (or pipx install --force 'pykueue[{extra}]')"
