@@ -28,14 +28,12 @@ def test_settings_without_effect_are_reported() -> None:
             configured(
                 "integrations: {frameworks: [batch/job, sparkoperator.k8s.io/sparkapplication]}\n"
                 "featureGates: {SparkApplicationIntegration: false}\n"
-                "resources: {deviceClassMappings: [{name: gpu, deviceClassNames: [gpu]}]}\n"
             )
         )
     )
     assert found == [
         "integrations.frameworks[1]: sparkoperator.k8s.io/sparkapplication is switched off by "
         "featureGates.SparkApplicationIntegration",
-        "resources.deviceClassMappings: claims of devices are not counted by this version",
     ]
     assert list(without_effect(configured())) == []
 

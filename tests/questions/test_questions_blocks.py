@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from engine_world import START, World
 
-from pykueue.api.unsupported import DEVICES
 from pykueue.engine import Options
 from pykueue.questions import Why, why
-from pykueue.questions.cluster_state import without_unsupported
 
 
 def ask(world: World, name: str = "w") -> Why:
@@ -88,26 +85,3 @@ def test_cohort_cycle() -> None:
     (block,) = ask(world).blocks
     assert block.object == "ClusterQueue q"
     assert "cycle" in block.message
-
-
-def test_no_verdict_on_a_feature_that_only_the_manager_of_the_cluster_has() -> None:
-    options = Options(unsupported=frozenset({DEVICES}))
-    world = world_with(options)
-    world.workload("w", "q", 1)
-    (pods,) = world.workloads["w"]["spec"]["podSets"]
-    template = pods["template"]
-    spec = {**template["spec"], "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]}
-    world.change("w", podSets=[{**pods, "template": {**template, "spec": spec}}])
-    world.cycle()
-    answer = without_unsupported(ask(world), options)
-    assert (answer.head, answer.place) == (None, None)
-    assert answer.unread == ["quota for claims of devices is not supported by this version of pykueue"]
-
-
-@pytest.mark.parametrize("cpu", [1, 11])
-def test_answers_on_supported_features_stay(cpu: int) -> None:
-    world = world_with(Options(unsupported=frozenset({DEVICES})))
-    world.workload("w", "q", cpu)
-    answer = ask(world)
-    assert without_unsupported(answer, world.engine.options) == answer
-    assert answer.head is not None

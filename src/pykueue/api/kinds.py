@@ -7,6 +7,7 @@ from typing import Any, Final
 from pykueue.api import batch, core, kueue
 from pykueue.api.conversion import convert
 from pykueue.api.decoding import DecodeError, decode_as, describe
+from pykueue.api.devices import types as devices
 from pykueue.api.model import Model
 
 #: Types by apiVersion and kind, for reading. v1beta1 of our group is converted first.
@@ -26,6 +27,15 @@ KINDS: Final[dict[tuple[str, str], type[Model]]] = {
         )
     },
     ("batch/v1", "Job"): batch.Job,
+    **{
+        (devices.VERSION, type.__name__): type
+        for type in (
+            devices.DeviceClass,
+            devices.ResourceClaim,
+            devices.ResourceClaimTemplate,
+            devices.ResourceSlice,
+        )
+    },
     ("node.k8s.io/v1", "RuntimeClass"): core.RuntimeClass,
     ("scheduling.k8s.io/v1", "PriorityClass"): core.PriorityClass,
     **{

@@ -33,14 +33,6 @@ TOPOLOGY = Feature(
         TASCacheNodeMatchResults TASCacheTopologyTree TASCachingRemainingResources
     """),
 )
-DEVICES = Feature(
-    "quota for claims of devices",
-    gates=_names("""
-        KueueDRAIntegration KueueDRAIntegrationConsumableCapacity
-        KueueDRAIntegrationExtendedResource KueueDRAIntegrationPartitionableDevices
-        KueueDRARejectWorkloadsWhenDRADisabled
-    """),
-)
 MULTI_KUEUE = Feature(
     "parts of MultiKueue",
     gates=_names("""
@@ -65,6 +57,6 @@ OTHER = Feature(
 )
 
 #: In the order in which documents list them.
-FEATURES = (TOPOLOGY, DEVICES, MULTI_KUEUE, OTHER_KINDS, RECOVERY, OTHER)
+FEATURES = (TOPOLOGY, MULTI_KUEUE, OTHER_KINDS, RECOVERY, OTHER)
 #: Gates whose behaviour this version does not have.
 GATES = frozenset(gate for feature in FEATURES for gate in feature.gates)

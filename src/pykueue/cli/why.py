@@ -24,7 +24,7 @@ from pykueue.manager.install_names import why_path
 from pykueue.manifests.files import InputError
 from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status
 from pykueue.questions import why as answer_why
-from pykueue.questions.cluster_state import ClusterState, read_cluster, without_unsupported
+from pykueue.questions.cluster_state import ClusterState, read_cluster
 from pykueue.questions.targets import job_resources, without_workload
 
 #: Exit status where there is no such Workload or the cluster cannot be read.
@@ -68,8 +68,7 @@ def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
         return from_status(workload, state.unread, state.notes)
     answer = answer_why(state.engine(), workload.metadata.key, now, place=question.place)
     answer.notes += state.notes
-    # pykueue's own manager lacks the same features: there, the answer is what it decides.
-    return without_unsupported(answer, state.options()) if state.engine_state is None else answer
+    return answer
 
 
 async def _answer(

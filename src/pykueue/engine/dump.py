@@ -10,7 +10,6 @@ workloads it does not know, or knows under another uid, are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from pykueue.api import KINDS, DecodeError, decode, decode_as, encode, kind_of, kueue
@@ -185,7 +184,16 @@ def _objects(engine: Engine) -> Iterator[Model]:
     if state.nodes is not None:
         yield from (obj for _, obj in sorted(state.nodes.nodes.items()))
         yield from (obj for _, obj in sorted(state.nodes.pods.items()))
-    for objects in (state.scheduling_classes.runtime_classes, state.topologies, state.flavors, state.checks):
+    devices = state.scheduling_classes.devices
+    for objects in (
+        devices.classes,
+        devices.templates,
+        devices.slices,
+        state.scheduling_classes.runtime_classes,
+        state.topologies,
+        state.flavors,
+        state.checks,
+    ):
         yield from (obj for _, obj in sorted(objects.items()))
     for _, ranges in sorted(engine._handlers.limit_ranges.items()):
         yield from (obj for _, obj in sorted(ranges.items()))
@@ -206,8 +214,7 @@ _VERSIONS: Final = {kind: version for version, kind in KINDS}
 
 
 def _options(options: Options) -> dict[str, Any]:
-    encoded: dict[str, Any] = encode(replace(options, unsupported=frozenset()))
-    encoded["unsupported"] = sorted(encode(list(options.unsupported)), key=lambda each: each["name"])
+    encoded: dict[str, Any] = encode(options)
     return encoded
 
 
@@ -237,9 +244,11 @@ def _unfit(state: State, queue: ClusterQueue) -> Iterator[Unfit]:
 
 def _namespace_of(state: State, scheduling_class: SchedulingClass) -> str | None:
     """A namespace whose pod templates are read as those of the class were; None if there is none any more."""
-    for namespace in ("", *sorted(state.limits)):
-        if state.scheduling_classes.under(state.limits_of(namespace)) == scheduling_class.environment:
-            return namespace
+    own = scheduling_class.environment.namespace
+    for namespace in (own,) if own else ("", *sorted(state.limits)):
+        under = state.scheduling_classes.under(state.limits_of(namespace), own, scheduling_class.claims)
+        if under == scheduling_class.environment:
+            return own or namespace
     return None
 
 
@@ -417,6 +426,6 @@ def _restore_queue(state: State, queue: ClusterQueue, found: ClusterQueueState) 
         state.ready[queue] = None
     for each in found.unfit:
         scheduling_class = state.scheduling_classes.of(
-            each.pod_sets, each.counts, state.limits_of(each.namespace)
+            each.pod_sets, each.counts, state.limits_of(each.namespace), each.namespace
         )
         pending.set_class_inadmissible((scheduling_class, each.priority), each.reason)

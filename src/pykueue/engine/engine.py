@@ -26,6 +26,7 @@ from pykueue.engine.decisions import Decision, Requeue
 from pykueue.engine.event_handlers import EventHandlers
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.explain.queries import Queries
+from pykueue.engine.explanation import Explanation
 from pykueue.engine.flavors.plan import TopologyTerms
 from pykueue.engine.options import Options
 from pykueue.engine.policies import NO_POLICIES, Policies
@@ -33,7 +34,7 @@ from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota.tree import Tree
 from pykueue.engine.state import State, tree_order
-from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, RESERVED
+from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, OUT, RESERVED
 
 
 class EngineError(RuntimeError):
@@ -119,8 +120,31 @@ class Engine(Queries):
                     state.look_again(tree.queues[0])
         if second_pass is not None:
             second_pass.end()
+        decisions += self._kept_out()
         if self.log is not None and not state.undo_log.on:
             self.log.decided(decisions, state.cycle, now)
+        return decisions
+
+    def _kept_out(self) -> list[Decision]:
+        """Why workloads stay outside of their queue that came to it since the last cycle (2.10)."""
+        state = self._state
+        found, decisions = state.kept_out, list[Decision]()
+        if found:
+            state.undo_log.set(state, "kept_out", {})
+        for key, info in found.items():
+            pods, local = info.scheduling_class, info.local
+            if state.workloads.get(key) is info and info.place == OUT and pods is not None and pods.kept_out:
+                decisions.append(
+                    Requeue(
+                        key,
+                        local.cluster_queue if local is not None else "",
+                        "Misconfigured",
+                        "Generic",
+                        True,
+                        state.cycle,
+                        Explanation(problem=pods.problem),
+                    )
+                )
         return decisions
 
     def story(self, key: str) -> Story:
@@ -160,6 +184,8 @@ class Engine(Queries):
         """Whether a cycle now could decide something."""
         state = self._state
         state.settle()
+        if state.kept_out:
+            return True
         seen: set[Tree] = set()
         for queue in list(state.ready):
             tree = queue.tree

@@ -11,6 +11,7 @@ from typing import Any
 
 from pykueue.api import kueue
 from pykueue.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
+from pykueue.api.devices.types import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from pykueue.api.meta import condition_is, parse_time
 from pykueue.api.model import Model
@@ -30,6 +31,7 @@ class EventHandlers:
         self.limit_ranges: dict[str, dict[str, LimitRange]] = {}
         self._limits_made = 0
         self._environments = 0
+        self._devices_number = 0
         self._upsert: dict[type, Callable[[Any], None]] = {
             kueue.Workload: partial(workload_events.upsert, state),
             kueue.ClusterQueue: self._cluster_queue,
@@ -41,6 +43,9 @@ class EventHandlers:
             Namespace: lambda obj: self._namespace(obj.metadata.name, obj),
             LimitRange: lambda obj: self._limit_range(obj.metadata.namespace, obj.metadata.name, obj),
             RuntimeClass: lambda obj: self._runtime_class(obj.metadata.name, obj),
+            DeviceClass: lambda obj: self._device_class(obj.metadata.name, obj),
+            ResourceClaimTemplate: lambda obj: self._claim_template(obj.metadata.key, obj),
+            ResourceSlice: lambda obj: self._slice(obj.metadata.name, obj),
             Node: lambda obj: self._node(obj.metadata.name, obj),
             Pod: lambda obj: self._pod(obj.metadata.namespace, obj.metadata.name, obj),
         }
@@ -55,6 +60,11 @@ class EventHandlers:
             "Namespace": lambda _, name: self._namespace(name, None),
             "LimitRange": lambda namespace, name: self._limit_range(namespace, name, None),
             "RuntimeClass": lambda _, name: self._runtime_class(name, None),
+            "DeviceClass": lambda _, name: self._device_class(name, None),
+            "ResourceClaimTemplate": lambda namespace, name: self._claim_template(
+                f"{namespace}/{name}", None
+            ),
+            "ResourceSlice": lambda _, name: self._slice(name, None),
             "Node": lambda _, name: self._node(name, None),
             "Pod": lambda namespace, name: self._pod(namespace, name, None),
         }
@@ -321,9 +331,55 @@ class EventHandlers:
     def _runtime_class(self, name: str, obj: RuntimeClass | None) -> None:
         scheduling_classes, undo_log = self.state.scheduling_classes, self.state.undo_log
         undo_log.replace(scheduling_classes.runtime_classes, name, obj)
+        self._environment_changed()
+
+    def _environment_changed(self) -> None:
         self._environments += 1  # never the same again, also after a fork
-        undo_log.set(scheduling_classes, "environment", self._environments)
+        self.state.undo_log.set(self.state.scheduling_classes, "environment", self._environments)
         self._read_again(self.state.workloads.values())
+
+    # --- devices ----------------------------------------------------------------------------------------
+
+    def _device_class(self, name: str, obj: DeviceClass | None) -> None:
+        classes = self.state.scheduling_classes.devices.classes
+        old = classes.get(name)
+        if (
+            old is not None
+            and obj is not None
+            and (old.spec, old.metadata.uid)
+            == (
+                obj.spec,
+                obj.metadata.uid,
+            )
+        ):
+            return
+        self._devices_changed(classes, name, obj)
+        if any(each is not None and each.spec.extended_resource_name for each in (old, obj)):
+            self._environment_changed()  # pods without claims may request its devices
+
+    def _claim_template(self, key: str, obj: ResourceClaimTemplate | None) -> None:
+        templates = self.state.scheduling_classes.devices.templates
+        old = templates.get(key)
+        if old is None or obj is None or old.spec != obj.spec:
+            self._devices_changed(templates, key, obj)
+
+    def _slice(self, name: str, obj: ResourceSlice | None) -> None:
+        slices = self.state.scheduling_classes.devices.slices
+        old = slices.get(name)
+        if old is None or obj is None or old.spec != obj.spec:
+            self._devices_changed(slices, name, obj)
+
+    def _devices_changed(self, objects: dict[str, Any], key: str, obj: Any) -> None:
+        """One of the objects changed that decide what claims cost."""
+        state = self.state
+        state.undo_log.replace(objects, key, obj)
+        self._devices_number += 1  # never the same again, also after a fork
+        state.undo_log.set(state.scheduling_classes.devices, "number", self._devices_number)
+        self._read_again(
+            info
+            for info in state.workloads.values()
+            if info.scheduling_class is not None and info.scheduling_class.claims
+        )
 
     def _read_again(self, workloads: Iterable[WorkloadInfo]) -> None:
         """What pod templates mean changed: waiting workloads are read again."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pykueue.api.quantity import Quantity
-from pykueue.api.unsupported import Feature
 
 #: Gates that change decisions, with Kueue's defaults (docs/reference/kueue-semantics.md 1).
 GATES: Final[Mapping[str, bool]] = {
@@ -47,6 +46,11 @@ GATES: Final[Mapping[str, bool]] = {
     "PrioritizePreemptorWorkloads": False,
     "ConcurrentAdmission": False,
     "MultiKueueOrchestratedPreemption": False,
+    "KueueDRAIntegration": True,
+    "KueueDRAIntegrationExtendedResource": True,
+    "KueueDRAIntegrationPartitionableDevices": True,
+    "KueueDRAIntegrationConsumableCapacity": False,
+    "KueueDRARejectWorkloadsWhenDRADisabled": True,
 }
 
 FairSharingStrategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
@@ -61,6 +65,28 @@ class Transformation:
     outputs: Mapping[str, Quantity]
     strategy: Literal["Retain", "Replace"] = "Retain"
     multiply_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSource:
+    """What devices of a driver are charged as: an amount of a counter that they use, or of their capacity."""
+
+    kind: Literal["counter", "capacity"]
+    name: str
+    driver: str
+    selector: str = ""
+    """A CEL expression over `device`; empty selects all devices of the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMapping:
+    """The resource of quota that devices of some classes are charged as
+    (docs/reference/kueue-semantics.md 2.10)."""
+
+    resource: str
+    classes: tuple[str, ...]
+    sources: tuple[DeviceSource, ...] = ()
+    """What is charged instead of the number of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +121,7 @@ class Options:
     exclude_resource_prefixes: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
-    unsupported: frozenset[Feature] = frozenset()
-    """Features that decisions cannot be carried out for: workloads that request them are not admitted."""
+    device_mappings: tuple[DeviceMapping, ...] = ()
 
     def enabled(self, gate: str) -> bool:
         """Whether that gate is on. Raises KeyError for a gate that changes no decision."""

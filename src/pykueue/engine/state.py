@@ -70,6 +70,8 @@ class State:
         self.to_flush: dict[ClusterQueue, None] = {}
         #: The same for cohorts that changed.
         self.cohorts_to_flush: dict[Cohort, None] = {}
+        #: Workloads outside of their queue, by key, of which the next cycle says why.
+        self.kept_out: dict[str, WorkloadInfo] = {}
         #: Workloads that hold quota and whose pods are not ready, by key; only where that blocks
         #: admission.
         self.unready: dict[str, WorkloadInfo] = {}
@@ -146,9 +148,15 @@ class State:
         return not info.requeue_blocked and info.requeue_at <= self.now
 
     def enqueue(self, info: WorkloadInfo) -> None:
-        """Make a workload pending in the queue its LocalQueue names, unless the LocalQueue is closed."""
+        """Make a workload pending in the queue its LocalQueue names, unless the LocalQueue is closed.
+
+        One whose claims of devices cannot be counted stays outside (2.10).
+        """
         local = info.local
         if local is None or not local.is_open:
+            return
+        if info.scheduling_class is not None and info.scheduling_class.kept_out:
+            self.undo_log.put(self.kept_out, info.key, info)
             return
         queue = self.queue(local.cluster_queue)
         over = self.backoff_over(info)

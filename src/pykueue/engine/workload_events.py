@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from pykueue.api import kueue
 from pykueue.api.kueue.names import WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.meta import ObjectMeta, parse_time
-from pykueue.engine.flavors.requests import Environment, SchedulingClass
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
@@ -97,10 +96,8 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
         info.created = metadata.created
     counts = effective_counts(obj, options)
     limits = state.limits_of(info.namespace)
-    if not (
-        same_pods and _is_class_of(info.scheduling_class, counts, state.scheduling_classes.under(limits))
-    ):
-        scheduling_class = state.scheduling_classes.of(obj.spec.pod_sets, counts, limits)
+    if not (same_pods and _is_current(state, info, counts)):
+        scheduling_class = state.scheduling_classes.of(obj.spec.pod_sets, counts, limits, info.namespace)
         if scheduling_class is not info.scheduling_class:
             info.scheduling_class = scheduling_class
             info.scan = NO_SCAN
@@ -146,15 +143,13 @@ def _index_replacement(state: State, info: WorkloadInfo) -> None:
         state.undo_log.put(state.replacements, info.replaces, info)
 
 
-def _is_class_of(
-    scheduling_class: SchedulingClass | None, counts: list[int], environment: Environment
-) -> bool:
-    """Whether the same pod templates with so many pods still mean this."""
-    return (
-        scheduling_class is not None
-        and scheduling_class.environment == environment
-        and [pods.count for pods in scheduling_class.pod_sets] == counts
-    )
+def _is_current(state: State, info: WorkloadInfo, counts: list[int]) -> bool:
+    """Whether the same pod templates with so many pods still mean the workload's scheduling class."""
+    found = info.scheduling_class
+    if found is None or [pods.count for pods in found.pod_sets] != counts:
+        return False
+    limits = state.limits_of(info.namespace)
+    return found.environment == state.scheduling_classes.under(limits, info.namespace, found.claims)
 
 
 def _same_spec(before: ObjectMeta, after: ObjectMeta) -> bool:
@@ -364,7 +359,7 @@ def read_again(state: State, info: WorkloadInfo) -> None:
     """What the pod templates of a waiting workload mean changed."""
     counts = effective_counts(info.obj, state.options)
     scheduling_class = state.scheduling_classes.of(
-        info.obj.spec.pod_sets, counts, state.limits_of(info.namespace)
+        info.obj.spec.pod_sets, counts, state.limits_of(info.namespace), info.namespace
     )
     if scheduling_class is info.scheduling_class:
         return

@@ -39,12 +39,15 @@ from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
     COHORTS,
+    DEVICE_CLASSES,
     LIMIT_RANGES,
     LOCAL_QUEUES,
     NAMESPACES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_FLAVORS,
+    RESOURCE_SLICES,
     RUNTIME_CLASSES,
     STATEFUL_SETS,
     TOPOLOGIES,
@@ -98,6 +101,19 @@ def pod_outline(pod: Mapping[str, Any]) -> Object:
     return outline
 
 
+def _device_kinds(configuration: Configuration) -> Iterator[Resource]:
+    """What quota depends on in dynamic resource allocation, under that configuration."""
+    gates = configuration.gates
+    mapped = bool(configuration.resources.device_class_mappings)
+    if not gates["KueueDRAIntegration"]:
+        return
+    if mapped or gates["KueueDRAIntegrationExtendedResource"]:
+        yield DEVICE_CLASSES
+    if mapped:
+        yield RESOURCE_CLAIM_TEMPLATES
+        yield RESOURCE_SLICES
+
+
 class MissingPriorityClassError(LookupError):
     """A job names a priority class that does not exist."""
 
@@ -122,6 +138,8 @@ class Cluster:
         self.namespaces = informer(NAMESPACES)
         self.limit_ranges = informer(LIMIT_RANGES)
         self.runtime_classes = informer(RUNTIME_CLASSES)
+        #: What claims of devices are counted by. Kubernetes serves it from 1.34 on.
+        self.devices = [informer(kind, optional=True) for kind in _device_kinds(configuration)]
         self.jobs: dict[str, Informer] = {
             name: informer(each.kind.resource, label_selector=each.kind.selector, optional=each.kind.custom)
             for name, each in self.kinds.jobs.items()

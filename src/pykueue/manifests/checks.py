@@ -37,6 +37,9 @@ GROUPS: Final[dict[str, str]] = {
     "PriorityClass": "scheduling.k8s.io",
     "RuntimeClass": "node.k8s.io",
     **dict.fromkeys(
+        ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"), "resource.k8s.io"
+    ),
+    **dict.fromkeys(
         (
             "AdmissionCheck",
             "ClusterQueue",

@@ -8,11 +8,12 @@ differ from those of the manager.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from pykueue.api import DecodeError, decode, kueue, resources
+from pykueue.api import DecodeError, conditions, decode, kueue, resources
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.kueue import V1BETA1, V1BETA2
 from pykueue.api.kueue.names import MANAGER_NAMESPACE
@@ -24,6 +25,7 @@ from pykueue.api.resources import CONFIG_MAPS, KUEUE_GROUP, Resource
 from pykueue.engine import Engine, Options, Upsert
 from pykueue.engine.dump import EngineState, is_state, options_of, restore, state_of
 from pykueue.engine.events import Event
+from pykueue.engine.flavors.requests import is_extended
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
@@ -31,7 +33,6 @@ from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration.loading import parse
 from pykueue.manager.install_names import CONFIG_KEY, ENGINE_STATE_PATH
 from pykueue.manager.scheduler.engine_options import engine_options
-from pykueue.questions.answers import Why
 
 #: Kinds that decisions depend on. Workloads come last, before the state of the engine: it is newer than they.
 KINDS: Final = (
@@ -45,6 +46,13 @@ KINDS: Final = (
     resources.CLUSTER_QUEUES,
     resources.LOCAL_QUEUES,
     resources.WORKLOADS,
+)
+
+#: Kinds that decisions on workloads with claims of devices depend on.
+DEVICES: Final = (
+    resources.DEVICE_CLASSES,
+    resources.RESOURCE_CLAIM_TEMPLATES,
+    resources.RESOURCE_SLICES,
 )
 
 #: The ConfigMap that Kueue and pykueue are installed with.
@@ -120,6 +128,14 @@ async def read_cluster(
         nodes = await _list(client, resources.NODES, version, namespace, state)
         pods = await _list(client, resources.PODS, version, namespace, state, LIVE_PODS)
         state.manifests = [*nodes, *pods, *state.manifests]
+    if any(map(_has_claims, state.manifests)):
+        lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in DEVICES))
+        state.manifests = [*(manifest for manifests in lists for manifest in manifests), *state.manifests]
+    elif any(map(_requests_extended, state.manifests)):
+        # A user who may not list the classes gets an answer as if none backed an extended resource.
+        seen = ClusterState()
+        state.manifests[:0] = await _list(client, resources.DEVICE_CLASSES, version, namespace, seen)
+        state.notes += [f"could not be read: {each}" for each in seen.unread]
     if configuration is not None:
         return state
     if engine_state:
@@ -138,6 +154,26 @@ def typed(obj: Object, kind: Resource) -> Model:
     """An object that was read as that kind, typed. Raises DecodeError and ConversionError."""
     manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
     return decode(convert(manifest, V1BETA2) if kind.api_version == V1BETA1 else manifest)
+
+
+def _pod_specs(manifest: Object) -> Iterator[Object]:
+    if manifest["kind"] == "Workload" and not conditions.is_finished(manifest):
+        for pods in get(manifest, "spec", "podSets") or ():
+            yield get(pods, "template", "spec") or {}
+
+
+def _has_claims(manifest: Object) -> bool:
+    return any(spec.get("resourceClaims") for spec in _pod_specs(manifest))
+
+
+def _requests_extended(manifest: Object) -> bool:
+    return any(
+        is_extended(resource)
+        for spec in _pod_specs(manifest)
+        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+        for part in ("requests", "limits")
+        for resource in get(container, "resources", part) or ()
+    )
 
 
 async def followed_kinds(client: Client) -> tuple[Resource, ...]:
@@ -227,18 +263,3 @@ async def _read_configuration(client: Client, namespace: str, state: ClusterStat
         state.configuration = parse(text, place, namespace=namespace)
     except ConfigurationError as error:
         state.unread.append(str(error))
-
-
-def without_unsupported(answer: Why, options: Options) -> Why:
-    """The answer without a verdict where it rests on a feature that only the manager of the cluster has."""
-    texts = [answer.message, *(block.message for block in answer.blocks)]
-    texts += [flavor.message for flavor in answer.flavors]
-    missing = [
-        feature.message
-        for feature in sorted(options.unsupported, key=lambda feature: feature.name)
-        if any(feature.message in text for text in texts)
-    ]
-    if missing:
-        answer.head = answer.place = None
-        answer.unread += missing
-    return answer

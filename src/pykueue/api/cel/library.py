@@ -39,7 +39,7 @@ def _accepts(parse: Callable[[str], Any]) -> Callable[[str], bool]:
 # Quantities: {"quantity": nanos as text, so that no size is too large}
 
 
-def _quantity_map(value: Quantity) -> Map:
+def quantity_map(value: Quantity) -> Map:
     return {"quantity": str(value.nanos)}
 
 
@@ -56,7 +56,7 @@ function("isQuantity", T.BOOL, T.STRING)(_accepts(parse_quantity))
 
 @function("quantity", T.MAP, T.STRING)
 def _quantity(text: str) -> Map:
-    return _quantity_map(parse_quantity(text))
+    return quantity_map(parse_quantity(text))
 
 
 @method("sign", T.INT, T.MAP)
@@ -104,7 +104,7 @@ _SEMVER: Final = re.compile(
 )
 
 
-def _parse_semver(text: str) -> Map:
+def parse_semver(text: str) -> Map:
     match = _SEMVER.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a semantic version")
@@ -113,8 +113,8 @@ def _parse_semver(text: str) -> Map:
     return {"major": major, "minor": minor, "patch": patch, "prerelease": match[4] or ""}
 
 
-function("semver", T.MAP, T.STRING)(_parse_semver)
-function("isSemver", T.BOOL, T.STRING)(_accepts(_parse_semver))
+function("semver", T.MAP, T.STRING)(parse_semver)
+function("isSemver", T.BOOL, T.STRING)(_accepts(parse_semver))
 for _part in ("major", "minor", "patch"):
     method(_part, T.INT, T.MAP)(lambda value, part=_part: value[part])
 

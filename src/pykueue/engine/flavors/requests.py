@@ -9,21 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from pykueue.api.core import Affinity, Container, LimitRange, PodSpec, RuntimeClass, Toleration
 from pykueue.api.decoding import DecodeError
 from pykueue.api.kueue import PodSet
 from pykueue.api.quantity import MAX_INT64, Quantity
-from pykueue.api.unsupported import DEVICES
+from pykueue.engine.flavors.devices import Charge, Devices, Extended
 from pykueue.engine.options import Options, Transformation
 from pykueue.engine.quota.usage import units
 
 #: Exact amounts by resource, in nanos.
 Nanos = dict[str, int]
-#: Which RuntimeClasses and LimitRanges there were: never the same again after a change.
-Environment = tuple[int, int]
+
+
+class Environment(NamedTuple):
+    """What pod templates were read under: numbers that are never the same again after a change."""
+
+    classes: int
+    """Of RuntimeClasses, and of the DeviceClasses that back extended resources."""
+    limits: int
+    """Of LimitRanges."""
+    devices: int = 0
+    """Of templates of claims, DeviceClasses and slices; 0 for pods without claims."""
+    namespace: str = ""
+    """Whose templates of claims; empty for pods without claims."""
 
 
 class PodSetClass:
@@ -31,6 +43,7 @@ class PodSetClass:
 
     __slots__ = (
         "affinity",
+        "claims",
         "count",
         "full_count",
         "group",
@@ -70,6 +83,7 @@ class PodSetClass:
         self.total = {resource: amount * count for resource, amount in per_pod.items()}
         self.node_selector: Mapping[str, str] = spec.node_selector
         self.affinity: Affinity | None = spec.affinity
+        self.claims = bool(spec.resource_claims)
         self.tolerations: Sequence[Toleration] = spec.tolerations
 
 
@@ -78,7 +92,9 @@ class SchedulingClass:
 
     __slots__ = (
         "__weakref__",
+        "claims",
         "environment",
+        "kept_out",
         "node_request",
         "plans",
         "pod_sets",
@@ -88,7 +104,12 @@ class SchedulingClass:
     )
 
     def __init__(
-        self, pod_sets: tuple[PodSetClass, ...], problem: str, source: list[PodSet], environment: Environment
+        self,
+        pod_sets: tuple[PodSetClass, ...],
+        problem: str,
+        kept_out: bool,
+        source: list[PodSet],
+        environment: Environment,
     ) -> None:
         self.pod_sets = pod_sets
         #: What it was read under.
@@ -97,6 +118,10 @@ class SchedulingClass:
         self.source = source
         #: Why it can never be admitted as it is (2.9, 3 and 4), or empty.
         self.problem = problem
+        #: Whether the problem is one of its claims: then it does not enter a queue (2.10).
+        self.kept_out = kept_out
+        #: Whether pods have claims of devices, so that it depends on templates, classes and slices.
+        self.claims = any(pods.claims for pods in pod_sets)
         self.shrinkable = any(
             pods.min_count is not None and pods.min_count < pods.full_count for pods in pod_sets
         )
@@ -246,18 +271,25 @@ class SchedulingClasses:
         #: By name; `environment` must change with them.
         self.runtime_classes: dict[str, RuntimeClass] = {}
         self.environment = 0
+        self.devices = Devices(options)
         self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
 
-    def under(self, limits: Limits) -> Environment:
-        """What a pod template that is read now is read under."""
-        return self.environment, limits.number
+    def under(self, limits: Limits, namespace: str, claims: bool) -> Environment:
+        """What a pod template of that namespace, with claims or without, that is read now is read under."""
+        if claims:
+            return Environment(self.environment, limits.number, self.devices.number, namespace)
+        return Environment(self.environment, limits.number)
 
-    def of(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> SchedulingClass:
+    def of(
+        self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits, namespace: str
+    ) -> SchedulingClass:
         """The scheduling class of these pod sets, of which `counts` pods need quota."""
         # What the templates say about requests and nodes, as text: cheap, and equal text, equal class.
+        claims = any((pods.template.get("spec") or {}).get("resourceClaims") for pods in pod_sets)
+        environment = self.under(limits, namespace, claims)
         text = (
-            self.under(limits),
+            environment,
             tuple(
                 (pods.name, count, pods.count, pods.min_count, _topology(pods), _text(pods.template))
                 for pods, count in zip(pod_sets, counts, strict=True)
@@ -265,14 +297,16 @@ class SchedulingClasses:
         )
         scheduling_class = self._by_text.get(text)
         if scheduling_class is None:
-            scheduling_class = self._by_text[text] = self._make(pod_sets, counts, limits)
+            scheduling_class = self._by_text[text] = self._make(pod_sets, counts, limits, environment)
         return scheduling_class
 
-    def _make(self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits) -> SchedulingClass:
+    def _make(
+        self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits, environment: Environment
+    ) -> SchedulingClass:
         scheduling_classes: list[PodSetClass] = []
-        environment = self.under(limits)
-        contents: list[Any] = [environment]
-        problem = ""
+        # Of two states of the devices under which pods cost the same, the class is the same.
+        contents: list[Any] = [environment[:2]]
+        problem, kept_out = "", False
         for pods, count in zip(pod_sets, counts, strict=True):
             try:
                 spec = pods.pod_template.spec
@@ -280,32 +314,32 @@ class SchedulingClasses:
                 problem = problem or f"podSet {pods.name}: {error.why}"
                 spec = PodSpec()
             requests, trouble = _template_requests(spec, limits, self.runtime_classes)
-            per_pod, out_of_range = self._quota_requests(requests)
+            charge = self.devices.charge(environment.namespace, spec, partial(_extended, spec, limits))
+            per_pod, out_of_range = self._quota_requests(requests, charge)
             trouble = trouble or out_of_range
-            scheduling_class = PodSetClass(pods, count, spec, per_pod, _in_units(requests))
-            trouble = trouble or self._unsupported(spec)
+            of_node = {name: amount for name, amount in requests.items() if name not in charge.replaced}
+            scheduling_class = PodSetClass(pods, count, spec, per_pod, _in_units(of_node))
             if not trouble and any(amount > MAX_INT64 for amount in scheduling_class.total.values()):
                 trouble = "the total request exceeds the largest amount that can be counted"
+            if charge.problem and not kept_out:
+                problem, kept_out = f"podSet {pods.name}: {charge.problem}", True
             if trouble and not problem:
                 problem = f"podSet {pods.name}: {trouble}"
             scheduling_classes.append(scheduling_class)
             contents.append((pods.name, count, pods.count, pods.min_count, _topology(pods), _content(spec)))
+            contents.append((sorted(charge.amounts.items()), sorted(charge.replaced), charge.problem))
         key = repr(contents)
         found = self._by_content.get(key)
         if found is None:
             found = self._by_content[key] = SchedulingClass(
-                tuple(scheduling_classes), problem, pod_sets, environment
+                tuple(scheduling_classes), problem, kept_out, pod_sets, environment
             )
+        elif found.claims:
+            found.environment = environment
         return found
 
-    def _unsupported(self, spec: PodSpec) -> str:
-        """What the pods request that is not carried out, or empty."""
-        if spec.resource_claims and DEVICES in self._options.unsupported:
-            return f"spec.resourceClaims: {DEVICES.message}"
-        return ""
-
-    def _quota_requests(self, requests: Nanos) -> tuple[dict[str, int], str]:
-        """What a pod requests of quota, in quota units, and what is wrong with that (2.5)."""
+    def _quota_requests(self, requests: Nanos, charge: Charge) -> tuple[dict[str, int], str]:
+        """What a pod requests of quota, in quota units, and what is wrong with that (2.5, 2.10)."""
         excluded = self._options.exclude_resource_prefixes
         if excluded:
             requests = {name: amount for name, amount in requests.items() if not name.startswith(excluded)}
@@ -314,6 +348,11 @@ class SchedulingClasses:
             quantities = {name: _ceiling(value) for name, value in exact.items()}
         else:
             quantities = {name: Quantity(amount) for name, amount in requests.items()}
+        for name in charge.replaced:
+            quantities.pop(name, None)
+        for name, amount in charge.amounts.items():
+            own = quantities.get(name)
+            quantities[name] = Quantity(amount if own is None else own.nanos + amount)
         problem = _range_problem(quantities)
         amounts = {name: units(name, quantity) for name, quantity in quantities.items()}
         return {name: max(0, amount) for name, amount in sorted(amounts.items())}, problem
@@ -343,6 +382,26 @@ def _template_requests(
     if whole is not None and not problem:
         problem = whole.problem(NO_LIMITS)
     return requests, problem or _pod_problem(requests, limits)
+
+
+def _extended(spec: PodSpec, limits: Limits) -> Extended:
+    """The extended resources that containers request."""
+    found: dict[str, tuple[list[tuple[str, int]], list[tuple[str, int]]]] = {}
+    groups = ("initContainers", spec.init_containers), ("containers", spec.containers)
+    for place, (field, containers) in enumerate(groups):
+        for index, container in enumerate(containers):
+            for resource, amount in _needs(container, limits).requests.items():
+                if amount > 0 and is_extended(resource):
+                    path = f"spec.{field}[{index}].resources.requests"
+                    found.setdefault(resource, ([], []))[place].append((path, amount))
+    return found
+
+
+def is_extended(resource: str) -> bool:
+    """Whether a resource is an extended one, such as a device plugin offers."""
+    domain, slash, _ = resource.rpartition("/")
+    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+    return bool(slash) and not native and not resource.startswith("requests.")
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:

@@ -14,6 +14,7 @@ from pykueue.api.validation.syntax import dns_label, service_name, subdomain
 
 from . import gates
 from .decode import Problem, shown
+from .device_rules import device_rules
 from .tls import TLS_CIPHERS, TLS_CURVES
 from .types import Configuration, FairSharing, LeaderElection, Metrics, Tls
 
@@ -226,23 +227,4 @@ def _resource_rules(configuration: Configuration) -> Iterable[Problem]:
     for index, name in enumerate(inputs):
         if name in inputs[:index]:
             yield Problem(f"resources.transformations[{index}].input", f"{shown(name)} is listed twice")
-    if len(resources.device_class_mappings) > 16:
-        yield Problem(
-            "resources.deviceClassMappings",
-            f"{len(resources.device_class_mappings)} mappings; accepted: at most 16",
-        )
-    names = [mapping.name for mapping in resources.device_class_mappings]
-    for index, mapping in enumerate(resources.device_class_mappings):
-        path = f"resources.deviceClassMappings[{index}]"
-        if mapping.name in names[:index]:
-            yield Problem(f"{path}.name", f"{shown(mapping.name)} is listed twice")
-        if not 1 <= len(mapping.device_class_names) <= 8:
-            yield Problem(
-                f"{path}.deviceClassNames", f"{len(mapping.device_class_names)} names; accepted: 1 to 8"
-            )
-        for position, source in enumerate(mapping.sources):
-            if (source.counter is None) == (source.capacity is None):
-                yield Problem(f"{path}.sources[{position}]", "accepted: exactly one of counter and capacity")
-        kinds = {source.counter is not None for source in mapping.sources}
-        if len(kinds) > 1:
-            yield Problem(f"{path}.sources", "counter and capacity may not be mixed in one mapping")
+    yield from device_rules(resources.device_class_mappings, configuration.gates)

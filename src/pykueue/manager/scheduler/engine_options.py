@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pykueue.api.quantity import parse
-from pykueue.api.unsupported import DEVICES
-from pykueue.engine.options import GATES, AdmissionFairSharing, Options, Transformation
+from pykueue.engine.options import (
+    GATES,
+    AdmissionFairSharing,
+    DeviceMapping,
+    DeviceSource,
+    Options,
+    Transformation,
+)
 from pykueue.manager.configuration import Configuration
+from pykueue.manager.configuration.types import DeviceClassMapping
 
 
 def engine_options(configuration: Configuration) -> Options:
@@ -41,5 +50,17 @@ def engine_options(configuration: Configuration) -> Options:
             for each in configuration.resources.transformations
         ),
         quota_check_strategy=configuration.resources.quota_check_strategy,
-        unsupported=frozenset({DEVICES}),
+        device_mappings=tuple(_mapping(each) for each in configuration.resources.device_class_mappings),
     )
+
+
+def _mapping(mapping: DeviceClassMapping) -> DeviceMapping:
+    sources: list[DeviceSource] = []
+    for source in mapping.sources:
+        kind: Literal["counter", "capacity"]
+        for kind, measure in (("counter", source.counter), ("capacity", source.capacity)):
+            if measure is not None:
+                selector = measure.device_selector
+                text = selector.cel.expression if selector is not None else ""
+                sources.append(DeviceSource(kind, measure.name, measure.driver, text))
+    return DeviceMapping(mapping.name, mapping.device_class_names, tuple(sources))

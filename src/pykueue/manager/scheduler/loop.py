@@ -88,6 +88,7 @@ class Scheduler:
             cluster.namespaces,
             cluster.limit_ranges,
             cluster.runtime_classes,
+            *cluster.devices,
         ):
             self._feed(informer)
         cluster.workloads.on_event(self._workload_changed, Order.DECIDE)

@@ -105,9 +105,6 @@ class Comparison:
         self, about: Observed, key: str, first: Verdict, following: Sequence[Change], considered: int
     ) -> tuple[Cause, list[str]]:
         """Why the engine decides otherwise, and what shows it."""
-        for feature in self.engine.options.unsupported:
-            if feature.message in first.text:
-                return "Unsupported", [feature.message]
         if self._decide(about, key, ()):
             return "Requeued", [f"pykueue admits before: {', '.join(first.ahead[:5])}"] if first.ahead else []
         earlier = self._on_earlier_states(about, key)

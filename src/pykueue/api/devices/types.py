@@ -1,0 +1,214 @@
+# ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
+"""The kinds of resource.k8s.io/v1: device classes, claims, templates of claims, and slices of devices."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pykueue.api.meta import ObjectMeta
+from pykueue.api.model import Model
+from pykueue.api.quantity import Quantity
+
+VERSION: Final = "resource.k8s.io/v1"
+
+EXACT_COUNT: Final = "ExactCount"
+ALL: Final = "All"
+
+
+class CelSelector(Model):
+    """A CEL expression over `device`."""
+
+    expression: str = ""
+
+
+class DeviceSelector(Model):
+    """One condition that a device must meet."""
+
+    cel: CelSelector | None = None
+
+
+class DeviceClassSpec(Model):
+    """Which devices a class has; and the extended resource by which pods may request them."""
+
+    selectors: list[DeviceSelector] = []
+    extended_resource_name: str = ""
+
+
+class DeviceClass(Model):
+    """A DeviceClass: a kind of device that claims can request."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class CapacityRequests(Model):
+    """How much of each capacity of a device is requested."""
+
+    requests: dict[str, Quantity] = {}
+
+
+class DeviceToleration(Model):
+    """A taint of devices that a request tolerates."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class ExactDeviceRequest(Model):
+    """So many devices of a class. As an alternative of `firstAvailable` it has a name."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: list[DeviceSelector] = []
+    allocation_mode: str = EXACT_COUNT
+    count: int = 1
+    admin_access: bool = False
+    tolerations: list[DeviceToleration] = []
+    capacity: CapacityRequests | None = None
+
+
+class DeviceRequest(Model):
+    """One request of a claim: `exactly`, or the first of several that can be met."""
+
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: list[ExactDeviceRequest] = []
+
+
+class DeviceConstraint(Model):
+    """What the devices of several requests must have in common, or must differ in."""
+
+    requests: list[str] = []
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaim(Model):
+    """The requests of a claim."""
+
+    requests: list[DeviceRequest] = []
+    constraints: list[DeviceConstraint] = []
+    config: list[dict[str, Any]] = []
+
+
+class ResourceClaimSpec(Model):
+    """What a claim requests."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class ResourceClaim(Model):
+    """A ResourceClaim: devices that pods use."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+    status: dict[str, Any] = {}
+
+
+class ClaimTemplateSpec(Model):
+    """What the claims of a template are like."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceClaimSpec = ResourceClaimSpec()
+
+
+class ResourceClaimTemplate(Model):
+    """A ResourceClaimTemplate: each pod that names it gets a claim of its own."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ClaimTemplateSpec = ClaimTemplateSpec()
+
+
+class CapacityRange(Model):
+    """Amounts between two bounds, in steps from the lower one."""
+
+    min: Quantity | None = None
+    max: Quantity | None = None
+    step: Quantity | None = None
+
+
+class CapacityRequestPolicy(Model):
+    """Which amounts of a capacity can be requested, and what a request without an amount gets."""
+
+    default: Quantity | None = None
+    valid_values: list[Quantity] = []
+    valid_range: CapacityRange | None = None
+
+
+class DeviceCapacity(Model):
+    """An amount that a device has of something."""
+
+    value: Quantity = Quantity(0)
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class Counter(Model):
+    """An amount of a counter."""
+
+    value: Quantity = Quantity(0)
+
+
+class CounterSet(Model):
+    """Counters that devices of a pool share."""
+
+    name: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class CounterConsumption(Model):
+    """What a device uses of a counter set while it is allocated."""
+
+    counter_set: str = ""
+    counters: dict[str, Counter] = {}
+
+
+class DeviceTaint(Model):
+    """Keeps claims that do not tolerate it from a device."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Device(Model):
+    """A device of a slice. An attribute has one of the fields `int`, `bool`, `string` and `version`."""
+
+    name: str = ""
+    attributes: dict[str, dict[str, Any]] = {}
+    capacity: dict[str, DeviceCapacity] = {}
+    consumes_counters: list[CounterConsumption] = []
+    node_name: str = ""
+    node_selector: dict[str, Any] | None = None
+    all_nodes: bool = False
+    taints: list[DeviceTaint] = []
+    allow_multiple_allocations: bool = False
+
+
+class ResourcePool(Model):
+    """The pool that a slice is a part of, and how many slices that has in this generation."""
+
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class ResourceSliceSpec(Model):
+    """Devices of one driver, and from where they can be used."""
+
+    driver: str = ""
+    pool: ResourcePool = ResourcePool()
+    node_name: str = ""
+    node_selector: dict[str, Any] | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    devices: list[Device] = []
+    shared_counters: list[CounterSet] = []
+
+
+class ResourceSlice(Model):
+    """A ResourceSlice: devices that a driver offers."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ResourceSliceSpec = ResourceSliceSpec()

@@ -1,0 +1,114 @@
+"""Jobs with claims of devices on a cluster: counted by the configured mappings, and why they are pending."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manager_stack import Stack, job, story
+
+from pykueue.api.resources import RESOURCE_CLAIM_TEMPLATES, WORKLOADS
+
+MAPPED = """
+resources:
+  deviceClassMappings:
+  - {name: example.com/gpus, deviceClassNames: [gpu.example.com]}
+"""
+QUEUE = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: devices}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: gpus}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, example.com/gpus]
+    flavors:
+    - name: devices
+      resources: [{name: cpu, nominalQuota: 9}, {name: example.com/gpus, nominalQuota: 4}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: gpus, namespace: default}
+spec: {clusterQueue: gpus}
+"""
+CLASS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {selectors: [{cel: {expression: device.driver == 'gpu.example.com'}}]}
+"""
+
+
+def template(name: str, count: int) -> dict[str, Any]:
+    """A template of claims of so many devices."""
+    exactly = {"deviceClassName": "gpu.example.com", "count": count}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
+    }
+
+
+def claiming(name: str, template: str, parallelism: int = 1) -> dict[str, Any]:
+    """A Job each of whose pods has a claim of that template."""
+    container = {
+        "name": "main",
+        "image": "i",
+        "resources": {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]},
+    }
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    spec = {"restartPolicy": "Never", "containers": [container], "resourceClaims": claims}
+    return job(name, parallelism, queue="gpus", template={"spec": spec})
+
+
+def test_jobs_with_claims_share_the_quota_of_their_devices() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.apply(CLASS)
+        await stack.apply([template("pair", 2), claiming("a", "pair"), claiming("b", "pair", 2)])
+        await stack.settle()
+        assert not await stack.suspended("a")
+        assert await stack.suspended("b")
+        assert "insufficient unused quota for example.com/gpus" in await stack.message("b")
+        workload = await stack.workload("a")
+        (pods,) = workload["status"]["admission"]["podSetAssignments"]
+        assert pods["resourceUsage"]["example.com/gpus"] == "2"
+
+    story(test, MAPPED)
+
+
+def test_job_is_admitted_once_the_template_it_names_exists() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.apply([claiming("a", "pair")])
+        await stack.settle()
+        assert await stack.suspended("a")
+        text = "podSet main: spec.resourceClaims[0]: ResourceClaimTemplate pair not found"
+        assert await stack.message("a") == text
+        await stack.apply([template("pair", 2)])
+        await stack.settle()
+        assert not await stack.suspended("a")
+        await stack.client.delete(RESOURCE_CLAIM_TEMPLATES, "pair", "default")
+        await stack.settle()
+        assert not await stack.suspended("a")
+
+    story(test, MAPPED)
+
+
+def test_jobs_with_claims_name_the_missing_mapping() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.apply([template("pair", 2), claiming("a", "pair")])
+        await stack.settle()
+        assert await stack.suspended("a")
+        text = await stack.message("a")
+        assert "no DeviceClass is mapped to a resource (resources.deviceClassMappings" in text
+        (workload,) = (await stack.client.list(WORKLOADS)).items
+        (reserved,) = workload["status"]["conditions"]
+        assert (reserved["type"], reserved["reason"]) == ("QuotaReserved", "Misconfigured")
+
+    story(test)
