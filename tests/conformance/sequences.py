@@ -13,8 +13,9 @@ from pykueue.api.kueue import V1BETA2
 from pykueue.api.meta import format_time, parse_time
 from pykueue.api.quantity import parse
 from pykueue.embedded.objects.patch import merge_patch
-from pykueue.engine import Admit, Decision, Preempt, Removed, Upsert
+from pykueue.engine import Admit, Decision, Evict, Preempt, Removed, Upsert
 from pykueue.engine.driver import Change
+from pykueue.engine.families import flavor, is_parent, parent_key
 from pykueue.engine.lifecycle import with_condition
 
 Manifest = dict[str, Any]
@@ -85,6 +86,8 @@ class Replay:
         self.driver = start(scenario)
         self.driver.follow()
         self.driver.engine.check()
+        #: Of variants and their parents: the name in the record, empty for parents, by key.
+        self._recorded: dict[str, str] = {}
         self._objects = {
             (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item
             for item in scenario["objects"]
@@ -99,10 +102,12 @@ class Replay:
             entry = self._cycles(step.get("cycles"))
         else:
             changes = self._event(step) + driver.follow()
-            _list_changes(entry, changes, 0)
+            self._list_changes(entry, changes, 0)
         driver.engine.check()
-        keys = sorted(holding(driver))
-        active, inadmissible = in_queues(driver)
+        keys = self._names(holding(driver))
+        active, inadmissible = (
+            {queue: self._names(keys) for queue, keys in queues.items()} for queues in in_queues(driver)
+        )
         found = {"holding": keys, "active": active, "inadmissible": inadmissible}
         return {
             name: sorted(value) if isinstance(value, list) else value for name, value in entry.items()
@@ -115,15 +120,45 @@ class Replay:
                 break
             count += 1
             decisions = driver.cycle()
-            idle = 0 if any(isinstance(each, Admit | Preempt) for each in decisions) else idle + 1
-            _list_decisions(entry, decisions, count)
-            _list_changes(entry, driver.carry_out() + driver.follow(), count)
+            idle = 0 if any(isinstance(each, Admit | Preempt | Evict) for each in decisions) else idle + 1
+            self._list_decisions(entry, decisions, count)
+            self._list_changes(entry, driver.carry_out() + driver.follow(), count)
             driver.engine.check()
             driver.advance(driver.now + 1)
             driver.follow()
         if count:
             entry["cycles"] = count
         return entry
+
+    def _list_decisions(self, entry: Manifest, decisions: Iterable[Decision], cycle: int) -> None:
+        for each in decisions:
+            if isinstance(each, Admit):
+                item = (cycle, self._name(each.key), _detail(encode(each.admission)))
+                entry.setdefault("admissions", []).append(item)
+            elif isinstance(each, Preempt):
+                entry.setdefault("preemptions", []).append((cycle, self._name(each.key), each.reason))
+
+    def _list_changes(self, entry: Manifest, changes: Iterable[Change], cycle: int) -> None:
+        for kind, key, reason in changes:
+            if name := self._name(key):
+                item = (cycle, name, reason) if kind == "Evicted" else name
+                entry.setdefault(_CHANGES[kind], []).append(item)
+
+    def _name(self, key: str) -> str:
+        """The name of a workload in the record: `parent@flavor` for a variant, empty for a parent."""
+        workload = self.driver.workloads.get(key)
+        if workload is not None:
+            parent = parent_key(workload)
+            name = f"{parent}@{flavor(workload)}" if parent else "" if is_parent(workload) else key
+            self._recorded[key] = name
+        return self._recorded.get(key, key)
+
+    def _names(self, keys: Iterable[str]) -> list[str]:
+        return sorted(name for key in keys if (name := self._name(key)))
+
+    def _key(self, name: str) -> str:
+        """The key of a workload of the record."""
+        return next((key for key, known in self._recorded.items() if known == name), name)
 
     def _event(self, step: Manifest) -> list[Change]:
         driver, do = self.driver, step["do"]
@@ -164,7 +199,7 @@ class Replay:
     def _with_status(self, step: Manifest) -> Any:
         """The workload of a step with the status that the step gives it."""
         now = self.driver.now
-        workload = self.driver.workloads[step["workload"]]
+        workload = self.driver.workloads[self._key(step["workload"])]
         status, stamp = encode(workload.status), format_time(now)
         match step["do"]:
             case "podsReady":
@@ -195,7 +230,7 @@ class Replay:
     def end(self, recorded: Mapping[str, str]) -> Manifest:
         """What there is after the last step; `recorded` are the reasons that were recorded."""
         driver = self.driver
-        views = {key: driver.engine.workload(key) for key in driver.workloads}
+        views = {self._name(key): driver.engine.workload(key) for key in driver.workloads if self._name(key)}
         consumed = {}
         for kind, namespace, name in self._objects:
             if kind == "LocalQueue" and (local := driver.engine.local_queue(namespace, name)) is not None:
@@ -204,11 +239,13 @@ class Replay:
                     consumed[f"{namespace}/{name}"] = amounts
         return {
             "reserved": {
-                key: admission_view(encode(admission), True) for key, admission in holding(driver).items()
+                self._name(key): admission_view(encode(admission), True)
+                for key, admission in holding(driver).items()
+                if self._name(key)
             },
             "admitted": sorted(key for key, view in views.items() if view is not None and view.admitted),
             "reasons": {
-                key: driver.engine.pending_reason(key)[0]
+                key: driver.engine.pending_reason(self._key(key))[0]
                 for key, view in views.items()
                 if view is not None
                 and view.state != "reserved"
@@ -216,18 +253,3 @@ class Replay:
             },
             "consumed": consumed,
         }
-
-
-def _list_decisions(entry: Manifest, decisions: Iterable[Decision], cycle: int) -> None:
-    for each in decisions:
-        if isinstance(each, Admit):
-            item = (cycle, each.key, _detail(encode(each.admission)))
-            entry.setdefault("admissions", []).append(item)
-        elif isinstance(each, Preempt):
-            entry.setdefault("preemptions", []).append((cycle, each.key, each.reason))
-
-
-def _list_changes(entry: Manifest, changes: Iterable[Change], cycle: int) -> None:
-    for kind, key, reason in changes:
-        item = (cycle, key, reason) if kind == "Evicted" else key
-        entry.setdefault(_CHANGES[kind], []).append(item)

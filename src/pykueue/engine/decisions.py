@@ -48,6 +48,7 @@ RequeueReason = Literal[
     "PreemptionNoCandidates",
     "PreemptionGated",
     "PendingPreemption",
+    "PendingMigration",
     "FailedAfterNomination",
 ]
 
@@ -127,7 +128,7 @@ class Evict(Struct):
 
     key: str
     """`namespace/name` of the workload."""
-    reason: Literal["NodeFailures"]
+    reason: Literal["NodeFailures", "FlavorMigration"]
     message: str
     cluster_queue: str
     cycle: int

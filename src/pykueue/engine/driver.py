@@ -26,7 +26,7 @@ from pykueue.api.kueue.names import (
     WORKLOAD_SLICE_REPLACEMENT_ANNOTATION,
 )
 from pykueue.api.meta import find_condition
-from pykueue.engine import lifecycle
+from pykueue.engine import families, lifecycle
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.decision_log import DecisionLog
 from pykueue.engine.decisions import Admit, Assign, Decision, Evict, Preempt, Requeue
@@ -77,6 +77,10 @@ class Driver:
         self._replacements: dict[str, str] = {}
         #: (time, key): when a back-off ends.
         self._backoffs: list[tuple[float, str]] = []
+        self._concurrent = self.engine.options.enabled("ConcurrentAdmission")
+        self._families = families.Families()
+        #: Parents whose variants to look at in `follow`, by key.
+        self._parents: dict[str, None] = {}
         self.engine.tick(now)
 
     # --- what others do ---------------------------------------------------------------------------------
@@ -91,8 +95,7 @@ class Driver:
             self.engine.apply(event)
             if isinstance(event, Removed) and event.kind == "Workload":
                 key = f"{event.namespace}/{event.name}"
-                self.workloads.pop(key, None)
-                self._changed.pop(key, None)
+                self._remove(key)
             else:
                 others = True
         if others:
@@ -128,6 +131,10 @@ class Driver:
                 self._admit(decision, found)
             elif isinstance(decision, Requeue) and decision.blocked_on_gates:
                 self._put(lifecycle.blocked_on_gates(self.workloads[decision.key], self.now))
+            elif isinstance(decision, Requeue) and self._concurrent:
+                parent = families.parent_key(self.workloads[decision.key])
+                if parent:
+                    self._parents[parent] = None  # another variant may preempt now
             elif isinstance(decision, Assign):
                 workload = self.workloads[decision.key]
                 self._put(lifecycle.assigned(workload, decision.admission, decision.admitted, self.now))
@@ -193,8 +200,55 @@ class Driver:
     # --- what follows -----------------------------------------------------------------------------------
 
     def follow(self) -> list[Change]:
-        """Does what the workload controller would, and gives the quota of evicted workloads back."""
+        """Does what the workload controller and that of variants would; evicted workloads release quota."""
         found: list[Change] = []
+        self._follow_workloads(found)
+        while self._parents:
+            parent = next(iter(self._parents))
+            del self._parents[parent]
+            self._follow_variants(parent, found)
+            self._follow_workloads(found)
+        return found
+
+    def _follow_variants(self, key: str, found: list[Change]) -> None:
+        """Create, delete, activate and deactivate the variants of a parent; admit it as they are."""
+        parent = self.workloads.get(key)
+        if parent is None:
+            for variant in self._families.of(key, self.workloads).values():
+                self._remove(variant.metadata.key)
+                self.engine.apply(Removed("Workload", variant.metadata.namespace, variant.metadata.name))
+            self._families.forget(key)
+            return
+        _, queue = self.engine.queues_of(parent)
+        if queue is None:
+            return
+        order = queue.flavor_order()
+        family = self._families.of(key, self.workloads)
+        if not parent.condition_is(FINISHED):
+            for number, flavor in enumerate(order):
+                if flavor not in family:
+                    self._put(families.new_variant(parent, flavor, number, self.now))
+        for flavor in [flavor for flavor in family if flavor not in order]:
+            variant = family.pop(flavor)
+            self._remove(variant.metadata.key)
+            self.engine.apply(Removed("Workload", variant.metadata.namespace, variant.metadata.name))
+        self._follow_workloads(found)
+        family = self._families.of(key, self.workloads)
+        members = [family[flavor] for flavor in order if flavor in family]
+        for new in list(families.settled(parent, members, queue, self.now)):
+            found += _changes(self.workloads[new.metadata.key], new)
+            self._put(new)
+        if key in self._parents:
+            return  # what follows from that comes first
+        views = (self.engine.workload(each.metadata.key) for each in members)
+        evaluated = {view.key for view in views if view is not None and view.reason}
+        new_gate, again = families.with_open_gate(members, self.engine.options, evaluated, self.now)
+        if new_gate is not None:
+            self._put(new_gate)
+        if again is not None and (again, key) not in self._backoffs:
+            heappush(self._backoffs, (again, key))
+
+    def _follow_workloads(self, found: list[Change]) -> None:
         while self._changed:
             key = next(iter(self._changed))
             del self._changed[key]
@@ -207,11 +261,23 @@ class Driver:
             if new is not workload:
                 found += _changes(workload, new)
                 self._put(new)
-        return found
 
     def _settled(self, workload: kueue.Workload) -> kueue.Workload:
         local, queue = self.engine.queues_of(workload)
+        if self._concurrent:
+            if families.becomes_parent(workload, queue):
+                workload = families.marked(workload)
+            if families.is_parent(workload):
+                self._parents[workload.metadata.key] = None
+                return workload if workload.spec.active else lifecycle.deactivated(workload, self.now)
         return lifecycle.settled(workload, local, queue, self.now)
+
+    def _remove(self, key: str) -> None:
+        """A workload is gone."""
+        gone = self.workloads.pop(key, None)
+        self._changed.pop(key, None)
+        if gone is not None and self._concurrent:
+            self._parents[families.parent_key(gone) or key] = None
 
     def _released(self, workload: kueue.Workload) -> kueue.Workload:
         replacement = self.workloads.get(self._replacements.get(workload.metadata.key, ""))
@@ -231,6 +297,12 @@ class Driver:
             until = lifecycle.requeue_at(workload)
             if until is not None and until > self.now:
                 heappush(self._backoffs, (until, key))
+        if self._concurrent:
+            if parent := families.parent_key(workload):
+                self._families.add(workload)
+                self._parents[parent] = None
+            elif families.is_parent(workload):
+                self._parents[key] = None
         self.engine.apply(Upsert(workload))
 
 

@@ -101,6 +101,8 @@ class Unfit(Model):
     """One whose LimitRanges they were read under; empty for none."""
     priority: int = 0
     reason: str = ""
+    allowed: list[str] | None = None
+    """The flavors that they may use; None: all."""
 
 
 class ClusterQueueState(Model):
@@ -239,6 +241,7 @@ def _unfit(state: State, queue: ClusterQueue) -> Iterator[Unfit]:
                 namespace=namespace,
                 priority=priority,
                 reason=reason,
+                allowed=None if scheduling_class.allowed is None else list(scheduling_class.allowed),
             )
 
 
@@ -426,6 +429,10 @@ def _restore_queue(state: State, queue: ClusterQueue, found: ClusterQueueState) 
         state.ready[queue] = None
     for each in found.unfit:
         scheduling_class = state.scheduling_classes.of(
-            each.pod_sets, each.counts, state.limits_of(each.namespace), each.namespace
+            each.pod_sets,
+            each.counts,
+            state.limits_of(each.namespace),
+            each.namespace,
+            None if each.allowed is None else tuple(each.allowed),
         )
         pending.set_class_inadmissible((scheduling_class, each.priority), each.reason)

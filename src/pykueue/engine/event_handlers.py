@@ -160,7 +160,12 @@ class EventHandlers:
         if old is not None and old.spec == obj.spec and _terminating(old) == _terminating(obj):
             state.undo_log.set(queue, "obj", obj)
             return
+        had_variants = queue.variants is not None
         queue.configure(obj)
+        if state.concurrent and had_variants != (queue.variants is not None):
+            for local in list(state.locals.values()):
+                if local.cluster_queue == queue.name:
+                    self._place_again(local.workloads.values())
         state.forest.link(queue, obj.spec.cohort_name or "")
         state.forest.touch(queue)
         state.regroup(queue, queue.fair_by_usage and state.history.on)

@@ -22,6 +22,7 @@ Blocker = Literal[
     "FlavorNotFound",
     "FlavorNotNominated",
     "FlavorOfReplacedSlice",
+    "FlavorNotAllowed",
     "Topology",
     "Taint",
     "Affinity",
@@ -113,6 +114,9 @@ class Explanation(Struct):
         "NoLongerFits",
         "Preempting",
         "PodsNotReady",
+        "PreferredVariantAdmitted",
+        "MigrationNotAllowed",
+        "Migrating",
     ] = ""
     recomputed: bool = False
     """It was evaluated a second time, because an earlier entry of the cycle had taken its targets."""

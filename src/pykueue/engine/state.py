@@ -6,10 +6,11 @@ through the undo log. Source of the rules: docs/reference/kueue-semantics.md 3 a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
 from pykueue.api import kueue
+from pykueue.api.variants import flavor_of, may_be_parent
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations, SharedCapacity
 from pykueue.engine.fair_sharing.usage_history import UsageHistory
@@ -80,12 +81,15 @@ class State:
         self.second_pass: dict[str, tuple[float, int]] = {}
         #: By key of a slice: the workload that is to replace it.
         self.replacements: dict[str, WorkloadInfo] = {}
+        #: By uid of a Workload: its variants, by key.
+        self.variants: dict[str, dict[str, WorkloadInfo]] = {}
         #: (time, key): when a workload's back-off ends.
         self.timers: list[tuple[float, str]] = []
         #: The time of the last cycle.
         self.now = 0.0
         self.cycle = 0
         self.scan_memory = options.enabled("FlavorFungibility")
+        self.concurrent = options.enabled("ConcurrentAdmission")
         self.hashing = options.enabled("SchedulingEquivalenceHashing")
 
     # --- finding ----------------------------------------------------------------------------------------
@@ -123,6 +127,23 @@ class State:
             return None
         return old
 
+    def admitted_variants(self, info: WorkloadInfo) -> Iterator[tuple[int, WorkloadInfo]]:
+        """The other variants of the same parent that are admitted by the same queue (11.10).
+
+        Each with its position among the flavors of the queue relative to that of `info`, whose flavor is the
+        zero: a variant with a negative position has a more preferred flavor.
+        """
+        if info.queue is None:
+            return
+        order = info.queue.flavor_order()
+        own = flavor_of(info.obj.metadata.annotations)
+        for other in self.variants.get(info.parent, {}).values() if own in order else ():
+            if other is info or other.place != RESERVED or other.queue is not info.queue:
+                continue
+            flavor = flavor_of(other.obj.metadata.annotations)
+            if other.admitted and flavor in order:
+                yield order.index(flavor) - order.index(own), other
+
     def record_undo(self, info: WorkloadInfo) -> None:
         """Notes what a workload is like before its fields are set, so that a fork can be undone."""
         if self.undo_log.on:
@@ -147,6 +168,15 @@ class State:
         """Whether nothing keeps a waiting workload from being considered (4.8)."""
         return not info.requeue_blocked and info.requeue_at <= self.now
 
+    def is_parent(self, info: WorkloadInfo, queue: ClusterQueue) -> bool:
+        """Whether variants of a workload compete in a queue in its place."""
+        return (
+            queue.variants is not None
+            and self.concurrent
+            and not info.parent
+            and may_be_parent(info.obj.metadata.annotations)
+        )
+
     def enqueue(self, info: WorkloadInfo) -> None:
         """Make a workload pending in the queue its LocalQueue names, unless the LocalQueue is closed.
 
@@ -159,6 +189,8 @@ class State:
             self.undo_log.put(self.kept_out, info.key, info)
             return
         queue = self.queue(local.cluster_queue)
+        if self.is_parent(info, queue):
+            return  # its variants are queued in its place
         over = self.backoff_over(info)
         self.places.move(info, ACTIVE if over else INADMISSIBLE, queue)
         if not over and not info.requeue_blocked:

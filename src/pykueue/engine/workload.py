@@ -54,6 +54,7 @@ class WorkloadInfo:
         "local",
         "namespace",
         "obj",
+        "parent",
         "place",
         "preempted_for",
         "preemption_attempts",
@@ -110,6 +111,8 @@ class WorkloadInfo:
         self.requeue_blocked = False
         self.requeue_at = 0.0
         self.gated = False
+        #: The uid of the Workload that it is a variant of; empty where it is none.
+        self.parent = ""
         #: Key of the workload slice it replaces.
         self.replaces = ""
         #: Index of the last flavor tried, by (pod set, resource), where others are left (6.8).

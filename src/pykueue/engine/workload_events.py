@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from pykueue.api import kueue
 from pykueue.api.kueue.names import WORKLOAD_SLICE_REPLACEMENT_ANNOTATION
 from pykueue.api.meta import ObjectMeta, parse_time
+from pykueue.api.variants import allowed_flavors, is_parent, parent_uid
+from pykueue.engine.flavors.requests import AllowedFlavors, SchedulingClass
 from pykueue.engine.state import State
 from pykueue.engine.workload import (
     ACTIVE,
@@ -30,9 +32,9 @@ def upsert(state: State, obj: kueue.Workload) -> None:
     key = obj.metadata.key
     facts = Facts(obj, state.options)
     info = state.workloads.get(key)
-    if facts.finished:
+    if facts.finished or _is_represented(state, obj):
         if info is not None:
-            forget_workload(state, info)
+            forget_workload(state, info, is_over=facts.finished)
         return
     if info is None:
         info = WorkloadInfo(key, obj.metadata.namespace)
@@ -54,8 +56,18 @@ def upsert(state: State, obj: kueue.Workload) -> None:
         _update_pending(state, info, obj, facts)
 
 
-def forget_workload(state: State, info: WorkloadInfo) -> None:
-    """The workload is finished or gone."""
+def _is_represented(state: State, obj: kueue.Workload) -> bool:
+    """Whether a Workload has no part in decisions because others stand for it (11.10).
+
+    The variants stand for a parent; without the gate the parent stands for its variants.
+    """
+    if state.concurrent:
+        return is_parent(obj.metadata.labels)
+    return bool(parent_uid(obj.metadata))
+
+
+def forget_workload(state: State, info: WorkloadInfo, is_over: bool = True) -> None:
+    """The workload is finished or gone; without `is_over`, its variants compete in its place."""
     if info.queue is not None:
         state.undo_log.drop(info.queue.tree.preemptions, info.key)
     if info.place == RESERVED:
@@ -65,9 +77,14 @@ def forget_workload(state: State, info: WorkloadInfo) -> None:
         restore_slice(state, info)
     else:
         state.dequeue(info)
-        _flush_tree(state, info)
+        if is_over:
+            _flush_tree(state, info)
     if state.replacements.get(info.replaces) is info:
         state.undo_log.drop(state.replacements, info.replaces)
+    if info.parent:
+        state.undo_log.drop(state.variants.get(info.parent, {}), info.key)
+        if not state.variants.get(info.parent):
+            state.undo_log.drop(state.variants, info.parent)
     local = info.local
     if local is not None:
         state.undo_log.drop(local.workloads, info.key)
@@ -94,10 +111,11 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     if not info.uid:
         info.uid = metadata.uid
         info.created = metadata.created
+    if state.concurrent:
+        _index_variant(state, info)
     counts = effective_counts(obj, options)
-    limits = state.limits_of(info.namespace)
     if not (same_pods and _is_current(state, info, counts)):
-        scheduling_class = state.scheduling_classes.of(obj.spec.pod_sets, counts, limits, info.namespace)
+        scheduling_class = _scheduling_class(state, info, counts)
         if scheduling_class is not info.scheduling_class:
             info.scheduling_class = scheduling_class
             info.scan = NO_SCAN
@@ -143,13 +161,40 @@ def _index_replacement(state: State, info: WorkloadInfo) -> None:
         state.undo_log.put(state.replacements, info.replaces, info)
 
 
+def _index_variant(state: State, info: WorkloadInfo) -> None:
+    """Index a variant by the uid of its parent."""
+    uid = parent_uid(info.obj.metadata)
+    if uid == info.parent:
+        return
+    if info.parent:
+        state.undo_log.drop(state.variants.get(info.parent, {}), info.key)
+    info.parent = uid
+    if uid:
+        if uid not in state.variants:
+            state.undo_log.put(state.variants, uid, {})
+        state.undo_log.put(state.variants[uid], info.key, info)
+
+
+def _scheduling_class(state: State, info: WorkloadInfo, counts: list[int]) -> SchedulingClass:
+    """What a workload asks for with so many pods."""
+    limits = state.limits_of(info.namespace)
+    pod_sets = info.obj.spec.pod_sets
+    return state.scheduling_classes.of(pod_sets, counts, limits, info.namespace, _allowed(state, info))
+
+
+def _allowed(state: State, info: WorkloadInfo) -> AllowedFlavors:
+    return allowed_flavors(info.obj.metadata.annotations) if state.concurrent else None
+
+
 def _is_current(state: State, info: WorkloadInfo, counts: list[int]) -> bool:
     """Whether the same pod templates with so many pods still mean the workload's scheduling class."""
     found = info.scheduling_class
     if found is None or [pods.count for pods in found.pod_sets] != counts:
         return False
     limits = state.limits_of(info.namespace)
-    return found.environment == state.scheduling_classes.under(limits, info.namespace, found.claims)
+    return found.allowed == _allowed(state, info) and found.environment == state.scheduling_classes.under(
+        limits, info.namespace, found.claims
+    )
 
 
 def _same_spec(before: ObjectMeta, after: ObjectMeta) -> bool:
@@ -358,9 +403,7 @@ def place(state: State, info: WorkloadInfo) -> None:
 def read_again(state: State, info: WorkloadInfo) -> None:
     """What the pod templates of a waiting workload mean changed."""
     counts = effective_counts(info.obj, state.options)
-    scheduling_class = state.scheduling_classes.of(
-        info.obj.spec.pod_sets, counts, state.limits_of(info.namespace), info.namespace
-    )
+    scheduling_class = _scheduling_class(state, info, counts)
     if scheduling_class is info.scheduling_class:
         return
     state.dequeue(info)

@@ -15,6 +15,8 @@ ADMISSION_GATE: Final = f"{_D}/admission"
 TOPOLOGY_GATE: Final = f"{_D}/topology"
 #: On pods that queue by themselves, until what became of them has been counted; the same string as the label.
 MANAGED_FINALIZER: Final = f"{_D}/managed"
+#: The preemption gate of every variant.
+CONCURRENT_ADMISSION_GATE: Final = f"{_D}/concurrent-admission"
 ELASTIC_JOB_GATE: Final = f"{_D}/elastic-job"
 
 # Labels

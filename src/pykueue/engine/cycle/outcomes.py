@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pykueue.api.variants import FLAVOR_MIGRATION
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.cycle.rules import CycleRules
-from pykueue.engine.decisions import Admit, Decision, PendingReason, Preempt, Requeue, RequeueReason
+from pykueue.engine.decisions import Admit, Decision, Evict, PendingReason, Preempt, Requeue, RequeueReason
 from pykueue.engine.explanation import Explanation
-from pykueue.engine.flavors.assignment import REASONS, WAITING
 from pykueue.engine.flavors.reservation import reservation_of
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.state import State
@@ -31,7 +31,7 @@ _COARSE: dict[str, PendingReason] = {
 #: Requeue reasons after which the next workload of a StrictFIFO queue is looked at.
 _SET_ASIDE = frozenset({"NamespaceMismatch", "Held"})
 #: Requeue reasons after which a BestEffortFIFO queue looks at the workload again at once (4.5).
-_IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption"})
+_IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption", "PendingMigration"})
 
 
 class Entry:
@@ -102,7 +102,7 @@ class Outcomes:
         if info.queue is not None:
             info.scan_generation = info.queue.generation
 
-    def skip(self, entry: Entry, outcome: Any) -> None:
+    def skip(self, entry: Entry, outcome: Any, reason: PendingReason = "WaitingForQuota") -> None:
         """Requeues an entry that lost to an earlier one of the cycle."""
         if not self._rules.keep_scan:
             self.set_scan(entry.info, NO_SCAN)
@@ -111,7 +111,7 @@ class Outcomes:
             self._state.record_undo(entry.info)
             entry.info.scanned_at = entry.info.tried_at = -1
         entry.explanation.outcome = outcome
-        self.requeue(entry, REASONS[WAITING], "FailedAfterNomination")
+        self.requeue(entry, reason, "FailedAfterNomination")
 
     def admit(self, entry: Entry) -> None:
         """Reserves quota for an entry, and what it needs of shared capacities."""
@@ -206,6 +206,21 @@ class Outcomes:
         entry.explanation.pending_preemptions = len(entry.found.targets)
         self.requeue(entry, "WaitingForPreemptedWorkloads", "PendingPreemption")
 
+    def migrate(self, entry: Entry, variant: WorkloadInfo) -> None:
+        """Evicts the variant with a less preferred flavor; the entry is requeued until its job stopped."""
+        state, info = self._state, entry.info
+        assert variant.queue is not None
+        if not variant.evicted:
+            state.undo_log.set(variant, "eviction_assumed", True)
+            state.undo_log.set(variant, "preempted_for", info.key)
+            state.mark_evicted(variant, True)
+            self.progress = self._entries_change = True
+            text = f"Evicted to accommodate the variant {info.key}, whose flavor is more preferred"
+            self.decisions.append(Evict(variant.key, FLAVOR_MIGRATION, text, variant.queue.name, state.cycle))
+        self.set_scan(info, NO_SCAN)
+        entry.explanation.outcome = "Migrating"
+        self.requeue(entry, "WaitingForPreemptedWorkloads", "PendingMigration")
+
     def requeue(
         self, entry: Entry, reason: Any, requeue: RequeueReason, blocked_on_gates: bool = False
     ) -> None:
@@ -227,7 +242,7 @@ class Outcomes:
         pending = queue.pending
         strict = queue.strict
         in_line = (requeue not in _SET_ASIDE if strict else requeue in _IMMEDIATE) or bool(info.scan)
-        if requeue == "PendingPreemption":
+        if requeue in ("PendingPreemption", "PendingMigration"):
             self._state.undo_log.set(pending, "preemptor", info)
         self._state.places.move(info, ACTIVE if in_line else INADMISSIBLE)
         if not in_line:

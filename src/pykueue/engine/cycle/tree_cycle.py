@@ -15,6 +15,7 @@ from typing import Any
 
 from pykueue.api import pending_reasons
 from pykueue.api.cohorts import cycle_message
+from pykueue.api.variants import flavor_of, may_migrate
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluator
@@ -200,6 +201,10 @@ class TreeCycle:
 
     def _process(self, entry: Entry) -> None:
         """Decides about one entry (5.5)."""
+        if entry.info.parent and any(rank < 0 for rank, _ in self.state.admitted_variants(entry.info)):
+            self.outcomes.save_scan(entry)
+            self.outcomes.skip(entry, "PreferredVariantAdmitted", "PendingEvaluation")
+            return
         found = entry.found
         if found.targets and self._tentative.includes_target(found.targets):
             if not self._rules.recompute:
@@ -247,6 +252,8 @@ class TreeCycle:
             if self.state.unready:
                 entry.explanation.outcome = "PodsNotReady"
                 self.outcomes.requeue(entry, "WaitingForPodsReady", "FailedAfterNomination")
+            elif (admitted := self._admitted_variant(entry)) is not None:
+                self._migrate(entry, admitted)
             else:
                 self.outcomes.admit(entry)
         else:
@@ -254,6 +261,23 @@ class TreeCycle:
             for target, _ in found.targets:
                 self._tentative.add_target(target)
             self.outcomes.preempt(entry)
+
+    def _admitted_variant(self, entry: Entry) -> WorkloadInfo | None:
+        """The admitted variant of the same parent whose flavor is less preferred (11.10)."""
+        if not entry.info.parent:
+            return None
+        found = (other for rank, other in self.state.admitted_variants(entry.info) if rank > 0)
+        return next(found, None)
+
+    def _migrate(self, entry: Entry, admitted: WorkloadInfo) -> None:
+        """Evict the admitted variant for an entry that fits with a more preferred flavor, where it may."""
+        flavor = flavor_of(entry.info.obj.metadata.annotations)
+        if not may_migrate(entry.queue.variants, entry.queue.flavor_order(), flavor):
+            entry.explanation.outcome = "MigrationNotAllowed"
+            self.outcomes.requeue(entry, "PendingEvaluation", "Generic")
+            return
+        self._plan(entry)
+        self.outcomes.migrate(entry, admitted)
 
     def _has_preempted_too_often(self, entry: Entry) -> bool:
         """Whether an entry would preempt more workloads and must not before its tree changes."""

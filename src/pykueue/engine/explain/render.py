@@ -66,6 +66,12 @@ def reason_text(explanation: Explanation) -> str:
             text = PREEMPTION_LIMIT_MESSAGE
         case "PreemptionGated":
             text = GATE_CLOSED_MESSAGE
+        case "PreferredVariantAdmitted":
+            text = "A variant with a more preferred flavor is admitted"
+        case "MigrationNotAllowed":
+            text = "Another variant is admitted, and its job may not migrate beyond lastAcceptableFlavorName"
+        case "Migrating":
+            text = "Pending the migration from a less preferred flavor"
         case "PodsNotReady":
             text = "Waiting for all admitted workloads to be in PodsReady condition"
         case _:
@@ -97,6 +103,8 @@ def attempt_text(attempt: Attempt) -> str:
             return f"flavor {flavor} is not the one it was nominated for ({attempt.detail})"
         case "FlavorOfReplacedSlice":
             return f"flavor {flavor} is not the one of the slice it replaces ({attempt.detail})"
+        case "FlavorNotAllowed":
+            return f"flavor {flavor} is not the one of this variant"
         case "Topology":
             return attempt.detail
         case "Taint":

@@ -14,7 +14,7 @@ from pykueue.api import kueue
 from pykueue.api.core import Affinity, NodeSelectorRequirement
 from pykueue.api.selectors import Requirement
 from pykueue.engine.explanation import Blocker
-from pykueue.engine.flavors.requests import PodSetClass, SchedulingClass
+from pykueue.engine.flavors.requests import AllowedFlavors, PodSetClass, SchedulingClass
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
 from pykueue.engine.quota.usage import FlavorUsage
 
@@ -104,6 +104,8 @@ class _FlavorRules(NamedTuple):
     """None where topologies play no part."""
     implied: bool
     """All flavors of the queue have a topology: pod sets that do not ask for one are placed as well."""
+    allowed: AllowedFlavors
+    """The flavors that the workload may use; None: all."""
 
 
 def make_plan(
@@ -117,7 +119,7 @@ def make_plan(
     order: dict[str, list[int]] = {}
     for index, pods in enumerate(scheduling_class.pod_sets):
         order.setdefault(f"group {pods.group}" if pods.group else f"pod set {index}", []).append(index)
-    rules = _FlavorRules(flavors, topology, _only_topology_flavors(queue, flavors))
+    rules = _FlavorRules(flavors, topology, _only_topology_flavors(queue, flavors), scheduling_class.allowed)
     groups = [
         GroupPlan(
             members,
@@ -181,6 +183,8 @@ def _only_topology_flavors(queue: ClusterQueue, flavors: Mapping[str, kueue.Reso
 def _blocker(
     members: Iterable[PodSetClass], name: str, rules: _FlavorRules, covered: Collection[str]
 ) -> tuple[Blocker, str]:
+    if rules.allowed is not None and name not in rules.allowed:
+        return "FlavorNotAllowed", ""
     flavor = rules.flavors.get(name)
     if flavor is None:
         return "FlavorNotFound", name

@@ -23,6 +23,8 @@ from pykueue.engine.quota.usage import units
 
 #: Exact amounts by resource, in nanos.
 Nanos = dict[str, int]
+#: The flavors that a workload may use; None: all.
+AllowedFlavors = tuple[str, ...] | None
 
 
 class Environment(NamedTuple):
@@ -92,6 +94,7 @@ class SchedulingClass:
 
     __slots__ = (
         "__weakref__",
+        "allowed",
         "claims",
         "environment",
         "kept_out",
@@ -110,8 +113,11 @@ class SchedulingClass:
         kept_out: bool,
         source: list[PodSet],
         environment: Environment,
+        allowed: AllowedFlavors = None,
     ) -> None:
         self.pod_sets = pod_sets
+        #: The flavors that it may use; None: all.
+        self.allowed = allowed
         #: What it was read under.
         self.environment = environment
         #: The pod sets it was made from: to the engine as good as those of any workload of this class.
@@ -282,14 +288,20 @@ class SchedulingClasses:
         return Environment(self.environment, limits.number)
 
     def of(
-        self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits, namespace: str
+        self,
+        pod_sets: list[PodSet],
+        counts: Sequence[int],
+        limits: Limits,
+        namespace: str,
+        allowed: AllowedFlavors = None,
     ) -> SchedulingClass:
-        """The scheduling class of these pod sets, of which `counts` pods need quota."""
+        """The scheduling class of these pod sets, of which `counts` pods need quota of `allowed` flavors."""
         # What the templates say about requests and nodes, as text: cheap, and equal text, equal class.
         claims = any((pods.template.get("spec") or {}).get("resourceClaims") for pods in pod_sets)
         environment = self.under(limits, namespace, claims)
         text = (
             environment,
+            allowed,
             tuple(
                 (pods.name, count, pods.count, pods.min_count, _topology(pods), _text(pods.template))
                 for pods, count in zip(pod_sets, counts, strict=True)
@@ -297,15 +309,22 @@ class SchedulingClasses:
         )
         scheduling_class = self._by_text.get(text)
         if scheduling_class is None:
-            scheduling_class = self._by_text[text] = self._make(pod_sets, counts, limits, environment)
+            scheduling_class = self._by_text[text] = self._make(
+                pod_sets, counts, limits, environment, allowed
+            )
         return scheduling_class
 
     def _make(
-        self, pod_sets: list[PodSet], counts: Sequence[int], limits: Limits, environment: Environment
+        self,
+        pod_sets: list[PodSet],
+        counts: Sequence[int],
+        limits: Limits,
+        environment: Environment,
+        allowed: AllowedFlavors,
     ) -> SchedulingClass:
         scheduling_classes: list[PodSetClass] = []
         # Of two states of the devices under which pods cost the same, the class is the same.
-        contents: list[Any] = [environment[:2]]
+        contents: list[Any] = [environment[:2], allowed]
         problem, kept_out = "", False
         for pods, count in zip(pod_sets, counts, strict=True):
             try:
@@ -332,7 +351,7 @@ class SchedulingClasses:
         found = self._by_content.get(key)
         if found is None:
             found = self._by_content[key] = SchedulingClass(
-                tuple(scheduling_classes), problem, kept_out, pod_sets, environment
+                tuple(scheduling_classes), problem, kept_out, pod_sets, environment, allowed
             )
         elif found.claims:
             found.environment = environment

@@ -99,6 +99,7 @@ class ClusterQueue(Node):
         "selector",
         "strict",
         "usage_counts",
+        "variants",
         "within",
     )
 
@@ -137,6 +138,8 @@ class ClusterQueue(Node):
         self.check_rules: list[tuple[str, frozenset[str]]] = []
         #: LocalQueues compete by what they used (10).
         self.fair_by_usage = False
+        #: Workloads compete for each flavor by a variant (11.10), where the gate is on.
+        self.variants: kueue.ConcurrentAdmissionPolicy | None = None
 
     # --- configuration ----------------------------------------------------------------------------------
 
@@ -188,6 +191,7 @@ class ClusterQueue(Node):
         rules = strategy.admission_checks if strategy is not None else []
         put(self, "check_rules", [(rule.name, frozenset(rule.on_flavors)) for rule in rules])
         put(self, "weight", fair_weight(spec.fair_sharing))
+        put(self, "variants", spec.concurrent_admission_policy)
         scope = spec.admission_scope
         put(
             self,
@@ -224,6 +228,10 @@ class ClusterQueue(Node):
     def required_checks(self, flavors: Iterable[str]) -> list[str]:
         """Admission checks a workload with these flavors must pass (11.4)."""
         return required_with(self.check_rules, flavors)
+
+    def flavor_order(self) -> list[str]:
+        """The flavors of its first resource group, the most preferred first."""
+        return [name for name, _ in self.groups[0].flavors] if self.groups else []
 
     # --- what is held -----------------------------------------------------------------------------------
 
