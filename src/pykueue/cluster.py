@@ -44,6 +44,8 @@ from pykueue.kube.transport import Transport
 from pykueue.manager.components import Runnable
 from pykueue.manager.configuration import Configuration, load
 from pykueue.manager.manager import Manager
+from pykueue.manager.multikueue.kubeconfig import connect as connect_over_http
+from pykueue.manager.multikueue.remote import Connect
 from pykueue.manager.serving.admission import Admission, remove_local
 from pykueue.manager.webhooks.review import Registration
 
@@ -73,7 +75,8 @@ class Cluster:
     without it there is no place for a pool that wants them. `pace` is the Job controller's; None lifts it.
     `pools` take the place of the node pools declared before; None leaves those as they are.
     `feature_gates` are those of Kubernetes that are to be open (`FEATURE_GATES`). `job_kinds` are those of
-    other projects that are served, each with a stand-in for its operator.
+    other projects that are served, each with a stand-in for its operator. `connect` opens the manager's
+    connections to worker clusters.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Cluster:
         pace: Pace | None = CLUSTER_PACE,
         feature_gates: Collection[str] = (),
         job_kinds: Collection[str] = JOB_KINDS,
+        connect: Connect = connect_over_http,
     ) -> None:
         self.server = Server(store, clock, rng, feature_gates=feature_gates) if "apiserver" in parts else None
         self._feature_gates = feature_gates
@@ -143,7 +147,7 @@ class Cluster:
         if "manager" in parts:
             user = "system:serviceaccount:kueue-system:kueue-controller-manager"
             settings = configuration or load(None, frameworks=FRAMEWORKS)
-            self.manager = Manager(self.transport(user), settings, clock, _fork(rng))
+            self.manager = Manager(self.transport(user), settings, clock, _fork(rng), connect=connect)
             self._parts.append(self.manager)
             if self.server is None:
                 client = Client(self.transport(user), clock=clock)

@@ -20,7 +20,7 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, labels_of
 
 from .described import DescribedPodSets
-from .pod_owners import group_member, group_workload, replicas
+from .pod_owners import group_member, group_workload, origin_uid, replicas
 from .workload import build, workload_name
 
 _RESOURCE = LEADER_WORKER_SET.resource
@@ -63,9 +63,12 @@ class LeaderWorkerSet(DescribedPodSets):
 
     def workload_name(self, job: Mapping[str, Any], index: int, limit: int) -> str:
         """The name of a group and its Workload."""
-        metadata = job["metadata"]
-        name = f"{metadata['name']}-{index}"
-        return workload_name(_RESOURCE.kind, _RESOURCE.group, name, metadata["uid"], limit)
+        name = f"{job['metadata']['name']}-{index}"
+        return workload_name(_RESOURCE.kind, _RESOURCE.group, name, origin_uid(job), limit)
+
+    def workload_names(self, job: Mapping[str, Any], limit: int) -> list[str]:
+        """The names of the Workloads of all groups."""
+        return [self.workload_name(job, index, limit) for index in range(replicas(job))]
 
     def group_workload(
         self,

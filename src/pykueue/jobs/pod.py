@@ -43,6 +43,11 @@ def is_gated(pod: Mapping[str, Any]) -> bool:
     return has_gate(pod, names.ADMISSION_GATE)
 
 
+def runs_remotely(pod: Mapping[str, Any]) -> bool:
+    """Whether the status of a gated pod, which is that of its copy on a worker cluster, says that it runs."""
+    return is_gated(pod) and get(pod, "status", "phase") == "Running"
+
+
 def gated(pod: Mapping[str, Any], topology: bool = False) -> Object:
     """The pod with the gate; with `topology` also with the one that is removed when it gets its domain."""
     present = get(pod, "spec", "schedulingGates") or ()
@@ -168,8 +173,9 @@ class PlainPod:
         return dict(job)
 
     def is_active(self, job: Mapping[str, Any]) -> bool:
-        """Never: a pod that is being deleted does not run again, so what it holds may be given away."""
-        return False
+        """Only on a worker cluster: a pod that is being deleted here does not run again, so what it holds may
+        be given away."""
+        return runs_remotely(job)
 
     def pods_ready(self, job: Mapping[str, Any]) -> bool:
         return is_ready(job) or get(job, "status", "phase") == "Succeeded"

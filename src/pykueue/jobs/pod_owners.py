@@ -12,7 +12,7 @@ from typing import Any
 from pykueue.api.jobkinds import JobKind, PodSetPaths
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
-from pykueue.api.resources import DEPLOYMENTS, STATEFUL_SETS
+from pykueue.api.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 
 from .described import DescribedPodSets
 from .workload import build, is_label_value, queue_name, workload_name
@@ -26,6 +26,28 @@ def replicas(stateful_set: Mapping[str, Any]) -> int:
     """How many pods it is to have."""
     value = get(stateful_set, "spec", "replicas")
     return 1 if value is None else int(value)
+
+
+def plain_owner(job: Mapping[str, Any], resource: Resource) -> Object:
+    """The reference that makes the job an owner, not the controller."""
+    metadata = job["metadata"]
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
+def is_copy(job: Mapping[str, Any]) -> bool:
+    """Whether a manager cluster dispatched it here, which also makes its Workloads."""
+    return names.MULTIKUEUE_ORIGIN_LABEL in labels_of(job)
+
+
+def origin_uid(job: Mapping[str, Any]) -> str:
+    """Its uid, or for a copy that a manager cluster dispatched here, the uid that it has there."""
+    own = str(job["metadata"].get("uid"))
+    return annotations_of(job).get(names.MULTIKUEUE_ORIGIN_UID_ANNOTATION, own) if is_copy(job) else own
 
 
 _PODS = PodSetPaths(("spec", "template"), counts=((("spec", "replicas"),),))
@@ -63,9 +85,8 @@ class StatefulSet(DescribedPodSets):
 
     def workload_name(self, job: Mapping[str, Any], limit: int) -> str:
         """The Workload's and the pod group's name."""
-        metadata = job["metadata"]
         return workload_name(
-            STATEFUL_SETS.kind, STATEFUL_SETS.group, metadata["name"], metadata["uid"], limit
+            STATEFUL_SETS.kind, STATEFUL_SETS.group, job["metadata"]["name"], origin_uid(job), limit
         )
 
     def workloads(

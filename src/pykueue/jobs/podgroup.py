@@ -121,7 +121,7 @@ class PodGroup:
 
     def waiting(self) -> list[Object]:
         """Pods that wait for the group's admission."""
-        return [pod for pod in self.pods if is_gated(pod) and not is_deleting(pod)]
+        return [pod for pod in self.pods if is_gated(pod) and not is_deleting(pod) and not is_terminal(pod)]
 
     def started(self) -> list[Object]:
         """Ungated pods that are neither terminated nor terminating."""

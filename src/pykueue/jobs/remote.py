@@ -1,7 +1,5 @@
-"""The copy of a job on a worker cluster, and its status brought back (docs/reference/admission-checks.md 15).
-
-The rules that all described kinds share.
-"""
+"""The copy of a job on a worker cluster, and its status brought back (docs/reference/admission-checks.md 15,
+18)."""
 
 from __future__ import annotations
 
@@ -10,17 +8,18 @@ from typing import Any
 
 from pykueue.api.jobkinds import pod_set_slots, with_value
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
-from pykueue.api.resources import WORKLOADS
+from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced, true_condition
+from pykueue.api.resources import PODS, WORKLOADS, Resource
 
 from .base import JobIntegration
+from .pod import gated
 
 #: Metadata that belongs to the object in its own cluster.
 _COPIED_METADATA = ("name", "namespace")
 #: Annotations of a start or stop in its own cluster.
 _LOCAL = (names.STOPPING_ANNOTATION, names.TEMPLATE_ADDITIONS_ANNOTATION)
-
-
+#: Fields of a pod's spec that its own cluster fills in.
+_POD_FIELDS = ("nodeName", "priority", "preemptionPolicy")
 #: Labels have values of at most so many characters.
 _LABEL_LENGTH = 63
 
@@ -49,23 +48,49 @@ def remote_copy(
     by annotation where a label is too short.
     """
     kind = integration.kind
-    labels = {**labels_of(job), names.MULTIKUEUE_ORIGIN_LABEL: origin}
-    annotations = {key: text for key, text in annotations_of(job).items() if key not in _LOCAL}
-    name = str(workload["metadata"]["name"])
-    (annotations if len(name) > _LABEL_LENGTH else labels)[names.PREBUILT_WORKLOAD_LABEL] = name
     spec = integration.queued(job, get(workload, "spec", "podSets") or ())["spec"]
-    copy: Object = {
-        "apiVersion": kind.resource.api_version,
-        "kind": kind.resource.kind,
-        "metadata": _metadata(job, labels, annotations),
-        "spec": spec,
-    }
+    copy = _copy(kind.resource, job, str(workload["metadata"]["name"]), origin, spec)
     for slot in pod_set_slots(copy, kind) if kind.template_labels else ():
         for label in kind.template_labels:
             copy = with_value(copy, (*slot.template, "metadata", "labels", label), None)
     for path in (*kind.own_fields, *([kind.managed_by] if kind.managed_by else [])):
         copy = replaced(copy, path, None)
     return copy
+
+
+def remote_pod(pod: Mapping[str, Any], workload: Mapping[str, Any], origin: str) -> Object:
+    """The pod as it is created on a worker: gated, and bound to its Workload there.
+
+    A PriorityClass may have another value there.
+    """
+    spec = {key: value for key, value in pod["spec"].items() if key not in _POD_FIELDS}
+    return gated(_copy(PODS, pod, str(workload["metadata"]["name"]), origin, spec))
+
+
+def remote_set(resource: Resource, found: Mapping[str, Any], workload: str, origin: str) -> Object:
+    """A set whose pods queue as it is created on a worker, which derives names from its uid here.
+
+    `workload` is the Workload of all its pods; empty: each of its groups has one.
+    """
+    copy = _copy(resource, found, workload, origin, found["spec"])
+    path = ("metadata", "annotations", names.MULTIKUEUE_ORIGIN_UID_ANNOTATION)
+    return replaced(copy, path, str(found["metadata"].get("uid")))
+
+
+def _copy(
+    resource: Resource, obj: Mapping[str, Any], workload: str, origin: str, spec: Mapping[str, Any]
+) -> Object:
+    labels = {**labels_of(obj), names.MULTIKUEUE_ORIGIN_LABEL: origin}
+    annotations = {key: text for key, text in annotations_of(obj).items() if key not in _LOCAL}
+    if workload:
+        named = annotations if len(workload) > _LABEL_LENGTH else labels
+        named[names.PREBUILT_WORKLOAD_LABEL] = workload
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": _metadata(obj, labels, annotations),
+        "spec": dict(spec),
+    }
 
 
 def _metadata(obj: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]) -> Object:
@@ -79,3 +104,33 @@ def _metadata(obj: Mapping[str, Any], labels: Mapping[str, str], annotations: Ma
 def with_remote_status(job: Mapping[str, Any], remote: Mapping[str, Any]) -> Object:
     """The local job with the status of its copy."""
     return replaced(job, ("status",), get(dict(remote), "status"))
+
+
+def with_remote_pod_status(pod: Mapping[str, Any], remote: Mapping[str, Any]) -> Object:
+    """The gated pod with the status of its copy.
+
+    It is shown as gated until the copy has a node: an autoscaler would add one here for a pod that is shown
+    as unschedulable.
+    """
+    result = with_remote_status(pod, remote)
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled is None or true_condition(remote.get("status"), "PodScheduled") is not None:
+        return result
+    others = [one for one in get(result, "status", "conditions") or () if one.get("type") != "PodScheduled"]
+    return replaced(result, ("status", "conditions"), [*others, scheduled])
+
+
+def without_remote_pod_status(pod: Mapping[str, Any]) -> Object:
+    """The gated pod as it was before a copy of it ran."""
+    status: Object = {"phase": "Pending"}
+    if qos := get(pod, "status", "qosClass"):
+        status["qosClass"] = qos
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    known = _condition(pod, "PodScheduled")
+    kept = known if known is not None and known.get("status") == "False" else scheduled
+    return replaced(pod, ("status",), {**status, "conditions": [kept]})
+
+
+def _condition(pod: Mapping[str, Any], kind: str) -> Object | None:
+    found = get(pod, "status", "conditions") or ()
+    return next((dict(one) for one in found if one.get("type") == kind), None)

@@ -403,6 +403,14 @@ class Cluster:
         target = self.cluster_queues.get("", str(get(found, "spec", "clusterQueue") or "")) if found else None
         return target is not None and self.check_of(target, MULTIKUEUE_CONTROLLER) is not None
 
+    def multikueue_state(self, workload: Mapping[str, Any]) -> Object | None:
+        """What the status of a Workload says of its MultiKueue check; None where it has none."""
+        for state in get(workload, "status", "admissionChecks") or ():
+            check = self.checks.get("", str(state.get("name")))
+            if check is not None and is_check_of(check, MULTIKUEUE_CONTROLLER):
+                return dict(state)
+        return None
+
     def check_of(self, cluster_queue: Mapping[str, Any], controller: str) -> Object | None:
         """The first AdmissionCheck of a controller that a ClusterQueue names."""
         checks = (self.checks.get("", name) for name in check_names(cluster_queue))

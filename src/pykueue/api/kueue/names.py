@@ -32,6 +32,8 @@ LOCAL_QUEUE_LABEL: Final = f"{_D}/local-queue-name"
 POD_GROUP_NAME_LABEL: Final = f"{_D}/pod-group-name"
 POD_GROUP_POD_INDEX_LABEL: Final = f"{_D}/pod-group-pod-index"
 MULTIKUEUE_ORIGIN_LABEL: Final = f"{_D}/multikueue-origin"
+#: Of the pods of jobs that a manager cluster dispatched here.
+MULTIKUEUE_POD_LABEL: Final = f"{_D}/multikueue-worker-workload-pod"
 CONCURRENT_ADMISSION_PARENT_LABEL: Final = f"{_D}/concurrent-admission-parent"
 
 # Annotations
@@ -74,6 +76,8 @@ IS_GROUP_WORKLOAD_ANNOTATION: Final = f"{_D}/is-group-workload"
 JOB_OWNER_GVK_ANNOTATION: Final = f"{_D}/job-owner-gvk"
 JOB_OWNER_NAME_ANNOTATION: Final = f"{_D}/job-owner-name"
 COMPONENT_WORKLOAD_INDEX_ANNOTATION: Final = f"{_D}/component-workload-index"
+#: The uid that an object which was dispatched here has on its manager cluster.
+MULTIKUEUE_ORIGIN_UID_ANNOTATION: Final = f"{_D}/multikueue-origin-uid"
 
 # Controllers
 MULTIKUEUE_CONTROLLER: Final = f"{_D}/multikueue"

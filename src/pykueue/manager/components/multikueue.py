@@ -13,7 +13,7 @@ from pykueue.api.resources import (
 )
 from pykueue.jobs.kinds import JobKinds
 from pykueue.manager.multikueue import MultiKueue
-from pykueue.manager.multikueue.remote import is_dispatched
+from pykueue.manager.multikueue.remote import dispatched_kinds, is_dispatched
 from pykueue.manager.rights import allow
 
 from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
@@ -23,7 +23,8 @@ _WRITE_QUOTA = (allow(CLUSTER_QUEUES, "patch"), allow(CLUSTER_QUEUES, "patch", s
 
 def multikueue(kinds: JobKinds, workers: int, automates_quota: bool = False) -> Component:
     """`automates_quota`: the quota of ClusterQueues can follow that of the workers."""
-    dispatched = [each.kind.resource for each in kinds.jobs.values() if is_dispatched(each)]
+    written = [each.kind.resource for each in kinds.jobs.values() if is_dispatched(each)]
+    sets = [kind.resource for kind in dispatched_kinds(kinds) if kind.resource not in written]
     return Component(
         "multikueue",
         "Connects to worker clusters, dispatches Workloads and jobs to them, and brings their status back.",
@@ -35,13 +36,14 @@ def multikueue(kinds: JobKinds, workers: int, automates_quota: bool = False) -> 
             MULTIKUEUE_CONFIGS,
             WORKLOADS,
             *(each.kind.resource for each in kinds.jobs.values()),
+            *sets,
             *((LOCAL_QUEUES,) if automates_quota else ()),
         ),
         own_namespace=(SECRETS,),
         writes=(
             allow(ADMISSION_CHECKS, "patch", subresource="status"),
             allow(MULTIKUEUE_CLUSTERS, "patch", subresource="status"),
-            *(allow(resource, "patch", subresource="status") for resource in dispatched),
+            *(allow(resource, "patch", subresource="status") for resource in written),
             WRITE_WORKLOAD_STATUS,
             RECORD_EVENTS,
             *(_WRITE_QUOTA if automates_quota else ()),

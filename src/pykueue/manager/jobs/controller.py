@@ -515,7 +515,7 @@ class JobController:
             if self._gates["ReclaimablePods"]:
                 current = transitions.with_reclaimable(current, self._elastic.reclaimable(job, current))
             if self._waits and conditions.is_admitted(current) and not conditions.is_evicted(current):
-                running = not self.integration.is_suspended(job)
+                running = self._runs_pods(job)
                 ready = running and self._elastic.pods_ready(job, current)
                 current = transitions.pods_ready(current, ready, self._clock.time())
             return current
@@ -524,12 +524,20 @@ class JobController:
             return None
         return await self._set_status(workload, step)
 
+    def _runs_pods(self, job: Object) -> bool:
+        """Whether pods that are ready count as those of a running job."""
+        return not self.integration.is_suspended(job)
+
     def _released(self, workload: Object) -> Object | None:
         if conditions.is_finished(workload) or not conditions.is_evicted(workload):
             return None
-        if not conditions.has_quota(workload):
+        if not conditions.has_quota(workload) or self._runs_on_worker(workload):
             return None
         return transitions.released(workload, self._waits, self._clock.time())
+
+    def _runs_on_worker(self, workload: Mapping[str, Any]) -> bool:
+        """Whether a worker cluster may still run the job of an evicted Workload (docs/decisions/0014)."""
+        return self._gates["MultiKueue"] and bool(get(workload, "status", "clusterName"))
 
     async def _with_job_changes(self, job: Object, workload: Object) -> Object:
         """The Workload with what may change on a job: queue (while it waits), gates, priority."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, get, section
+from pykueue.api.objects import Object, get, labels_of, section
 from pykueue.jobs import slices
 from pykueue.jobs.podsets import PodSetInfo
 from pykueue.jobs.workload import is_label_value
@@ -43,6 +43,8 @@ def pod_set_infos(
         for assignment in get(workload, "status", "admission", "podSetAssignments") or ()
     }
     labels: dict[str, str] = {}
+    if names.MULTIKUEUE_ORIGIN_LABEL in labels_of(workload):
+        labels[names.MULTIKUEUE_POD_LABEL] = "true"
     if queue_labels:
         local = str(get(workload, "spec", "queueName") or "")
         cluster = str(get(workload, "status", "admission", "clusterQueue") or "")

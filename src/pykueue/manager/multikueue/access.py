@@ -37,7 +37,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
 from pykueue.manager.rights import READ, Rule, allow, merged
 
-from .remote import is_dispatched
+from .remote import dispatched_kinds
 
 #: Name of the ServiceAccount on workers, and of its role and binding.
 ACCOUNT = "pykueue-multikueue"
@@ -62,7 +62,7 @@ def worker_rules(kinds: JobKinds, automates_quota: bool = False) -> list[Rule]:
     `automates_quota`: it also reads the worker's queues.
     """
     queues = (LOCAL_QUEUES, CLUSTER_QUEUES) if automates_quota else ()
-    jobs = [each.kind.resource for each in kinds.jobs.values() if is_dispatched(each)]
+    jobs = [kind.resource for kind in dispatched_kinds(kinds)]
     verbs = (*READ, "create", "patch", "delete")
     return merged(
         [

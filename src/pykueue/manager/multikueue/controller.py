@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pykueue.api.kueue import names
-from pykueue.api.objects import Key, get, key_of, spec_differs
+from pykueue.api.objects import Key, Object, get, key_of, spec_differs
 from pykueue.api.queue_specs import is_check_of, parameters_name
 from pykueue.api.resources import (
     CRDS,
@@ -29,7 +29,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import Informer
 from pykueue.manager.activity import CHECK_ACTIVE, Activity, with_activity
-from pykueue.manager.cluster import Cluster
+from pykueue.manager.cluster import Cluster, group_keys
 from pykueue.manager.metrics.observer import Observer
 from pykueue.manager.workloads.transitions import cut
 
@@ -37,7 +37,7 @@ from .dispatch import dispatcher
 from .kubeconfig import BAD, KubeConfigError, Target, parse
 from .quota import QuotaAutomation
 from .remote import Connect, Hooks, RemoteCluster
-from .workloads import WorkloadDispatcher, own_check
+from .workloads import WorkloadDispatcher
 
 #: Key of a Secret with a kubeconfig.
 SECRET_KEY = "kubeconfig"
@@ -105,6 +105,7 @@ class MultiKueue:
             self._worker_changed,
             self.controller.queue.add,
             self._verify,
+            cluster.configuration.workload_name_limit,
             None if self._quota is None else self._quota.add_all,
         )
         self._clusters.on_event(self._cluster_changed)
@@ -113,6 +114,9 @@ class MultiKueue:
         cluster.checks.on_event(self._check_changed)
         cluster.workloads.on_event(self._workload_changed)
         cluster.on_job_event(self._job_changed)
+        for sets in (cluster.stateful_sets, cluster.leader_worker_sets):
+            if sets is not None:
+                sets.on_event(self._job_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -183,13 +187,22 @@ class MultiKueue:
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         workload = old if new is None else new
-        if own_check(self._cluster, workload) is not None:
+        self._add(workload)
+        for part in self._dispatch.parts(workload) or ():
+            self._add(part)
+
+    def _add(self, workload: Object | None) -> None:
+        """Reconcile a Workload that goes, or has gone, to workers."""
+        if workload is not None and (
+            self._cluster.multikueue_state(workload) is not None or get(workload, "status", "clusterName")
+        ):
             self.controller.queue.add(key_of(workload))
 
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         for workload in () if new is None else self._cluster.workloads_of(new):
-            if own_check(self._cluster, workload) is not None:
-                self.controller.queue.add(key_of(workload))
+            self._add(workload)
+        for key in () if new is None else group_keys(new):
+            self._add(self._cluster.workload(key))
 
     # Clusters
 

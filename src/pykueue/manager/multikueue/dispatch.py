@@ -29,6 +29,8 @@ class Nomination:
 
     names: Sequence[str]
     again: float | None = None
+    #: Whether it has to be these: other parts of the same job run there.
+    fixed: bool = False
 
 
 class Dispatcher(ABC):

@@ -1,135 +1,120 @@
-"""The copies of jobs on workers: created, their status brought back, removed.
+"""Which job a Workload stands for, and what is written about jobs on workers whatever their kind.
 
-Only objects that carry this manager's origin label are touched. Source: docs/reference/admission-checks.md
-15, 17.3 and 18.
+Source: docs/reference/admission-checks.md 15 and 16.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.jobkinds import value_at, with_value
+from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.kueue import names
-from pykueue.api.meta import set_condition
-from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced, without_finalizer
-from pykueue.api.resources import JOBS, WORKLOAD_PRIORITY_CLASSES
-from pykueue.clock import Clock
-from pykueue.jobs.base import JobIntegration
-from pykueue.jobs.remote import remote_copy, with_remote_status
+from pykueue.api.objects import (
+    Key,
+    Object,
+    annotations_of,
+    controller_of,
+    get,
+    is_deleting,
+    key_of,
+    replaced,
+    without_finalizer,
+)
+from pykueue.api.resources import WORKLOAD_PRIORITY_CLASSES
+from pykueue.jobs.leaderworkerset import group_index
+from pykueue.jobs.pod import POD
+from pykueue.jobs.pod_owners import STATEFUL_SET, replicas
 from pykueue.kube.errors import ApiError
-from pykueue.manager.cluster import Cluster
+from pykueue.kube.informer import Informer
+from pykueue.manager.cluster import Cluster, is_group_workload
 
-from .remote import Session
+from .adapters import DispatchedJob, DispatchedPods, DispatchedSet, Home, ManagedJob
+from .remote import Session, is_dispatched
 
 #: Seconds after which a status that could not be copied yet is looked at again.
 DEFERRED = 2.0
 
 
-class ForeignObjectError(ConnectionError):
-    """An object of the same name on a worker does not come from this manager."""
-
-
-def expected_field(integration: JobIntegration) -> str:
-    """The field that hands a job over, as messages name it."""
-    return ".".join(integration.kind.managed_by or ())
-
-
-def is_handed_over(integration: JobIntegration, job: Mapping[str, Any]) -> bool:
-    """Whether a worker is responsible for running the job."""
-    path = integration.kind.managed_by
-    return path is not None and value_at(job, path) == names.MULTIKUEUE_CONTROLLER
-
-
 class RemoteJobs:
-    """What is written about jobs, on workers and of their status here."""
+    """The jobs of Workloads with a MultiKueue check."""
 
-    def __init__(self, cluster: Cluster, origin: str, clock: Clock) -> None:
-        self._cluster = cluster
-        self._origin = origin
-        self._clock = clock
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._cluster: Cluster = home.cluster
 
-    def copy_of(self, session: Session, integration: JobIntegration, job: Object) -> Object | None:
-        """The job's copy on a worker."""
-        found: Object | None = session.jobs[integration.kind.framework].get(*key_of(job))
-        return found
-
-    async def create(
-        self, session: Session, integration: JobIntegration, job: Object, workload: Object
-    ) -> Object:
-        """Create the job's copy on a worker, or find the one that is there. Raises ForeignObjectError."""
-        informer = session.jobs[integration.kind.framework]
-        try:
-            return await session.writer.create(
-                informer, remote_copy(integration, job, workload, self._origin)
-            )
-        except ApiError as error:
-            if not error.already_exists:
-                raise
-        # The cache has only copies of this manager: what else is there is not taken in.
-        namespace, name = key_of(job)
-        found = await session.client.find(informer.resource, name, namespace)
+    def of(self, workload: Object) -> DispatchedJob | None:
+        """The job of a Workload; None where its kind cannot be dispatched."""
+        found = self._set_of(workload)
         if found is not None:
-            self.check_origin(found)
-            return found
-        raise ConnectionError("the copy of the job was deleted meanwhile")
+            informer, name = found
+            kind = STATEFUL_SET if informer is self._cluster.stateful_sets else LEADER_WORKER_SET
+            own = informer.get(workload["metadata"].get("namespace"), name)
+            return DispatchedSet(self._home, kind, own, kind is LEADER_WORKER_SET)
+        namespace, name = key_of(workload)
+        if is_group_workload(workload):
+            if POD.framework not in self._cluster.jobs:
+                return None
+            pods = self._cluster.pods_of_group(namespace, name)
+            return DispatchedPods(self._home, pods, namespace, name)
+        job_of = self._cluster.job_of(workload)
+        if job_of is None or not is_dispatched(job_of[0]):
+            return None
+        integration, job = job_of
+        if integration.kind is POD:
+            return DispatchedPods(self._home, [] if job is None else [job], namespace, name)
+        return ManagedJob(self._home, integration, job)
 
-    def check_origin(self, obj: Mapping[str, Any]) -> None:
-        """Raises ForeignObjectError unless the object comes from this manager."""
-        if labels_of(obj).get(names.MULTIKUEUE_ORIGIN_LABEL) != self._origin:
-            raise ForeignObjectError(
-                f"{obj.get('kind')} {obj['metadata']['name']} on the worker does not have the label "
-                f"{names.MULTIKUEUE_ORIGIN_LABEL}={self._origin}: it was not created by this manager"
-            )
+    def missing_adapter(self, workload: Object) -> str:
+        """Why a Workload without a job that can be dispatched is rejected."""
+        owner = controller_of(workload)
+        kind = "without an owner" if owner is None else f"of the kind {owner.get('kind')}"
+        return f"No multikueue adapter found for workloads {kind}"
 
-    async def synchronise(self, integration: JobIntegration, job: Object, remote: Object) -> bool:
-        """Bring the status back; False where that must wait until the job here has started or stopped."""
-        desired, complete = with_remote_status(job, remote), True
-        if integration.kind.resource == JOBS:
-            suspended = integration.suspend_requested(job)
-            if (
-                suspended
-                and not integration.suspend_requested(remote)
-                and integration.outcome(remote) is None
-            ):
-                # The API server takes no running status of a suspended Job.
-                desired, complete = self._shown_suspended(job), False
-        await self._write(integration, job, desired)
-        return complete
+    def _set_of(self, workload: Object) -> tuple[Informer, str] | None:
+        """The kind and the name of the set that a group Workload was made for."""
+        kind = annotations_of(workload).get(names.JOB_OWNER_GVK_ANNOTATION, "").rpartition("Kind=")[2]
+        name = annotations_of(workload).get(names.JOB_OWNER_NAME_ANNOTATION, "")
+        for known, informer in (
+            (STATEFUL_SET, self._cluster.stateful_sets),
+            (LEADER_WORKER_SET, self._cluster.leader_worker_sets),
+        ):
+            if informer is not None and name and kind == known.resource.kind:
+                return informer, name
+        return None
 
-    def _shown_suspended(self, job: Object) -> Object:
-        present = get(job, "status", "conditions") or []
-        changed = set_condition(
-            present, "Suspended", "True", "JobSuspended", "Job suspended", self._clock.time()
+    # The groups of one set
+
+    def parts(self, workload: Object) -> Sequence[Object] | None:
+        """The Workloads of all groups of the LeaderWorkerSet that a Workload is of, by index.
+
+        None for a Workload of anything else; empty while there is not one for each group.
+        """
+        found = self._set_of(workload)
+        if found is None or found[0] is not self._cluster.leader_worker_sets:
+            return None
+        informer, name = found
+        own = informer.get(workload["metadata"].get("namespace"), name)
+        if own is None:
+            return []
+        workloads = self._cluster.workloads.by_index("owner", own["metadata"]["uid"])
+        known = sorted((one for one in workloads if not is_deleting(one)), key=lambda w: group_index(w) or 0)
+        return known if len(known) >= replicas(own) else []
+
+    def _has_others(self, session: Session, job: Mapping[str, Any], key: Key) -> bool:
+        """Whether a copy on a worker is also that of other Workloads that run there."""
+        others = (self._cluster.workload(other) for other in session.keys_of(job) if other != key)
+        return any(
+            get(other, "status", "clusterName") == session.name and not conditions.is_finished(other)
+            for other in others
+            if other is not None and not is_deleting(other)
         )
-        for one in changed:
-            one.pop("observedGeneration", None)
-        return replaced(job, ("status", "conditions"), changed)
 
-    async def without_pods(self, integration: JobIntegration, job: Object) -> None:
-        """Note in the status that no pods run: their worker is lost, or has none of them left."""
-        if not integration.is_active(job):
-            return
-        desired = job
-        for sign in integration.kind.active:
-            if isinstance(sign, tuple) and "*" not in sign:
-                desired = with_value(desired, sign, None)
-        if integration.kind.resource == JOBS:
-            for field in ("ready", "terminating"):
-                desired = replaced(desired, ("status", field), None)
-            desired = self._shown_suspended(desired)
-        elif integration.is_active(desired):
-            desired = replaced(desired, ("status",), {})
-        await self._write(integration, job, desired)
-
-    async def _write(self, integration: JobIntegration, job: Object, desired: Object) -> None:
-        informer = self._cluster.jobs[integration.kind.framework]
-        if desired.get("status") != job.get("status"):
-            await self._cluster.connection.writer.change(informer, job, desired, "status")
+    # Writes on workers
 
     async def push_priority(self, session: Session, key: Key, reference: Mapping[str, Any] | None) -> None:
-        """Let the job's copy name the WorkloadPriorityClass of its Workload."""
+        """Let the job's copies name the WorkloadPriorityClass of its Workload."""
         if reference is None or reference.get("kind") != WORKLOAD_PRIORITY_CLASSES.kind:
             return
         path = ("metadata", "labels", names.PRIORITY_CLASS_LABEL)
@@ -139,7 +124,7 @@ class RemoteJobs:
     async def remove(self, session: Session, key: Key) -> None:
         """Remove the copies of a Workload and of its job from a worker: the job first."""
         for informer, job in session.jobs_of(key):
-            if not is_deleting(job):
+            if not is_deleting(job) and not self._has_others(session, job, key):
                 await session.writer.delete(informer, job, propagation="Background")
         copy = session.workloads.get(*key)
         if copy is None:

@@ -11,15 +11,19 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from pykueue.api.backoff import exponential_delay
+from pykueue.api.jobkinds import LEADER_WORKER_SET, JobKind
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, key_of, spec_differs
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.leaderworkerset import LeaderWorkerSet
+from pykueue.jobs.pod import POD
 from pykueue.jobs.workload import prebuilt_name
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
@@ -103,6 +107,7 @@ class Session:
         kinds: JobKinds,
         origin: str,
         touched: Callable[[Key], None],
+        name_limit: int,
         queues_changed: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
@@ -115,13 +120,11 @@ class Session:
         selector = f"{names.MULTIKUEUE_ORIGIN_LABEL}={origin}"
         self.workloads = connection.informer(WORKLOADS, label_selector=selector)
         self.jobs: dict[str, Informer] = {}
-        for framework, each in kinds.jobs.items():
-            if is_dispatched(each):
-                jobs = connection.informer(
-                    each.kind.resource, label_selector=selector, optional=each.kind.custom
-                )
-                jobs.add_index("workload", _workload_keys)
-                self.jobs[framework] = jobs
+        self._name_limit = name_limit
+        for kind in dispatched_kinds(kinds):
+            jobs = connection.informer(kind.resource, label_selector=selector, optional=kind.custom)
+            jobs.add_index("workload", self.keys_of)
+            self.jobs[kind.framework] = jobs
         #: LocalQueues and ClusterQueues of the worker, where they are watched.
         self.local_queues: Informer | None = None
         self.cluster_queues: Informer | None = None
@@ -141,8 +144,11 @@ class Session:
 
     def may_run(self, key: Key) -> bool:
         """Whether there may be a copy of the job of a Workload on the worker."""
-        creating = key in self._under_way and self._under_way[key][1]
-        return creating or bool(self.jobs_of(key))
+        return self.is_creating(key) or bool(self.jobs_of(key))
+
+    def is_creating(self, key: Key) -> bool:
+        """Whether a request that creates a copy of the job of a Workload has not been answered yet."""
+        return key in self._under_way and self._under_way[key][1]
 
     async def carry_out(
         self, key: Key, work: Callable[[], Coroutine[Any, Any, T]], creates_job: bool = False
@@ -185,13 +191,31 @@ class Session:
         found = {key_of(copy) for copy in self.workloads.list()}
         for jobs in self.jobs.values():
             for job in jobs.list():
-                found.update(_workload_keys(job))
+                found.update(self.keys_of(job))
         return found
+
+    def keys_of(self, job: Mapping[str, Any]) -> list[Key]:
+        """The Workloads that a copy of a job belongs to: one, or those of the groups of a LeaderWorkerSet."""
+        namespace, name = job["metadata"].get("namespace") or "", prebuilt_name(job)
+        if job.get("kind") == LEADER_WORKER_SET.resource.kind:
+            names_of_groups = LeaderWorkerSet().workload_names(job, self._name_limit)
+            return [(namespace, name) for name in names_of_groups]
+        return [(namespace, name)] if name else []
 
 
 def is_dispatched(integration: JobIntegration) -> bool:
-    """Whether jobs of the kind can run on a worker: they can be handed over, and be bound to a Workload."""
-    return integration.kind.managed_by is not None and integration.kind.prebuilt
+    """Whether jobs of the kind can run on a worker: they can be handed over, and be bound to a Workload.
+
+    Pods can without a field for that.
+    """
+    kind = integration.kind
+    return kind is POD or (kind.managed_by is not None and kind.prebuilt)
+
+
+def dispatched_kinds(kinds: JobKinds) -> list[JobKind]:
+    """The kinds of objects that are created on workers."""
+    sets = (each.kind for each in kinds.pod_owners.values() if each.makes_workloads)
+    return [*(each.kind for each in kinds.jobs.values() if is_dispatched(each)), *sets]
 
 
 def _on_spec(changed: Callable[[], None]) -> Callable[[str, Any, Any], None]:
@@ -204,11 +228,6 @@ def _on_spec(changed: Callable[[], None]) -> Callable[[str, Any, Any], None]:
     return on_event
 
 
-def _workload_keys(job: Mapping[str, Any]) -> list[Key]:
-    name = prebuilt_name(job)
-    return [(job["metadata"].get("namespace") or "", name)] if name else []
-
-
 @dataclass(frozen=True)
 class Hooks:
     """What is called about a worker cluster."""
@@ -219,6 +238,8 @@ class Hooks:
     touched: Callable[[Key], None]
     #: Raises KubeConfigError for a cluster that cannot be a worker.
     verify: Callable[[Client], Awaitable[None]]
+    #: Most characters of the name of a Workload.
+    name_limit: int
     #: When its queues have changed; None: they are not watched.
     queues_changed: Callable[[], None] | None = None
 
@@ -314,7 +335,13 @@ class RemoteCluster:
         connection = Connection(_Guard(transport, on_broken), self._clock)
         hooks = self._hooks
         session = Session(
-            self.name, connection, self._kinds, self._origin, hooks.touched, hooks.queues_changed
+            self.name,
+            connection,
+            self._kinds,
+            self._origin,
+            hooks.touched,
+            hooks.name_limit,
+            hooks.queues_changed,
         )
         caches = loop.create_task(connection.run())
         synced = loop.create_task(connection.synced())
@@ -329,7 +356,7 @@ class RemoteCluster:
                 raise ConnectionError(f"watches are not established after {limit:g} s")
             session.workloads.on_event(self._workload_event)
             for jobs in session.jobs.values():
-                jobs.on_event(self._job_event)
+                jobs.on_event(partial(self._job_event, session))
             self.session, self.lost_since = session, None
             self._hooks.changed(self.name)
             yield
@@ -345,6 +372,6 @@ class RemoteCluster:
     def _workload_event(self, type_: str, old: Any, new: Any) -> None:
         self._hooks.touched(key_of(old if new is None else new))
 
-    def _job_event(self, type_: str, old: Any, new: Any) -> None:
-        for key in _workload_keys(old if new is None else new):
+    def _job_event(self, session: Session, type_: str, old: Any, new: Any) -> None:
+        for key in session.keys_of(old if new is None else new):
             self._hooks.touched(key)

@@ -12,11 +12,8 @@ from functools import partial
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.kueue import names
-from pykueue.api.objects import Key, Object, controller_of, get, is_deleting, key_of, replaced
-from pykueue.api.queue_specs import is_check_of
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
 from pykueue.clock import Clock
-from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.remote import remote_workload
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, EventRecorder
@@ -25,10 +22,11 @@ from pykueue.manager.cluster import Cluster
 from pykueue.manager.metrics.observer import Observer
 from pykueue.manager.workloads import transitions
 
-from .dispatch import Dispatcher, Workers
-from .jobs import DEFERRED, RemoteJobs, expected_field, is_handed_over, runs_remotely
+from .adapters import DispatchedJob, Home
+from .dispatch import Dispatcher, Nomination, Workers
+from .jobs import DEFERRED, RemoteJobs, runs_remotely
 from .preemption import Opening, gated, next_opening, with_open_gate
-from .remote import BusyError, RemoteCluster, Session, is_dispatched
+from .remote import BusyError, RemoteCluster, Session
 
 EVICTED_HERE = "EvictedOnManagerCluster"
 OUT_OF_SYNC = "OutOfSync"
@@ -40,15 +38,6 @@ _MOMENT = 0.001
 _PUSHED = ("priority", "priorityClassRef")
 
 log = logging.getLogger(__name__)
-
-
-def own_check(cluster: Cluster, workload: Mapping[str, Any]) -> Object | None:
-    """The state of the Workload's MultiKueue check."""
-    for state in get(workload, "status", "admissionChecks") or ():
-        check = cluster.checks.get("", str(state.get("name")))
-        if check is not None and is_check_of(check, names.MULTIKUEUE_CONTROLLER):
-            return dict(state)
-    return None
 
 
 class Dispatch:
@@ -109,12 +98,16 @@ class WorkloadDispatcher:
         self._recorder = recorder
         self._clock = clock
         settings = cluster.configuration.multi_kueue
-        self._origin = settings.origin
+        self._home = Home(cluster, settings.origin, clock)
         self._orchestrates = cluster.configuration.gates["MultiKueueOrchestratedPreemption"]
         self._lost_timeout = settings.worker_lost_timeout
-        self._jobs = RemoteJobs(cluster, settings.origin, clock)
+        self._jobs = RemoteJobs(self._home)
         #: Since when workers that no MultiKueueCluster describes were missed.
         self._missed: dict[str, float] = {}
+
+    def parts(self, workload: Object) -> Sequence[Object] | None:
+        """The Workloads of all groups of the same LeaderWorkerSet; None for those of other jobs."""
+        return self._jobs.parts(workload)
 
     def sessions(self) -> dict[str, Session]:
         """What is known of the connected workers."""
@@ -174,78 +167,60 @@ class WorkloadDispatcher:
         if workload is None:
             await self.remove_everywhere(key)
             return None
-        check = own_check(self._cluster, workload)
-        if check is None or check.get("state") == REJECTED:
-            if not conditions.has_quota(workload):
-                await self.remove_everywhere(key)
-            return None
+        check = self._cluster.multikueue_state(workload)
         uid = str(workload["metadata"].get("uid"))
         over = conditions.is_finished(workload) or is_deleting(workload)
         if over or not conditions.has_quota(workload):
             self._dispatcher.forget(uid)
             await self.remove_everywhere(key)
-            return None if over else await self._clear_status(workload, self._clusters_of(str(check["name"])))
+            clusters = () if check is None else self._clusters_of(str(check["name"]))
+            return None if over else await self._clear_status(workload, clusters)
         evicted = conditions.is_evicted(workload)
-        found = self._cluster.job_of(workload)
-        if not evicted and (why := self._refusal(workload, found)):
+        if not evicted and (check is None or check.get("state") == REJECTED):
+            return None
+        job = self._jobs.of(workload)
+        why = self._jobs.missing_adapter(workload) if job is None else job.refusal()
+        if why and not evicted and check is not None:
             await self._answer(workload, check, Answer(REJECTED, why))
             return None
-        if found is None:
-            return None
-        integration, job = found
-        if job is None:
+        if job is None or not job.exists:
             await self.remove_everywhere(key)
+            await self._clear_cluster(workload)
             return None
-        clusters = self._clusters_of(str(check["name"]))
-        dispatch = Dispatch(workload, check, clusters, self.sessions())
-        return await self._advance(dispatch, integration, job)
+        check = check or {}
+        clusters = self._clusters_of(str(check.get("name")))
+        return await self._advance(Dispatch(workload, check, clusters, self.sessions()), job)
 
     async def _clear_status(self, workload: Object, clusters: Sequence[str]) -> float | None:
         """Note that no pods run of a job that no worker has any more.
 
         A status that was written late, after the quota was released, would show them forever.
         """
-        integration, job = self._cluster.job_of(workload) or (None, None)
         key = key_of(workload)
         sessions = self.sessions()
+        job = self._jobs.of(workload)
         if (
-            integration is None
-            or job is None
-            or not is_handed_over(integration, job)
-            or not integration.is_active(job)
+            job is None
+            or not job.exists
+            or not job.is_active()
             or any(session.may_run(key) for session in sessions.values())
         ):
             return None
         waits = max((self._left(name) for name in clusters if name not in sessions), default=0.0)
         if waits > 0:
             return waits
-        await self._jobs.without_pods(integration, job)
+        await job.without_pods()
         return None
 
-    def _refusal(self, workload: Object, found: tuple[JobIntegration, Object | None] | None) -> str:
-        """Why the Workload cannot go to a worker; empty: it can."""
-        if found is None or not is_dispatched(found[0]):
-            owner = controller_of(workload)
-            kind = "without an owner" if owner is None else f"of the kind {owner.get('kind')}"
-            return f"No multikueue adapter found for workloads {kind}"
-        integration, job = found
-        if job is not None and not is_handed_over(integration, job):
-            field = expected_field(integration)
-            return (
-                "The owner is not managed by Kueue, "
-                f'Expecting {field} to be "{names.MULTIKUEUE_CONTROLLER}" not "{get(job, *field.split("."))}"'
-            )
-        return ""
-
-    async def _advance(self, d: Dispatch, integration: JobIntegration, job: Object) -> float | None:
+    async def _advance(self, d: Dispatch, job: DispatchedJob) -> float | None:
         finished = [name for name, copy in d.copies.items() if conditions.is_finished(copy)]
         if finished:
-            done, again = await self._finished(d, d.earliest(conditions.FINISHED, finished), integration, job)
+            done, again = await self._finished(d, d.earliest(conditions.FINISHED, finished), job)
             if done:
                 return again
         evicted = [name for name, copy in d.copies.items() if conditions.is_evicted(copy)]
         if conditions.is_evicted(d.workload):
-            return await self._evicted_here(d, integration, job)
+            return await self._evicted_here(d, job)
         if d.recorded in evicted:
             why = conditions.condition(d.copies[d.recorded], conditions.EVICTED) or {}
             text = f'Workload evicted on worker cluster: "{d.recorded}": {why.get("message") or ""}'
@@ -256,7 +231,7 @@ class WorkloadDispatcher:
         if d.recorded:
             admitted = [name for name in admitted if name == d.recorded]
         if admitted:
-            return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), integration, job)
+            return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), job)
         if d.is_ready or d.recorded:
             return await self._lost(d)
         opening = await self._open_gate(d) if self._orchestrates else Opening("")
@@ -279,13 +254,13 @@ class WorkloadDispatcher:
 
     # Outcomes on workers
 
-    async def _finished(
-        self, d: Dispatch, name: str, integration: JobIntegration, job: Object
-    ) -> tuple[bool, float | None]:
+    async def _finished(self, d: Dispatch, name: str, job: DispatchedJob) -> tuple[bool, float | None]:
         copy, session = d.copies[name], d.sessions[name]
         end = conditions.condition(copy, conditions.FINISHED) or {}
         reason, message = str(end.get("reason")), str(end.get("message") or "")
-        if reason == OUT_OF_SYNC:
+        # Without its job, the copy is left of an earlier dispatch whose job was removed already.
+        is_left = name != d.recorded and not job.copies(session) and reason != NEVER_STARTED
+        if reason == OUT_OF_SYNC or is_left:
             if name == d.recorded and not conditions.is_evicted(d.workload):
                 text = f'The job on the worker cluster "{name}" does not match its workload'
                 await self._answer(d.workload, d.check, Answer(RETRY, text))
@@ -297,11 +272,9 @@ class WorkloadDispatcher:
             text = f'The job cannot be started on the worker cluster "{name}": {message}'
             await self._answer(d.workload, d.check, Answer(REJECTED, transitions.cut(text)))
             return True, None
-        remote = self._jobs.copy_of(session, integration, job)
-        if remote is not None:
-            if integration.outcome(remote) is None:
-                return True, DEFERRED
-            await self._jobs.synchronise(integration, job, remote)
+        if not job.shows_end(session):
+            return True, DEFERRED
+        await job.synchronise(session)
         now = self._clock.time()
 
         def step(current: Object) -> Object | None:
@@ -312,32 +285,45 @@ class WorkloadDispatcher:
         await self._writer.update(self._cluster.workloads, d.key, step)
         return True, None
 
-    async def _evicted_here(self, d: Dispatch, integration: JobIntegration, job: Object) -> float | None:
-        """The worker stops the job first; what is known of its pods decides when the quota is released."""
+    async def _evicted_here(self, d: Dispatch, job: DispatchedJob) -> float | None:
+        """Stop the job on its worker; its quota is released once that shows that no pod of it runs.
+
+        Source: docs/decisions/0014-evictions-from-workers.md.
+        """
         again = None
-        seen = False
-        for name, copy in d.copies.items():
-            session = d.sessions[name]
-            remote = self._jobs.copy_of(session, integration, job)
-            if not conditions.is_evicted(copy) and not conditions.is_true(
-                copy, conditions.DEACTIVATION_TARGET
-            ):
-                work = self._jobs.remove if remote is None else self._deactivate
-                try:
-                    await session.carry_out(d.key, partial(work, session, d.key))
-                except BusyError:
-                    seen = seen or session.may_run(d.key)
-            if remote is not None:
-                seen = True
-                if not await self._jobs.synchronise(integration, job, remote):
-                    again = DEFERRED
-        if seen:
+        running = False
+        for session in d.sessions.values():
+            if not session.holds(d.key):
+                continue
+            copy = d.copies.get(session.name)
+            try:
+                if copy is None or not job.copies(session):
+                    await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
+                elif not _is_stopping(copy):
+                    await session.carry_out(d.key, partial(self._deactivate, session, d.key))
+            except BusyError:
+                pass
+            if job.copies(session) and not await job.synchronise(session):
+                again = DEFERRED
+            present = session.workloads.get(*d.key)
+            running = running or session.is_creating(d.key) or not job.has_stopped(session, present)
+        if running:
             return again
-        waits = max((self._left(name) for name in d.clusters if name not in d.sessions), default=0.0)
-        if waits > 0 and integration.is_active(job):
-            return waits  # it may run on a worker that cannot be reached
-        await self._jobs.without_pods(integration, job)
+        if d.recorded and d.recorded not in d.sessions and (left := self._left(d.recorded)) > 0:
+            return left  # it may run on a worker that cannot be reached
+        await job.without_pods()
+        await self._clear_cluster(d.workload)
         return None
+
+    async def _clear_cluster(self, workload: Object) -> None:
+        """Note that no worker runs the job of an evicted Workload any more."""
+
+        def step(current: Object) -> Object | None:
+            if not conditions.is_evicted(current):
+                return None
+            return replaced(current, ("status", "clusterName"), None)
+
+        await self._writer.update(self._cluster.workloads, key_of(workload), step)
 
     async def _deactivate(self, session: Session, key: Key) -> None:
         now = self._clock.time()
@@ -348,9 +334,7 @@ class WorkloadDispatcher:
 
         await session.writer.update(session.workloads, key, step)
 
-    async def _admitted(
-        self, d: Dispatch, name: str, integration: JobIntegration, job: Object
-    ) -> float | None:
+    async def _admitted(self, d: Dispatch, name: str, job: DispatchedJob) -> float | None:
         session = d.sessions[name]
         await self.remove_everywhere(d.key, kept=name)
         if not d.recorded:
@@ -362,11 +346,10 @@ class WorkloadDispatcher:
             if written is None:
                 return None
             d.workload = written
-        remote = self._jobs.copy_of(session, integration, job)
-        if remote is None:
-            create = partial(self._jobs.create, session, integration, job, d.workload)
-            remote = await session.carry_out(d.key, create, creates_job=True)
-        complete = await self._jobs.synchronise(integration, job, remote)
+        if not job.is_current(session):
+            update = partial(job.bring_current, session, d.workload)
+            await session.carry_out(d.key, update, creates_job=True)
+        complete = await job.synchronise(session)
         if d.check.get("state") == PENDING:
             text = f'The workload was admitted on "{name}"'
             await self._answer(d.workload, d.check, Answer(READY, text), cluster=name)
@@ -431,10 +414,10 @@ class WorkloadDispatcher:
         others = get(d.workload, "status", "admissionChecks") or ()
         if any(one.get("state") != READY for one in others if one.get("name") != d.check.get("name")):
             return None
-        uid = str(d.workload["metadata"].get("uid"))
         present = list(get(d.workload, "status", "nominatedClusterNames") or ())
-        workers = Workers(d.clusters, d.sessions.keys(), present)
-        nomination = self._dispatcher.nominate(uid, workers, self._clock.time())
+        nomination = self._nominate(d, present)
+        if nomination is None:
+            return None
         if list(nomination.names) != present:
             written = await self._nominated(d.workload, nomination.names)
             if written is None:
@@ -443,18 +426,41 @@ class WorkloadDispatcher:
         workload, chosen = d.workload, set(nomination.names)
         lacking = [one for name, one in d.sessions.items() if name in chosen and name not in d.copies]
         others = [one for name, one in d.sessions.items() if name not in chosen and one.holds(d.key)]
-        failed = await self._on_each(lacking, d.key, lambda session, _: self._create(session, workload))
+        is_gated = self._orchestrates and not nomination.fixed
+        failed = await self._on_each(
+            lacking, d.key, lambda session, _: self._create(session, workload, is_gated)
+        )
         failed += await self._on_each(others, d.key, self._jobs.remove)
         for _, error in failed:
             if not isinstance(error, BusyError):
                 raise error
         return nomination.again
 
-    async def _create(self, session: Session, workload: Object) -> None:
+    def _nominate(self, d: Dispatch, present: Sequence[str]) -> Nomination | None:
+        """The workers to offer a Workload to; None: it has to wait for others of the same job.
+
+        The groups of a LeaderWorkerSet run on one worker: the first is nominated, the others follow.
+        """
+        parts = self._jobs.parts(d.workload)
+        if parts is not None:
+            chosen = [
+                str(name)
+                for part in parts
+                if (name := get(part, "status", "clusterName")) and not conditions.is_evicted(part)
+            ]
+            if chosen:
+                return Nomination(chosen[:1], fixed=True)
+            if not parts or key_of(parts[0]) != d.key:
+                return None
+        uid = str(d.workload["metadata"].get("uid"))
+        workers = Workers(d.clusters, d.sessions.keys(), present)
+        return self._dispatcher.nominate(uid, workers, self._clock.time())
+
+    async def _create(self, session: Session, workload: Object, is_gated: bool) -> None:
         """Create the copy of a Workload. Raises ForeignObjectError."""
         try:
-            copy = remote_workload(workload, self._origin)
-            await session.writer.create(session.workloads, gated(copy) if self._orchestrates else copy)
+            copy = remote_workload(workload, self._home.origin)
+            await session.writer.create(session.workloads, gated(copy) if is_gated else copy)
             self._metrics.dispatched(conditions.cluster_queue(workload), session.name)
         except ApiError as error:
             if not error.already_exists:
@@ -463,7 +469,7 @@ class WorkloadDispatcher:
             namespace, name = key_of(workload)
             found = await session.client.find(session.workloads.resource, name, namespace)
             if found is not None:
-                self._jobs.check_origin(found)
+                self._home.check_origin(found)
 
     # Writing
 
@@ -506,6 +512,11 @@ class WorkloadDispatcher:
             self._recorder.event(written, NORMAL, "MultiKueue", answer.message)
             if answer.state == READY:
                 self._metrics.admitted_remotely(conditions.cluster_queue(written), cluster)
+
+
+def _is_stopping(copy: Mapping[str, Any]) -> bool:
+    """Whether a worker stops, or has stopped, what it admitted."""
+    return conditions.is_evicted(copy) or conditions.is_true(copy, conditions.DEACTIVATION_TARGET)
 
 
 def _compared(spec: Mapping[str, Any]) -> Object:

@@ -28,7 +28,7 @@ from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
 from pykueue.jobs import workload as construction
 from pykueue.jobs.pod import group_name, is_gated, suspending_parent, ungated
-from pykueue.jobs.pod_owners import STATEFUL_SET
+from pykueue.jobs.pod_owners import STATEFUL_SET, plain_owner
 from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, is_held, role
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.events import NORMAL, WARNING
@@ -57,6 +57,10 @@ class _PodsController(JobController):
         frameworks = self._configuration.integrations.frameworks
         return "pod" in frameworks or bool(suspending_parent(pod))
 
+    def _is_dispatched(self, workload: Mapping[str, Any]) -> bool:
+        """Whether the pods run on a worker cluster, and stay gated here."""
+        return self._gates["MultiKueue"] and self._cluster.multikueue_state(workload) is not None
+
     async def _finalize(self, pods: Iterable[Object]) -> None:
         """Remove the finalizer of pods that are no longer needed."""
 
@@ -79,6 +83,13 @@ class PodController(_PodsController):
             await super()._reconcile(key)
         elif not group_name(pod) and suspending_parent(pod) not in _GROUPING and self._queues_alone(pod):
             await self._reconcile_pod(key, pod)
+
+    def _runs_pods(self, job: Object) -> bool:
+        return True  # the copy of a gated one may be ready on a worker cluster
+
+    async def _start(self, job: Object, workload: Object) -> None:
+        if not self._is_dispatched(workload):
+            await super()._start(job, workload)
 
     async def _reconcile_pod(self, key: Key, pod: Object) -> None:
         if is_deleting(pod) and not is_terminal(pod):
@@ -397,7 +408,7 @@ class PodGroupController(_PodsController):
 
     async def _ungate(self, workload: Object, waiting: list[Object]) -> None:
         """Ungate the pods that are part of the admission, replacements included."""
-        if not waiting:
+        if not waiting or self._is_dispatched(workload):
             return
         try:
             infos = {info.name: info for info in self._lifecycle.pod_set_infos(workload)}
@@ -441,13 +452,7 @@ class PodGroupController(_PodsController):
 
 def pod_owner(pod: Mapping[str, Any]) -> Object:
     """How the Workload of a group names one of its pods: as an owner, not as its controller."""
-    metadata = pod["metadata"]
-    return {
-        "apiVersion": PODS.api_version,
-        "kind": PODS.kind,
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-    }
+    return plain_owner(pod, PODS)
 
 
 def _waiting_for_replacements(workload: Object, group: PodGroup, now: float) -> Object:

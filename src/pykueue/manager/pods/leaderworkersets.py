@@ -15,7 +15,7 @@ from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
 from pykueue.jobs import workload as construction
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet, group_index, set_name
 from pykueue.jobs.pod import suspending_parent
-from pykueue.jobs.pod_owners import replicas
+from pykueue.jobs.pod_owners import is_copy, replicas
 from pykueue.kube.events import NORMAL
 
 from .sets import SetController
@@ -51,10 +51,15 @@ class LeaderWorkerSetController(SetController):
         """Give each group of one set its Workload, and its pods their place in the group."""
         pods = [pod for pod in self._pods.by_index(_POD_INDEX, key) if not is_deleting(pod)]
         wanted = {self._kind.workload_name(found, n, self._limit): n for n in self._groups(found, pods)}
-        await self._delete_surplus(found, wanted)
+        of_manager = is_copy(found)
+        if not of_manager:
+            await self._delete_surplus(found, wanted)
         for name, index in wanted.items():
             workload = self._cluster.workload((key[0], name))
-            if workload is None:
+            if of_manager:
+                if workload is not None:
+                    await self._adopt(found, workload, LEADER_WORKER_SET)
+            elif workload is None:
                 priority, reference = self._cluster.priority_of(found, self._kind)
                 workload = self._kind.group_workload(found, index, priority, reference, self._limit)
                 await self._create_workload(found, workload)

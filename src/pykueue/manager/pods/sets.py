@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from pykueue.api.objects import Key, Object, is_deleting, key_of
+from pykueue.api.jobkinds import JobKind
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
 from pykueue.clock import Clock
 from pykueue.jobs.pod import POD
+from pykueue.jobs.pod_owners import plain_owner
 from pykueue.jobs.workload import queue_name
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import WARNING, EventRecorder
@@ -74,6 +76,15 @@ class SetController(ABC):
     @abstractmethod
     async def _reconcile(self, key: Key, found: Object) -> None:
         """The same for a set that is in a queue. Raises MissingPriorityClassError."""
+
+    async def _adopt(self, found: Object, workload: Object, kind: JobKind) -> None:
+        """Own the Workload that a manager cluster has created here, so that it goes with the set."""
+        known = get(workload, "metadata", "ownerReferences") or []
+        if is_deleting(workload) or any(one.get("uid") == found["metadata"]["uid"] for one in known):
+            return
+        owner = plain_owner(found, kind.resource)
+        desired = replaced(workload, ("metadata", "ownerReferences"), [*known, owner])
+        await self._writer.change(self._cluster.workloads, workload, desired)
 
     async def _create_workload(self, found: Object, workload: Object) -> None:
         await create_workload(self._cluster, self._writer, self._recorder, found, workload)

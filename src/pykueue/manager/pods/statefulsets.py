@@ -13,7 +13,7 @@ from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
 from pykueue.jobs import workload as construction
 from pykueue.jobs.leaderworkerset import is_part
-from pykueue.jobs.pod_owners import STATEFUL_SET, StatefulSet, replicas
+from pykueue.jobs.pod_owners import STATEFUL_SET, StatefulSet, is_copy, replicas
 from pykueue.manager.workloads import transitions
 
 from .sets import SetController
@@ -45,7 +45,10 @@ class StatefulSetController(SetController):
             return  # its pods belong to groups of their own
         name = self._kind.workload_name(found, self._limit)
         workload = self._cluster.workload((key[0], name))
-        if workload is None:
+        if is_copy(found):
+            if workload is not None:
+                await self._adopt(found, workload, STATEFUL_SET)
+        elif workload is None:
             if replicas(found):
                 priority, reference = self._cluster.priority_of(found, self._kind)
                 (workload,) = self._kind.workloads(found, priority, reference, self._limit)

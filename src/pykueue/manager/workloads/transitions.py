@@ -171,7 +171,7 @@ def pending(
     workload: Workload, why: PendingReason, now: float, requests: list[Object] | None = None
 ) -> Object:
     """It has no quota, and this is why."""
-    result = replaced(workload, ("status", "admission"), None)
+    result = replaced(replaced(workload, ("status", "admission"), None), ("status", "clusterName"), None)
     if requests:
         result = replaced(result, ("status", "resourceRequests"), requests)
     result = with_condition(result, QUOTA_RESERVED, "False", why.reason, why.message, now)
@@ -196,10 +196,11 @@ def held(workload: Workload, why: str, now: float, resumed: str = OFF_HOLD_MESSA
 def evicted(workload: Workload, reason: str, message: str, now: float, cause: str = "") -> Object:
     """It must give its quota back, which it holds until its job has stopped.
 
-    `cause` is what the eviction is due to, for the statistics (docs/reference/kueue-api.md 5.5).
+    `cause` is what the eviction is due to, for the statistics (docs/reference/kueue-api.md 5.5). The worker
+    cluster that runs it stays recorded until it has stopped there (docs/decisions/0014).
     """
     result = with_condition(workload, EVICTED, "True", reason, message, now)
-    for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
+    for field in ("nominatedClusterNames", "unhealthyNodes"):
         result = replaced(result, ("status", field), None)
     result = _with_checks_reset(result, now)
     known = conditions.condition(result, BLOCKED_ON_GATES)

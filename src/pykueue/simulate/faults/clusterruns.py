@@ -84,16 +84,14 @@ class Placements:
         self._running: dict[str, set[str]] = {}
         #: Where it ended last, with what reason.
         self._ended: dict[str, str] = {}
-        #: Jobs whose pods the manager has seen run since their admission.
-        self._known: set[str] = set()
         #: Jobs and workers for which the guarantee does not hold any more, with the reason.
         self._excused: dict[tuple[str, str], str] = {}
         self.checked = 0
 
-    def excuse(self, worker: str, reason: str, job: str = "") -> None:
-        """The guarantee does not cover what runs on a worker now, or ran last: one job, or all."""
-        for name in [job] if job else list(self._running):
-            if job or worker in self._running[name] or self._ended.get(name) == worker:
+    def excuse(self, worker: str, reason: str) -> None:
+        """The guarantee does not cover what runs on a worker now, or ran last."""
+        for name in list(self._running):
+            if worker in self._running[name] or self._ended.get(name) == worker:
                 self._excused[name, worker] = reason
 
     def job_stored(self, site: Site, before: Object | None, after: Object | None) -> None:
@@ -102,8 +100,6 @@ class Placements:
         assert job is not None
         name = job["metadata"]["name"]
         if not site.runs_jobs:
-            if after is not None and active(after):
-                self._known.add(name)
             return
         found = self._running.setdefault(name, set())
         if after is not None and active(after):
@@ -136,13 +132,6 @@ class Placements:
             self._trace.violate(f"the worker of job {name} changes from {was} to {now}")
         if before is not None and conditions.is_finished(before) and not conditions.is_finished(after):
             self._trace.violate(f"job {name} is not finished any more")
-        evicted = conditions.is_evicted(after) and not conditions.is_evicted(before or {})
-        if evicted and name not in self._known:
-            # Evicted before the first status with running pods has come back.
-            worker = (was or now).partition("-")[0]
-            self.excuse(worker, "evicted before its pods were seen", name)
-        if not conditions.has_quota(after):
-            self._known.discard(name)
 
 
 class ClusterRun:

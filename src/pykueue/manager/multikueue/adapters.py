@@ -1,0 +1,327 @@
+"""The job of a Workload as it is dispatched: what there is of it here, its copies on workers, its status.
+
+One class for each way in which kinds are handed over. Only objects that carry this manager's origin label are
+touched. Source: docs/reference/admission-checks.md 15, 17.3 and 18.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pykueue.api import conditions
+from pykueue.api.jobkinds import JobKind, value_at, with_value
+from pykueue.api.kueue import names
+from pykueue.api.meta import set_condition
+from pykueue.api.objects import Object, get, is_deleting, key_of, labels_of, replaced
+from pykueue.api.pods import is_terminal
+from pykueue.api.resources import JOBS
+from pykueue.clock import Clock
+from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.pod import POD, runs_remotely
+from pykueue.jobs.remote import (
+    remote_copy,
+    remote_pod,
+    remote_set,
+    with_remote_pod_status,
+    with_remote_status,
+    without_remote_pod_status,
+)
+from pykueue.kube.errors import ApiError
+from pykueue.kube.informer import Informer
+from pykueue.manager.cluster import Cluster
+
+from .remote import Session
+
+
+class ForeignObjectError(ConnectionError):
+    """An object of the same name on a worker does not come from this manager."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """The manager's own cluster, and the origin label that its copies have."""
+
+    cluster: Cluster
+    origin: str
+    clock: Clock
+
+    def check_origin(self, obj: Mapping[str, Any]) -> None:
+        """Raises ForeignObjectError unless the object comes from this manager."""
+        if labels_of(obj).get(names.MULTIKUEUE_ORIGIN_LABEL) != self.origin:
+            raise ForeignObjectError(
+                f"{obj.get('kind')} {obj['metadata']['name']} on the worker does not have the label "
+                f"{names.MULTIKUEUE_ORIGIN_LABEL}={self.origin}: it was not created by this manager"
+            )
+
+    async def create(self, session: Session, informer: Informer, copy: Object) -> None:
+        """Create a copy on a worker, or find the one that is there. Raises ForeignObjectError."""
+        try:
+            await session.writer.create(informer, copy)
+            return
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+        # The cache has only copies of this manager: what else is there is not taken in.
+        namespace, name = key_of(copy)
+        found = await session.client.find(informer.resource, name, namespace)
+        if found is None:
+            raise ConnectionError("the copy of the job was deleted meanwhile")
+        self.check_origin(found)
+
+    async def write_status(self, informer: Informer, job: Object, desired: Object) -> None:
+        """Write the status of an object of this cluster, if it differs."""
+        if desired.get("status") != job.get("status"):
+            await self.cluster.connection.writer.change(informer, job, desired, "status")
+
+
+class DispatchedJob(ABC):
+    """The job of one Workload."""
+
+    #: Whether there is something to dispatch; a job that was deleted is nothing.
+    exists: bool
+
+    def refusal(self) -> str:
+        """Why it cannot be dispatched; empty: it can."""
+        return ""
+
+    @abstractmethod
+    def copies(self, session: Session) -> Sequence[Object]:
+        """What a worker has of it."""
+
+    @abstractmethod
+    def is_current(self, session: Session) -> bool:
+        """Whether a worker has all of it, and as it is here."""
+
+    @abstractmethod
+    async def bring_current(self, session: Session, workload: Object) -> None:
+        """Create or change what a worker has of it. Raises ForeignObjectError."""
+
+    @abstractmethod
+    async def synchronise(self, session: Session) -> bool:
+        """Bring the status back; False where that must wait until the job here has started or stopped."""
+
+    @abstractmethod
+    def shows_end(self, session: Session) -> bool:
+        """Whether the copies that a worker still has show how the job ended."""
+
+    def has_stopped(self, session: Session, copy: Object | None) -> bool:
+        """Whether a worker, with its copy of the Workload, shows that no pod of the job runs there."""
+        return not self.copies(session) if copy is None else not conditions.has_quota(copy)
+
+    @abstractmethod
+    def is_active(self) -> bool:
+        """Whether its status here says that pods of it run."""
+
+    @abstractmethod
+    async def without_pods(self) -> None:
+        """Note in the status here that no pods run: their worker is lost, or has none of them left."""
+
+
+class ManagedJob(DispatchedJob):
+    """A job with a field that names MultiKueue as the controller responsible for it."""
+
+    def __init__(self, home: Home, integration: JobIntegration, job: Object | None) -> None:
+        self._home = home
+        self._integration = integration
+        self._job = job or {}
+        self.exists = job is not None
+
+    def refusal(self) -> str:
+        field = ".".join(self._integration.kind.managed_by or ())
+        value = value_at(self._job, self._integration.kind.managed_by or ())
+        if not self.exists or value == names.MULTIKUEUE_CONTROLLER:
+            return ""
+        wanted = names.MULTIKUEUE_CONTROLLER
+        return f'The owner is not managed by Kueue, Expecting {field} to be "{wanted}" not "{value}"'
+
+    def _informer(self, session: Session) -> Informer:
+        return session.jobs[self._integration.kind.framework]
+
+    def _copy(self, session: Session) -> Object | None:
+        found: Object | None = self._informer(session).get(*key_of(self._job))
+        return found
+
+    def copies(self, session: Session) -> Sequence[Object]:
+        copy = self._copy(session)
+        return [] if copy is None else [copy]
+
+    def is_current(self, session: Session) -> bool:
+        return self._copy(session) is not None
+
+    async def bring_current(self, session: Session, workload: Object) -> None:
+        copy = remote_copy(self._integration, self._job, workload, self._home.origin)
+        await self._home.create(session, self._informer(session), copy)
+
+    async def synchronise(self, session: Session) -> bool:
+        remote = self._copy(session)
+        if remote is None:
+            return True
+        job, integration = self._job, self._integration
+        desired, complete = with_remote_status(job, remote), True
+        if integration.kind.resource == JOBS:
+            suspended = integration.suspend_requested(job)
+            running = not integration.suspend_requested(remote) and integration.outcome(remote) is None
+            if suspended and running:
+                # The API server takes no running status of a suspended Job.
+                desired, complete = self._shown_suspended(job), False
+        await self._write(desired)
+        return complete
+
+    def shows_end(self, session: Session) -> bool:
+        remote = self._copy(session)
+        return remote is None or self._integration.outcome(remote) is not None
+
+    def is_active(self) -> bool:
+        return not self.refusal() and self._integration.is_active(self._job)
+
+    async def without_pods(self) -> None:
+        job, integration = self._job, self._integration
+        if not integration.is_active(job):
+            return
+        desired = job
+        for sign in integration.kind.active:
+            if isinstance(sign, tuple) and "*" not in sign:
+                desired = with_value(desired, sign, None)
+        if integration.kind.resource == JOBS:
+            for field in ("ready", "terminating"):
+                desired = replaced(desired, ("status", field), None)
+            desired = self._shown_suspended(desired)
+        elif integration.is_active(desired):
+            desired = replaced(desired, ("status",), {})
+        await self._write(desired)
+
+    def _shown_suspended(self, job: Object) -> Object:
+        present = get(job, "status", "conditions") or []
+        now = self._home.clock.time()
+        changed = set_condition(present, "Suspended", "True", "JobSuspended", "Job suspended", now)
+        for one in changed:
+            one.pop("observedGeneration", None)
+        return replaced(job, ("status", "conditions"), changed)
+
+    async def _write(self, desired: Object) -> None:
+        informer = self._home.cluster.jobs[self._integration.kind.framework]
+        await self._home.write_status(informer, self._job, desired)
+
+
+class DispatchedPods(DispatchedJob):
+    """A pod, or the pods of a group, which stay gated here: every one of them has a copy of its name."""
+
+    def __init__(self, home: Home, pods: Sequence[Object], namespace: str, workload: str) -> None:
+        self._home = home
+        self._pods = pods
+        self._key = (namespace, workload)
+        self.exists = bool(pods)
+
+    def copies(self, session: Session) -> Sequence[Object]:
+        return [pod for jobs, pod in session.jobs_of(self._key) if jobs is session.jobs[POD.framework]]
+
+    def _missing(self, session: Session) -> list[Object]:
+        """Pods without a copy; one that has ended here needs none."""
+        found = {pod["metadata"]["name"] for pod in self.copies(session)}
+        live = (pod for pod in self._pods if not (is_terminal(pod) or is_deleting(pod)))
+        return [pod for pod in live if pod["metadata"]["name"] not in found]
+
+    def _surplus(self, session: Session) -> list[Object]:
+        """Copies of pods that are gone here."""
+        known = {pod["metadata"]["name"] for pod in self._pods if not is_deleting(pod)}
+        copies = (copy for copy in self.copies(session) if not is_deleting(copy))
+        return [copy for copy in copies if copy["metadata"]["name"] not in known]
+
+    def is_current(self, session: Session) -> bool:
+        return not self._missing(session) and not self._surplus(session)
+
+    async def bring_current(self, session: Session, workload: Object) -> None:
+        informer = session.jobs[POD.framework]
+        for copy in self._surplus(session):
+            await session.writer.delete(informer, copy)
+        for pod in self._missing(session):
+            await self._home.create(session, informer, remote_pod(pod, workload, self._home.origin))
+
+    async def synchronise(self, session: Session) -> bool:
+        informer = self._home.cluster.jobs[POD.framework]
+        copies = {copy["metadata"]["name"]: copy for copy in self.copies(session)}
+        for pod in self._pods:
+            copy = copies.get(pod["metadata"]["name"])
+            # A copy that is being deleted was stopped by the worker: its end is not the pod's end.
+            if copy is None or is_deleting(copy) or is_deleting(pod):
+                continue
+            await self._home.write_status(informer, pod, with_remote_pod_status(pod, copy))
+        return True
+
+    def shows_end(self, session: Session) -> bool:
+        return all(map(is_terminal, self.copies(session)))
+
+    def has_stopped(self, session: Session, copy: Object | None) -> bool:
+        return all(map(is_terminal, self.copies(session)))
+
+    def is_active(self) -> bool:
+        return any(map(runs_remotely, self._pods))
+
+    async def without_pods(self) -> None:
+        informer = self._home.cluster.jobs[POD.framework]
+        for pod in self._pods:
+            if not (is_terminal(pod) or is_deleting(pod)):
+                await self._home.write_status(informer, pod, without_remote_pod_status(pod))
+
+
+class DispatchedSet(DispatchedJob):
+    """A set whose pods queue as one group or several, each with its own Workload: one copy for all of them.
+
+    Its pods here stay gated, and its status is that of its own controller, which would overwrite any other.
+    """
+
+    def __init__(self, home: Home, kind: JobKind, found: Object | None, has_parts: bool) -> None:
+        self._home = home
+        self._kind = kind
+        self._set = found or {}
+        #: Whether it has a Workload for each of its groups.
+        self._has_parts = has_parts
+        self.exists = found is not None
+
+    def _informer(self, session: Session) -> Informer:
+        return session.jobs[self._kind.framework]
+
+    def _copy(self, session: Session) -> Object | None:
+        found: Object | None = self._informer(session).get(*key_of(self._set))
+        return found
+
+    def copies(self, session: Session) -> Sequence[Object]:
+        copy = self._copy(session) if self.exists else None
+        return [] if copy is None else [copy]
+
+    def is_current(self, session: Session) -> bool:
+        copy = self._copy(session)
+        return copy is not None and self._sized(copy) == copy
+
+    def _sized(self, copy: Object) -> Object:
+        """The copy with the size of the set here."""
+        return replaced(copy, ("spec", "replicas"), get(self._set, "spec", "replicas"))
+
+    async def bring_current(self, session: Session, workload: Object) -> None:
+        informer, copy = self._informer(session), self._copy(session)
+        if copy is None:
+            name = "" if self._has_parts else str(workload["metadata"]["name"])
+            copy = remote_set(self._kind.resource, self._set, name, self._home.origin)
+            await self._home.create(session, informer, copy)
+        elif not is_deleting(copy):
+            await session.writer.change(informer, copy, self._sized(copy))
+
+    async def synchronise(self, session: Session) -> bool:
+        return True
+
+    def shows_end(self, session: Session) -> bool:
+        return True
+
+    def has_stopped(self, session: Session, copy: Object | None) -> bool:
+        if copy is None and self._has_parts:
+            return True  # other groups of the set may go on
+        return super().has_stopped(session, copy)
+
+    def is_active(self) -> bool:
+        return False
+
+    async def without_pods(self) -> None:
+        """Nothing: the pods here have never run."""
