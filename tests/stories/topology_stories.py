@@ -28,10 +28,11 @@ def hosts(racks: int = 2, of: int = 2, cpu: int = 4, blocks: int = 1, **more: An
     return [NodePool(name="n", count=count, allocatable=amounts, labels=labels, topology=levels, **more)]
 
 
-def queues(cpu: int = 100, **spec: Any) -> list[Object]:
+def queues(cpu: int = 100, memory: str = "", **spec: Any) -> list[Object]:
     """A topology, a flavor that refers to it, and a queue `q` with that flavor."""
     tas = flavor("tas", nodeLabels={"tas": "yes"}, topologyName="dc")
-    return [TOPOLOGY, tas, cluster_queue("q", {"tas": {"cpu": cpu}}, **spec), local_queue("q")]
+    quota: dict[str, str | int] = {"cpu": cpu, **({"memory": memory} if memory else {})}
+    return [TOPOLOGY, tas, cluster_queue("q", {"tas": quota}, **spec), local_queue("q")]
 
 
 def annotated(made: Object, **annotations: str) -> Object:
