@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 from kinds_world import manifests
 from stories_world import EXAMPLE, SIMULATION, Story, play
-from topology_stories import BLOCK, RACK, D, hosts, queues
+from topology_stories import BLOCK, RACK, D, domains_of, hosts, queues
 
-from pykueue.api.decoding import decode_as
-from pykueue.api.kueue import TopologyAssignment
 from pykueue.api.resources import NODES, WORKLOADS
-from pykueue.api.topologies import expand
 
 Object = dict[str, Any]
 
@@ -70,9 +67,8 @@ async def assignments(s: Story) -> dict[tuple[str, str], list[str]]:
     found = {}
     for workload in await s.all(WORKLOADS):
         for given in workload["status"].get("admission", {}).get("podSetAssignments", ()):
-            expanded = expand(decode_as(TopologyAssignment, given["topologyAssignment"]))
             key = (workload["metadata"]["name"], given["name"])
-            found[key] = [domain.values[-1] for domain in expanded for _ in range(domain.pods)]
+            found[key] = [domain.values[-1] for domain in domains_of(given) for _ in range(domain.pods)]
     return found
 
 

@@ -8,7 +8,7 @@ from stories_world import Story
 
 from pykueue.api.decoding import decode_as
 from pykueue.api.kueue import TopologyAssignment
-from pykueue.api.topologies import HOSTNAME, expand
+from pykueue.api.topologies import HOSTNAME, Domain, expand
 from pykueue.embedded.nodes.pool import Level, NodePool
 from queue_manifests import cluster_queue, flavor, local_queue, topology
 
@@ -48,11 +48,14 @@ async def assigned(story: Story, job: str, pod_set: str = "main") -> dict[str, i
     """Pods by domain (values joined with commas) in the assignment of a job's Workload."""
     workload = await story.workload(job)
     given = (workload["status"].get("admission") or {}).get("podSetAssignments") or ()
-    assignment = next((one.get("topologyAssignment") for one in given if one["name"] == pod_set), None)
-    if assignment is None:
-        return {}
-    domains = expand(decode_as(TopologyAssignment, assignment))
-    return {",".join(domain.values): domain.pods for domain in domains}
+    found = next((one for one in given if one["name"] == pod_set), {})
+    return {",".join(domain.values): domain.pods for domain in domains_of(found)}
+
+
+def domains_of(given: Object) -> list[Domain]:
+    """The domains of a pod set assignment; none where it has no topology assignment."""
+    assignment = given.get("topologyAssignment")
+    return [] if assignment is None else list(expand(decode_as(TopologyAssignment, assignment)))
 
 
 async def bound(story: Story, prefix: str) -> dict[str, int]:

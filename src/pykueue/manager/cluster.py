@@ -67,8 +67,9 @@ from pykueue.kube.informer import Handler, Informer, Packing
 from .ancestors import MAX_OWNERS, Owner, external_resources
 from .configuration import Configuration
 from .connection import Connection
-from .nodes.assignments import assigned_hosts
+from .nodes.assignments import assigned_hosts, is_placed
 from .nodes.caches import NodeCaches
+from .nodes.outlines import slice_name
 
 #: The label that the API server gives to every namespace.
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -192,6 +193,7 @@ class Cluster:
         self.workloads.add_index("clusterQueue", _cluster_queue_keys)
         self.workloads.add_index("priorityClass", _priority_class_keys)
         self.workloads.add_index("host", assigned_hosts)
+        self.workloads.add_index("slice", _placed_slice_keys)
         self.local_queues.add_index("clusterQueue", lambda queue: [get(queue, "spec", "clusterQueue") or ""])
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)
@@ -259,6 +261,10 @@ class Cluster:
         found = self.workloads.by_index("owner", job["metadata"].get("uid", ""))
         mine = [w for w in found if w["metadata"].get("namespace") == job["metadata"].get("namespace")]
         return _by_age(mine)
+
+    def workloads_of_slice(self, key: Key) -> list[Object]:
+        """The placed Workloads that share pods: of a namespace and slice name, in most cases one Workload."""
+        return self.workloads.by_index("slice", key)
 
     def unfinished_of(self, uid: str) -> list[Object]:
         """The unfinished Workloads of the job of a uid, oldest first; an elastic job may have several."""
@@ -544,6 +550,12 @@ def _owner_keys(workload: Object) -> Iterator[Hashable]:
 def _unfinished_keys(workload: Object) -> Iterable[Hashable]:
     uid = job_uid(workload)
     return [uid] if uid and not conditions.is_finished(workload) else ()
+
+
+def _placed_slice_keys(workload: Object) -> Iterable[Hashable]:
+    return (
+        [(workload["metadata"].get("namespace") or "", slice_name(workload))] if is_placed(workload) else ()
+    )
 
 
 def _by_age(workloads: Iterable[Object]) -> list[Object]:

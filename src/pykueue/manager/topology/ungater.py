@@ -14,7 +14,7 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
 from pykueue.api.kueue import Admission, PodSet, names
-from pykueue.api.objects import Key, Object, annotations_of, get, key_of, labels_of, replaced, section
+from pykueue.api.objects import Key, Object, get, key_of, labels_of, replaced, section
 from pykueue.api.pods import without_gate
 from pykueue.api.topologies import HOSTNAME
 from pykueue.clock import Clock
@@ -23,7 +23,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.metrics import Metrics
 from pykueue.manager.nodes.assignments import is_placed, unhealthy_nodes
-from pykueue.manager.nodes.outlines import is_placed_by_topology, is_topology_gated, slice_name
+from pykueue.manager.nodes.outlines import is_topology_gated, slice_keys, slice_name
 from pykueue.manager.writes import UnansweredWrites, Writer, write_each
 
 from .ranks import Placement, placements, spans
@@ -65,12 +65,10 @@ class Ungater:
             self.controller.queue.add(key_of(new))
 
     def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
-        pod = old if new is None else new
-        if not is_placed_by_topology(pod):
-            return
-        name = annotations_of(pod).get(names.WORKLOAD_ANNOTATION)
-        if name:
-            self.controller.queue.add_after((pod["metadata"].get("namespace") or "", name), _BATCH)
+        # Pods of an elastic job have the name of its first slice; which slice has their domains changes.
+        for key in slice_keys(old if new is None else new):
+            for workload in self._cluster.workloads_of_slice(key):
+                self.controller.queue.add_after(key_of(workload), _BATCH)
 
     async def reconcile(self, key: Key) -> float | None:
         """Ungate the pods of one Workload that have a domain."""
