@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kind": ("kind", "Try kinds of jobs that JobKinds describe, and print the rights they need."),
     "manager": ("manager", "Run the manager against any cluster."),
     "manifests": ("manifests", "Print the installation for a cluster as YAML for kubectl."),
+    "replay": ("replay", "Repeat a recording of the manager and compare the decisions."),
     "schedule": ("schedule", "Print decisions on plain manifests and their reasons, without a cluster."),
     "simulate": ("simulate", "Run a scenario in virtual time, decided by the production engine."),
     "top": ("questions", "Print how full queues, cohorts, flavors and nodes are."),

@@ -15,15 +15,17 @@ from urllib.parse import urlsplit
 import click
 
 from pykueue.cli.logs import log_options, start_logging
-from pykueue.cli.options import kubeconfig_option
+from pykueue.cli.options import duration, kubeconfig_option, size
 from pykueue.cli.process import collect_less_often, run_event_loop
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
 from pykueue.kube.leases import LeadershipLost
+from pykueue.manager import recorder
 from pykueue.manager.components import Component, Runnable
 from pykueue.manager.configuration import Configuration, ConfigurationError, render
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.configuration.gates import parse_flag
+from pykueue.manager.recorder.files import RecordingError, prepare_directory
 from pykueue.manager.replica import CacheSyncError, Replica
 from pykueue.manager.serving.admission import Admission, AdmissionMissingError
 from pykueue.satellites import booster, populator
@@ -106,6 +108,26 @@ async def run(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Run the priority booster too, with this configuration file; see pykueue priority-booster.",
 )
+@click.option(
+    "--flight-recorder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Record events and decisions in files of this directory (mode 0700), for pykueue replay.",
+)
+@click.option(
+    "--flight-recorder-size",
+    callback=size,
+    default="1Gi",
+    show_default=True,
+    help="Size of all its files together, beyond which the oldest are removed.",
+)
+@click.option(
+    "--flight-recorder-age",
+    callback=duration,
+    default="7d",
+    show_default=True,
+    help="Age beyond which its files are removed.",
+)
 @click.option("--print-config", is_flag=True, help="Print the configuration with all defaults and exit.")
 @log_options
 def manager(
@@ -114,6 +136,9 @@ def manager(
     feature_gates: str | None,
     populator_config: Path | None,
     booster_config: Path | None,
+    flight_recorder: Path | None,
+    flight_recorder_size: int,
+    flight_recorder_age: float,
     print_config: bool,
     **logging_options: Any,
 ) -> None:
@@ -125,9 +150,13 @@ def manager(
             satellites.append(populator.component(populator_configuration(populator_config)))
         if booster_config is not None:
             satellites.append(booster.component(booster_configuration(booster_config)))
+        if flight_recorder is not None and not print_config:
+            prepare_directory(flight_recorder)
+            limits = recorder.Limits(flight_recorder_size, flight_recorder_age)
+            satellites.append(recorder.component(flight_recorder, limits))
         gates = parse_flag(feature_gates) if feature_gates else None
         configuration = load_configuration(config, gates, namespace=own_namespace())
-    except (ConfigurationError, OSError, ValueError) as error:
+    except (ConfigurationError, OSError, RecordingError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     if print_config:
         click.echo(render(configuration), nl=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from pykueue.api.durations import parse_duration
+from pykueue.api.quantity import QuantityError, parse
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -38,3 +39,14 @@ def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     if seconds <= 0:
         raise click.BadParameter("must be greater than 0")
     return seconds
+
+
+def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    """A size such as 500Mi, in bytes."""
+    try:
+        bytes_ = parse(value).value()
+    except QuantityError as error:
+        raise click.BadParameter(str(error)) from None
+    if bytes_ <= 0:
+        raise click.BadParameter("must be greater than 0")
+    return bytes_

@@ -148,7 +148,7 @@ class EngineState(Model):
 
 def dump(engine: Engine) -> dict[str, Any]:
     """Everything the engine knows, as a List that `load` and `pykueue schedule -f` read."""
-    items = [_manifest(obj) for obj in _objects(engine)]
+    items = [manifest_of(obj) for obj in _objects(engine)]
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [*items, engine_state(engine)]}
 
 
@@ -208,7 +208,8 @@ def _objects(engine: Engine) -> Iterator[Model]:
     yield from (info.obj for _, info in sorted(state.workloads.items()))
 
 
-def _manifest(obj: Model) -> dict[str, Any]:
+def manifest_of(obj: Model) -> dict[str, Any]:
+    """The manifest of a typed object, with version and kind."""
     return {"apiVersion": _VERSIONS[kind_of(obj)], "kind": kind_of(obj), **encode(obj)}
 
 

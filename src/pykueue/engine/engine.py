@@ -33,6 +33,7 @@ from pykueue.engine.policies import NO_POLICIES, Policies
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota.tree import Tree
+from pykueue.engine.recorder import Recorder
 from pykueue.engine.state import State, tree_order
 from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, OUT, RESERVED
 
@@ -62,6 +63,8 @@ class Engine(Queries):
         self.options = options if options is not None else Options()
         #: What happened to each workload, where that is recorded.
         self.log = log
+        #: Receives every event and decision outside of forks, where they are recorded.
+        self.recorder: Recorder | None = None
         self._state = State(self.options, capacities)
         self._handlers = EventHandlers(self._state)
         self._rules = CycleRules(self.options)
@@ -90,8 +93,13 @@ class Engine(Queries):
             self._handlers.removed(event.kind, event.namespace, event.name)
         else:
             raise TypeError(f"event is of type {type(event).__name__}; accepted: Upsert, Removed")
-        if self.log is not None and not self._state.undo_log.on:
-            self.log.observe(event, self._state.now if at is None else at)
+        if self._state.undo_log.on:
+            return
+        at = self._state.now if at is None else at
+        if self.log is not None:
+            self.log.observe(event, at)
+        if self.recorder is not None:
+            self.recorder.applied(event, at)
 
     def cycle(self, now: float) -> list[Decision]:
         """One scheduling cycle at `now` (seconds since 1970) over the heads of all queues that may have
@@ -121,8 +129,11 @@ class Engine(Queries):
         if second_pass is not None:
             second_pass.end()
         decisions += self._kept_out()
-        if self.log is not None and not state.undo_log.on:
-            self.log.decided(decisions, state.cycle, now)
+        if not state.undo_log.on:
+            if self.log is not None:
+                self.log.decided(decisions, state.cycle, now)
+            if self.recorder is not None:
+                self.recorder.decided(decisions, now)
         return decisions
 
     def _kept_out(self) -> list[Decision]:
@@ -277,6 +288,8 @@ class Engine(Queries):
             state.history.forgive(info.local, key)
         self._handlers.restore_slice(info)
         self._handlers.place(info)
+        if self.recorder is not None and not state.undo_log.on:
+            self.recorder.forgot(key, "Admit")
 
     def forget_preemption(self, key: str) -> None:
         """The write of a `Preempt` failed: the workload is not on its way out."""
@@ -286,6 +299,8 @@ class Engine(Queries):
             return
         state.undo_log.set(info, "eviction_assumed", False)
         state.mark_evicted(info, False)
+        if self.recorder is not None and not state.undo_log.on:
+            self.recorder.forgot(key, "Preempt")
 
     # --- trying things out ------------------------------------------------------------------------------
 

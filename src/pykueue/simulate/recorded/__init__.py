@@ -1,0 +1,1 @@
+"""Recordings of a manager: read, repeated, and made the input of simulations."""
