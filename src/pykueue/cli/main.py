@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "stop": ("plugin.stop", "Stop a Workload or the admission of a queue."),
     "version": ("plugin.version", "Print the version of the client, and the image of the manager."),
     "up": ("up", "Run the embedded cluster or parts of it."),
+    "check": ("check", "Check queues and policies in a folder before they are applied."),
     "demo": ("demo", "Show how queueing whole jobs prevents a deadlock."),
     "dump": ("dump", "Print the manager's objects and state, as input for pykueue schedule."),
     "importer": ("importer", "Create admitted Workloads for running pods."),
