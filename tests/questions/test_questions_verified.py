@@ -27,11 +27,24 @@ relaxed = settings(
 CYCLES_MAX = 60
 
 
-def apply_edit(engine: Engine, edit: Edit, after: str) -> None:
-    """Sets the field that an edit names."""
+def apply_edits(engine: Engine, key: str, edits: Iterable[tuple[Edit, str]]) -> str:
+    """Sets the fields that edits name; the key of the workload then."""
+    for edit, after in edits:
+        if edit.field == "metadata.namespace":
+            obj: Any = engine.workload_object(key)
+            engine.apply(Removed("Workload", edit.namespace, edit.name))
+            manifest = edited({"apiVersion": V1BETA2, "kind": edit.kind, **encode(obj)}, edit, after)
+            engine.apply(Upsert(decode(manifest)))
+            key = f"{after}/{edit.name}"
+        else:
+            apply_edit(engine, key, edit, after)
+    return key
+
+
+def apply_edit(engine: Engine, key: str, edit: Edit, after: str) -> None:
     obj: Any
     if edit.kind == "Workload":
-        obj = engine.workload_object(f"{edit.namespace}/{edit.name}")
+        obj = engine.workload_object(key)
     elif edit.kind == "ClusterQueue":
         obj = engine.cluster_queue_object(edit.name)
     elif edit.kind == "Cohort":
@@ -94,17 +107,16 @@ def reduced(change: Change) -> Iterable[tuple[Edit, str]]:
 
 def verify(recorded: dict[str, Any], key: str, change: Change, now: float, alone: bool) -> None:
     engine = load(recorded)
-    for edit in change.edits:
-        apply_edit(engine, edit, edit.after)
-    cycle, _ = admitted_after(engine, key, now, alone)
+    moved = apply_edits(engine, key, ((edit, edit.after) for edit in change.edits))
+    cycle, _ = admitted_after(engine, moved, now, alone)
     assert 0 < cycle <= change.cycles, (change, cycle)
     if not change.smallest:
         return
     for less, after in reduced(change):
         engine = load(recorded)
-        for edit in change.edits:
-            apply_edit(engine, edit, after if edit is less else edit.after)
-        cycle, preempted = admitted_after(engine, key, now, alone)
+        changed = ((edit, after if edit is less else edit.after) for edit in change.edits)
+        moved = apply_edits(engine, key, changed)
+        cycle, preempted = admitted_after(engine, moved, now, alone)
         assert not cycle or (change.without_preemption and preempted), (change, less, after)
 
 

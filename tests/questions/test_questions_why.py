@@ -169,6 +169,38 @@ def test_other_queue_of_the_namespace_that_admits_it_is_named() -> None:
     assert [edits(change) for change in changes(answer, "Queue")] == [[("w", "queueName", "q", "free")]]
 
 
+def test_queue_of_another_namespace_that_admits_it_is_named_to_those_who_may_see_it() -> None:
+    world = pending()
+    world.namespace("elsewhere")
+    world.namespace("secret")
+    for name, amount, namespace in (
+        ("free", 10, "elsewhere"),
+        ("small", 1, "elsewhere"),
+        ("own", 10, "secret"),
+    ):
+        world.queue(name, {"f": {"cpu": amount}}, local=False)
+        world.local(f"{name}-queue", name, namespace)
+    answer = ask(world, "w", rights=Rights(may_list_workloads=lambda namespace: namespace != "secret"))
+    (change,) = changes(answer, "Namespace")
+    assert edits(change) == [
+        ("w", "namespace", "default", "elsewhere"),
+        ("w", "queueName", "q", "free-queue"),
+    ]
+    assert (change.cycles, change.smallest) == (1, True)
+    assert change.text == "create it in namespace elsewhere with LocalQueue free-queue (ClusterQueue free)"
+    assert answer.place is not None
+    assert "Namespace" in [each.kind for each in answer.place.changes]
+    assert not changes(ask(world, "w", rights=Rights(may_list_queues=False)), "Namespace")
+
+
+def test_namespace_that_the_selector_of_the_queue_does_not_match_is_no_answer() -> None:
+    world = pending()
+    world.namespace("elsewhere")
+    world.queue("free", {"f": {"cpu": 10}}, local=False, selector={"matchLabels": {"team": "a"}})
+    world.local("free", "free", "elsewhere")
+    assert not changes(ask(world, "w"), "Namespace")
+
+
 def test_policy_that_would_allow_victims_is_the_strictest_that_suffices() -> None:
     world = World()
     world.flavor()

@@ -21,6 +21,7 @@ ChangeKind = Literal[
     "Priority",
     "PodCount",
     "Queue",
+    "Namespace",
     "PreemptionPolicy",
     "Resume",
 ]

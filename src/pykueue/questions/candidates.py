@@ -17,6 +17,7 @@ from pykueue.engine.quota.usage import is_unlimited, to_quantity, units
 from pykueue.questions import mutations
 from pykueue.questions.answers import ChangeKind
 from pykueue.questions.mutations import Knob, Mutations, QuotaField, Ref
+from pykueue.questions.rights import EVERYTHING, Rights
 from pykueue.questions.smallest import Amounts
 
 _QUOTA_KINDS: Final[dict[QuotaField, ChangeKind]] = {
@@ -26,8 +27,10 @@ _QUOTA_KINDS: Final[dict[QuotaField, ChangeKind]] = {
 }
 #: Lenders whose lending limits are tried: those with most of the resource unused.
 LENDERS_MAX: Final = 3
-#: Other LocalQueues that are tried.
+#: Other LocalQueues of the namespace that are tried.
 QUEUES_MAX: Final = 20
+#: LocalQueues of other namespaces that are tried.
+OTHER_NAMESPACES_MAX: Final = 3
 
 
 #: The number that all amounts of a resource in the tree are multiples of.
@@ -52,11 +55,11 @@ class Candidate(NamedTuple):
 
 
 def candidates(
-    engine: Engine, workload: kueue.Workload, explanation: Explanation | None, name_lenders: bool = True
+    engine: Engine, workload: kueue.Workload, explanation: Explanation | None, rights: Rights = EVERYTHING
 ) -> Iterator[Candidate]:
     """The changes to try for a pending workload; `explanation` is that of the present state.
 
-    `name_lenders`: changes of other queues and of cohorts are among them.
+    Changes of other queues and of cohorts are among them for those who may list ClusterQueues.
     """
     key = workload.metadata.key
     view = engine.workload(key)
@@ -76,10 +79,12 @@ def candidates(
     if priorities is not None:
         yield priorities
     yield from _queues(engine, workload)
+    if rights.may_list_queues:
+        yield from _namespaces(engine, workload, need, rights.may_list_workloads)
     yield from _quotas(grain, queue, node, need)
-    if name_lenders:
+    if rights.may_list_queues:
         yield from _cohort_quotas(engine, grain, node, need)
-    yield from _limits(engine, node, need, explanation, grain, name_lenders)
+    yield from _limits(engine, node, need, explanation, grain, rights.may_list_queues)
     for ladder in mutations.looser_preemption(queue):
         if ladder:
             yield Candidate(
@@ -364,3 +369,52 @@ def _other_queue(workload: kueue.Workload, name: str, amounts: Amounts) -> Mutat
 
 def _queue_text(name: str, cluster_queue: str, amounts: Amounts) -> str:
     return f"use LocalQueue {name} (ClusterQueue {cluster_queue})"
+
+
+def _namespaces(
+    engine: Engine, workload: kueue.Workload, need: dict[str, int], may_see: Callable[[str], bool]
+) -> Iterator[Candidate]:
+    """LocalQueues of other namespaces, one of each ClusterQueue that no LocalQueue of its own leads to.
+
+    Only ClusterQueues with enough unused quota of each resource in some flavor, which others may not get.
+    """
+    own = workload.metadata.namespace
+    seen = {local.spec.cluster_queue for local in engine.local_queue_objects(own)}
+    tried = 0
+    for local in engine.local_queue_objects():
+        target = local.spec.cluster_queue
+        namespace = local.metadata.namespace
+        if target in seen or local.spec.stop_policy != "None" or not may_see(namespace):
+            continue
+        seen.add(target)
+        if not _has_room(engine.node(target, "ClusterQueue"), need):
+            continue
+        name = local.metadata.name
+        yield Candidate(
+            "Namespace",
+            partial(_other_namespace, workload, namespace, name),
+            partial(_namespace_text, namespace, name, target),
+            [(1,)],
+            (1,),
+        )
+        tried += 1
+        if tried == OTHER_NAMESPACES_MAX:
+            return
+
+
+def _has_room(node: NodeView | None, need: dict[str, int]) -> bool:
+    if node is None:
+        return False
+    most: dict[str, int] = {}
+    for quota in node.quotas:
+        most[quota.resource] = max(quota.available, most.get(quota.resource, 0))
+    return all(most.get(resource, 0) >= amount for resource, amount in need.items())
+
+
+def _other_namespace(workload: kueue.Workload, namespace: str, name: str, amounts: Amounts) -> Mutations:
+    moved = mutations.namespace(workload, namespace)
+    return (moved,) if name == workload.spec.queue_name else (moved, mutations.queue_name(workload, name))
+
+
+def _namespace_text(namespace: str, name: str, cluster_queue: str, amounts: Amounts) -> str:
+    return f"create it in namespace {namespace} with LocalQueue {name} (ClusterQueue {cluster_queue})"

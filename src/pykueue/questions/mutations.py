@@ -181,6 +181,15 @@ def queue_name(workload: kueue.Workload, name: str) -> Mutation:
     )
 
 
+def namespace(workload: kueue.Workload, name: str) -> Mutation:
+    """The same Workload in another namespace, and not in its own."""
+
+    def change(obj: kueue.Workload) -> kueue.Workload:
+        return replace(obj, metadata=replace(obj.metadata, namespace=name))
+
+    return Mutation(workload_ref(workload), "metadata.namespace", workload.metadata.namespace, name, change)
+
+
 def activated(workload: kueue.Workload) -> Mutation:
     """A deactivated Workload is active again."""
     return Mutation(

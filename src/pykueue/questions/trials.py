@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.kueue.names import EVICTED, PODS_READY
-from pykueue.engine import Admit, Decision, Engine, Preempt, Requeue, Upsert, lifecycle
+from pykueue.engine import Admit, Decision, Engine, Preempt, Removed, Requeue, Upsert, lifecycle
 from pykueue.engine.decisions import PreemptionReason
 from pykueue.engine.explanation import Explanation
 
@@ -55,14 +55,13 @@ class Trials:
     def alone(self, events: Iterable[Upsert] = ()) -> Outcome:
         """The outcome after some events if the workload were the head and nothing else were pending."""
         with self.engine.fork() as trial:
-            for event in events:
-                trial.apply(event)
+            key = self._apply(trial, events)
             preempted: dict[str, None] = {}
             explanation = None
             for cycle in range(1, ALONE_CYCLES_MAX + 1):
                 now = self.now + cycle
-                decisions, progress = trial.cycle_alone(self.key, now)
-                own = _own(decisions, self.key)
+                decisions, progress = trial.cycle_alone(key, now)
+                own = _own(decisions, key)
                 if own is None:
                     return Outcome(False, cycle, tuple(preempted))
                 explanation = own.explanation
@@ -75,10 +74,17 @@ class Trials:
                     break
             return Outcome(False, cycle, tuple(preempted), (), explanation)
 
-    def _cluster_queue(self, engine: Engine) -> str:
-        """The ClusterQueue that the workload competes in; empty for none."""
-        view = engine.workload(self.key)
-        return view.cluster_queue if view is not None else ""
+    def _apply(self, trial: Engine, events: Iterable[Upsert]) -> str:
+        """Apply the events of a change; the key of the workload then, which may have moved."""
+        key = self.key
+        for event in events:
+            obj = event.obj
+            if isinstance(obj, kueue.Workload) and obj.metadata.key != key:
+                namespace, _, name = key.partition("/")
+                trial.apply(Removed("Workload", namespace, name))
+                key = obj.metadata.key
+            trial.apply(event)
+        return key
 
     def in_place(self, events: Sequence[Upsert] = (), to_end: bool = False) -> Outcome:
         """The outcome after some events with all pending workloads considered as usual.
@@ -86,14 +92,13 @@ class Trials:
         The trial ends when the workload is admitted, or (`to_end`) when nothing is left to decide.
         Raises TrialsExhausted if that takes more decisions than are allowed.
         """
-        before = self._cluster_queue(self.engine)
+        before = _cluster_queue(self.engine, self.key)
         with self.engine.fork() as trial:
-            for event in events:
-                trial.apply(event)
+            key = self._apply(trial, events)
             queues: frozenset[str] | None = None
             if events and not trial.options.block_admission:
                 # Other trees decide the same with and without the change.
-                names = sorted({before, self._cluster_queue(trial)} & set(trial.cluster_queues()))
+                names = sorted({before, _cluster_queue(trial, key)} & set(trial.cluster_queues()))
                 trial.focus(names)
                 queues = frozenset(member for name in names for member in trial.members(name))
             preempted: dict[str, None] = {}
@@ -107,10 +112,10 @@ class Trials:
                 now = self.now + cycle
                 decisions = trial.cycle(now)
                 self.place_decisions_left -= len(decisions)
-                own = _own(decisions, self.key)
+                own = _own(decisions, key)
                 explanation = own.explanation if own is not None else explanation
                 admitted = [each.key for each in decisions if isinstance(each, Admit)]
-                others |= dict.fromkeys(key for key in admitted if key != self.key)
+                others |= dict.fromkeys(other for other in admitted if other != key)
                 if isinstance(own, Admit) and not admitted_in:
                     admitted_in = cycle
                     if not to_end:
@@ -123,6 +128,12 @@ class Trials:
             return Outcome(
                 bool(admitted_in), admitted_in or cycle, tuple(preempted), tuple(others), explanation, queues
             )
+
+
+def _cluster_queue(engine: Engine, key: str) -> str:
+    """The ClusterQueue that the workload competes in; empty for none."""
+    view = engine.workload(key)
+    return view.cluster_queue if view is not None else ""
 
 
 def _own(decisions: Sequence[Decision], key: str) -> Admit | Requeue | None:

@@ -166,7 +166,7 @@ class _Inquiry:
             for event in mutations.events(fork, self.base):
                 fork.apply(event)
             explanation = fork.explain(key)
-            found = list(candidates(fork, self.workload, explanation, self.rights.may_list_queues))
+            found = list(candidates(fork, self.workload, explanation, self.rights))
         self.answer.flavors = facts.flavor_facts(engine, self.answer.cluster_queue, explanation, self.rights)
         if explanation is not None and not self.answer.message:
             self.answer.message = reason_text(explanation)

@@ -89,14 +89,14 @@ class QuotaQueries:
         cohort = self._state.forest.cohorts.get(name)
         return cohort.obj if cohort is not None else None
 
-    def local_queue_objects(self, namespace: str) -> list[kueue.LocalQueue]:
-        """The LocalQueues of a namespace, by name."""
+    def local_queue_objects(self, namespace: str | None = None) -> list[kueue.LocalQueue]:
+        """The LocalQueues of a namespace, or of all, by namespace and name."""
         found = [
             local.obj
             for local in self._state.locals.values()
-            if local.obj is not None and local.obj.metadata.namespace == namespace
+            if local.obj is not None and namespace in (None, local.obj.metadata.namespace)
         ]
-        return sorted(found, key=lambda obj: obj.metadata.name)
+        return sorted(found, key=lambda obj: (obj.metadata.namespace, obj.metadata.name))
 
     def workload_object(self, key: str) -> kueue.Workload | None:
         """The Workload (`namespace/name`) as it was applied; None for a finished one."""
