@@ -3,22 +3,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLUSTER := $(VENV)/.cluster
 
 # What the check of words covers.
 VOCABULARY := docs tests bench charts examples src README.md CHANGELOG.md CONTRIBUTING.md
 
-.PHONY: demo test bench check clean
+.PHONY: venv demo test bench check docs clean
 .DEFAULT_GOAL := demo
 
-$(READY): pyproject.toml
+$(CLUSTER): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "pykueue needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "Setting up $(VENV) (once) ..."
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cluster]'
+	@touch $@
+
+$(READY): $(CLUSTER)
+	@echo "Setting up the tools for tests and checks (once) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY)
+venv: $(CLUSTER)
+
+demo: $(CLUSTER)
 	@$(BIN)/pykueue demo
 
 test: $(READY)
@@ -39,7 +47,12 @@ check: $(READY)
 	@$(BIN)/python tools/component_table.py --check
 	@$(BIN)/python tools/kind_table.py --check
 	@$(BIN)/python tools/rights_table.py --check
+	@$(BIN)/python tools/reference_pages.py --check
 	@$(BIN)/python tools/vocabulary.py $(VOCABULARY)
 
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "file://$(CURDIR)/build/site/index.html"
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,61 +20,106 @@ CONCURRENT_ADMISSION_GATE: Final = f"{_D}/concurrent-admission"
 ELASTIC_JOB_GATE: Final = f"{_D}/elastic-job"
 
 # Labels
+#: On a job: the LocalQueue that it is queued in.
 QUEUE_LABEL: Final = f"{_D}/queue-name"
+#: On a job: the WorkloadPriorityClass that orders it in its queue.
 PRIORITY_CLASS_LABEL: Final = f"{_D}/priority-class"
+#: On a job: the Workload that was created for it beforehand.
 PREBUILT_WORKLOAD_LABEL: Final = f"{_D}/prebuilt-workload-name"
+#: On a job: seconds it may be admitted in all; then it is deactivated.
 MAX_EXEC_TIME_LABEL: Final = f"{_D}/max-exec-time-seconds"
+#: On Workloads: the uid of their job.
 JOB_UID_LABEL: Final = f"{_D}/job-uid"
+#: On pods: `true` where the manager queues them.
 MANAGED_LABEL: Final = f"{_D}/managed"
+#: On pods: the pod set of the Workload that they belong to.
 POD_SET_LABEL: Final = f"{_D}/podset"
+#: On pods of an admitted job: its ClusterQueue.
 CLUSTER_QUEUE_LABEL: Final = f"{_D}/cluster-queue-name"
+#: On pods of an admitted job: its LocalQueue.
 LOCAL_QUEUE_LABEL: Final = f"{_D}/local-queue-name"
+#: On pods: the group that is queued together.
 POD_GROUP_NAME_LABEL: Final = f"{_D}/pod-group-name"
+#: On pods of a group: the index of the pod in it.
 POD_GROUP_POD_INDEX_LABEL: Final = f"{_D}/pod-group-pod-index"
+#: On objects of a worker cluster: the manager cluster that created them (`multiKueue.origin`).
 MULTIKUEUE_ORIGIN_LABEL: Final = f"{_D}/multikueue-origin"
-#: Of the pods of jobs that a manager cluster dispatched here.
+#: On pods of a worker cluster: their job was dispatched by a manager cluster.
 MULTIKUEUE_POD_LABEL: Final = f"{_D}/multikueue-worker-workload-pod"
+#: On a Workload: `true` where it has variants, one for each flavor.
 CONCURRENT_ADMISSION_PARENT_LABEL: Final = f"{_D}/concurrent-admission-parent"
 
 # Annotations
-#: Deprecated: read where the label of the same name is missing.
+#: On a job: deprecated; read where the label of the same name is missing.
 QUEUE_ANNOTATION: Final = f"{_D}/queue-name"
+#: On a job or Workload: names of gates, separated by commas; it is not queued until there are none.
 ADMISSION_GATED_BY_ANNOTATION: Final = f"{_D}/admission-gated-by"
+#: On a job: `true` where it may change its size while it runs.
 ELASTIC_JOB_ANNOTATION: Final = f"{_D}/elastic-job"
+#: On pod templates of a started job: its Workload.
 WORKLOAD_ANNOTATION: Final = f"{_D}/workload"
+#: On pod templates of an elastic job: the first of its Workloads.
 WORKLOAD_SLICE_NAME_ANNOTATION: Final = f"{_D}/workload-slice-name"
+#: On the Workload of an elastic job: the Workload that it replaces.
 WORKLOAD_SLICE_REPLACEMENT_ANNOTATION: Final = f"{_D}/workload-slice-replacement-for"
+#: On a pod template: the topology level of which one domain must have all pods.
 REQUIRED_TOPOLOGY_ANNOTATION: Final = f"{_D}/podset-required-topology"
+#: On a pod template: the topology level of which one domain should have all pods.
 PREFERRED_TOPOLOGY_ANNOTATION: Final = f"{_D}/podset-preferred-topology"
+#: On a pod template: `true` for a placement by topology without a constraint.
 UNCONSTRAINED_TOPOLOGY_ANNOTATION: Final = f"{_D}/podset-unconstrained-topology"
+#: On a pod template: the topology level of which one domain must have all pods of a slice.
 SLICE_REQUIRED_TOPOLOGY_ANNOTATION: Final = f"{_D}/podset-slice-required-topology"
+#: On a pod template: number of pods in a slice.
 SLICE_SIZE_ANNOTATION: Final = f"{_D}/podset-slice-size"
+#: On a pod template: levels and sizes of nested slices, as JSON.
 SLICE_CONSTRAINTS_ANNOTATION: Final = f"{_D}/podset-slice-required-topology-constraints"
+#: On pod templates: pod sets of the same name are placed in the same domain.
 POD_SET_GROUP_NAME_ANNOTATION: Final = f"{_D}/podset-group-name"
+#: On a pod template: the first index of its pods.
 POD_INDEX_OFFSET_ANNOTATION: Final = f"{_D}/pod-index-offset"
+#: On a Job: the fewest pods with which it may be admitted (partial admission).
 MIN_PARALLELISM_ANNOTATION: Final = f"{_D}/job-min-parallelism"
+#: On a Job: `true` keeps `completions` equal to `parallelism` when it is admitted with fewer pods.
 COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: Final = f"{_D}/job-completions-equal-parallelism"
+#: On a Job: it is being stopped.
 STOPPING_ANNOTATION: Final = f"{_D}/stopping"
-#: Of this project: what starting a job added to its pod templates (decision 9).
+#: On a started job: what starting it added to its pod templates (decision 9); of this project.
 TEMPLATE_ADDITIONS_ANNOTATION: Final = "pykueue.io/template-additions"
+#: On a Workload: an integer that is added to its priority.
 PRIORITY_BOOST_ANNOTATION: Final = f"{_D}/priority-boost"
+#: On a Workload: the only flavors that may be assigned to it, separated by commas.
 ALLOWED_FLAVORS_ANNOTATION: Final = f"{_D}/workload-allowed-resource-flavors"
+#: Prefix of annotations of a job that become parameters of its ProvisioningRequest.
 PROVISIONING_PARAMETER_PREFIX: Final = f"provreq.{_D}/"
-#: Of the cluster autoscaler: the capacity that a pod uses.
+#: On pods with capacity from an autoscaler: their ProvisioningRequest.
 CONSUME_PROVISIONING_REQUEST_ANNOTATION: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+#: On pods with capacity from an autoscaler: the class of their ProvisioningRequest.
 PROVISIONING_CLASS_NAME_ANNOTATION: Final = "autoscaling.x-k8s.io/provisioning-class-name"
 
+#: On pods and Workloads of a group whose name does not fit in a label: the name of the group.
 POD_GROUP_NAME_ANNOTATION: Final = f"{_D}/pod-group-name"
+#: On pods of a group: how many pods it has.
 POD_GROUP_TOTAL_COUNT_ANNOTATION: Final = f"{_D}/pod-group-total-count"
+#: On pods of a group: `true` queues the group before all of its pods exist.
 POD_GROUP_FAST_ADMISSION_ANNOTATION: Final = f"{_D}/pod-group-fast-admission"
+#: On pods of a group: `true` where the group never finishes.
 POD_GROUP_SERVING_ANNOTATION: Final = f"{_D}/pod-group-serving"
+#: On pods of a group: the label that has the index of the pod.
 POD_GROUP_POD_INDEX_LABEL_ANNOTATION: Final = f"{_D}/pod-group-pod-index-label"
+#: On pods of a group: `false` where the group fails with this pod.
 RETRIABLE_IN_GROUP_ANNOTATION: Final = f"{_D}/retriable-in-group"
+#: On pods of a group: the hash of what makes pods equal, which is the name of their pod set.
 ROLE_HASH_ANNOTATION: Final = f"{_D}/role-hash"
+#: On pods: the integration of the object that they belong to.
 POD_SUSPENDING_PARENT_ANNOTATION: Final = f"{_D}/pod-suspending-parent"
+#: On a Workload: `true` where it is that of a pod group.
 IS_GROUP_WORKLOAD_ANNOTATION: Final = f"{_D}/is-group-workload"
+#: On a Workload: group, version and kind of its job.
 JOB_OWNER_GVK_ANNOTATION: Final = f"{_D}/job-owner-gvk"
+#: On a Workload: the name of its job.
 JOB_OWNER_NAME_ANNOTATION: Final = f"{_D}/job-owner-name"
+#: On a Workload of a job with several: the number of the component.
 COMPONENT_WORKLOAD_INDEX_ANNOTATION: Final = f"{_D}/component-workload-index"
 #: The uid that an object which was dispatched here has on its manager cluster.
 MULTIKUEUE_ORIGIN_UID_ANNOTATION: Final = f"{_D}/multikueue-origin-uid"

@@ -1,0 +1,67 @@
+"""The tutorial: its shell lines, run in order against a real `pykueue up`, print what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_processes import PATIENCE, ROOT, Up, kubectl_program
+
+pytestmark = pytest.mark.kubectl
+
+PAGE = ROOT / "docs" / "use" / "tutorial.md"
+_BLOCK = re.compile(r"^```(sh|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: What differs from run to run: ages and the ends of the names of Workloads.
+_AGE = re.compile(r"(?<=\s)(?:\d+[dhms])+(?=\s|$)")
+_HASH = re.compile(r"(?<=job-)(\w+)-[0-9a-f]{5}\b")
+
+
+def plain(line: str) -> str:
+    """A line without what differs, and with single spaces."""
+    return " ".join(_HASH.sub(r"\1-HASH", _AGE.sub("AGE", line)).split())
+
+
+def test_commands_of_the_tutorial_print_what_it_says(
+    start_up: Callable[..., Up], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    blocks = _BLOCK.findall(PAGE.read_text())
+    assert [kind for kind, _ in blocks if kind == "console"] == ["console"]
+    programs = (str(Path(kubectl_program()).parent), str(Path(sys.executable).parent))
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join((*programs, os.environ["PATH"])),
+        "HOME": str(tmp_path_factory.mktemp("home")),
+        "KUBECONFIG": str(start_up().kubeconfig),
+    }
+    printed: list[str] = []
+    for kind, text in blocks:
+        if kind == "sh":
+            done = subprocess.run(
+                ["bash", "-euc", text],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            assert done.returncode == 0, text + done.stdout + done.stderr
+            printed = [plain(line) for line in done.stdout.splitlines()]
+        elif kind == "text":
+            # In the page's order; the page may leave lines out.
+            rest = iter(printed)
+            for line in text.splitlines():
+                assert any(plain(line) in one for one in rest), f"{line!r} is not printed:\n" + "\n".join(
+                    printed
+                )
+
+
+def test_set_up_of_the_tutorial_is_a_target_of_make() -> None:
+    (lines,) = (text for kind, text in _BLOCK.findall(PAGE.read_text()) if kind == "console")
+    assert lines.splitlines() == ["make venv", ". .venv/bin/activate", "pykueue up"]
+    assert re.search(r"^venv: ", (ROOT / "Makefile").read_text(), re.MULTILINE)
