@@ -18,6 +18,7 @@ from pykueue.clock import Clock
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.client import Client
 from pykueue.kube.config import load
+from pykueue.manager import configuration
 from pykueue.manager.multikueue.access import Endpoint, WorkerAccess, configure_check, worker_rules
 from queue_manifests import QUEUES
 
@@ -85,7 +86,9 @@ class Clusters:
         transports = [await load(side.up.kubeconfig) for side in (self.worker, self.manager)]
         worker, manager = (Client(transport, clock=Clock()) for transport in transports)
         endpoint = Endpoint(cluster["server"], authority)
-        access = WorkerAccess(WORKER, endpoint, worker, manager, worker_rules(BUILT_IN))
+        access = WorkerAccess(
+            WORKER, endpoint, worker, manager, worker_rules(BUILT_IN, configuration.load(None))
+        )
         await access.grant()
         await access.renew()
         if all_rights:

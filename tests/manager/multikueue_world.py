@@ -137,7 +137,7 @@ class Clusters:
             endpoint,
             self.workers[name].client,
             self.manager.client,
-            worker_rules(_KINDS, self.manager.configuration.gates["MultiKueueManagerQuotaAutomation"]),
+            worker_rules(_KINDS, self.manager.configuration),
         )
         self.access[name] = access
         await access.grant()

@@ -29,7 +29,7 @@ value: 1000
 """
 IGNORED = """\
 integrations: {frameworks: [batch/job, sparkoperator.k8s.io/sparkapplication]}
-featureGates: {MultiKueueRemoteSpecSync: true, SparkApplicationIntegration: false}
+featureGates: {TASCacheTopologyTree: true, SparkApplicationIntegration: false}
 """
 
 
@@ -57,9 +57,9 @@ def test_gates_without_effect_are_named_whatever_way_they_are_chosen() -> None:
     def found(gates: str) -> list[str]:
         return list(without_effect(configured(f"featureGates: {{{gates}}}\n")))
 
-    one = "featureGates.MultiKueueRemoteSpecSync: the behaviour of this gate is not part of this version"
-    assert found("MultiKueueRemoteSpecSync: true, PartialAdmission: false") == [one]
-    assert found("MultiKueueRemoteSpecSync: false") == [one]
+    one = "featureGates.TASCacheTopologyTree: the behaviour of this gate is not part of this version"
+    assert found("TASCacheTopologyTree: true, PartialAdmission: false") == [one]
+    assert found("TASCacheTopologyTree: false") == [one]
     assert found("PartialAdmission: true") == []
     (group,) = found("AllAlpha: true")
     assert group.startswith("featureGates.AllAlpha: the behaviour of ")

@@ -112,3 +112,22 @@ def test_job_that_serves_goes_on(name: str) -> None:
     seen = lives()[name]
     assert (seen.finished, seen.is_left) == ("", True)
     assert not holds(seen.ended, "Failed")
+
+
+@pytest.mark.parametrize("gate", [True, False], ids=["on", "off"])
+def test_changed_serve_configuration_of_a_ray_service_reaches_the_worker(gate: bool) -> None:
+    others, made = samples()["ray/rayservice"]
+    resource, name = KINDS["RayService"].resource, made["metadata"]["name"]
+
+    async def story(c: Clusters) -> None:
+        await c.manager.client.create(resource, made)
+        await c.wait(20)
+        before = (await c.workers["w1"].get(resource, name))["spec"].get("serveConfigV2")
+        await c.manager.patch(resource, name, {"spec": {"serveConfigV2": "applications: []"}})
+        await c.wait(5)
+        copy = await c.workers["w1"].get(resource, name)
+        assert copy["spec"].get("serveConfigV2") == ("applications: []" if gate else before)
+        assert copy["spec"]["rayClusterConfig"]["suspend"] is False
+
+    gates = f"featureGates: {{MultiKueueRemoteSpecSync: {str(gate).lower()}}}\n"
+    play(story, "w1", cpu=50, objects=others, job_kinds=["RayService", "RayCluster"], configuration=gates)

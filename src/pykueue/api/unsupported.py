@@ -36,7 +36,7 @@ TOPOLOGY = Feature(
 MULTI_KUEUE = Feature(
     "parts of MultiKueue",
     gates=_names("""
-        MultiKueueAdaptersForCustomJobs MultiKueueClusterProfile MultiKueueRemoteSpecSync
+        MultiKueueClusterProfile
     """),
 )
 OTHER_KINDS = Feature(

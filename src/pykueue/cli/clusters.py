@@ -158,7 +158,7 @@ async def _supervise(folder: Path, file: ClustersFile, processes: Sequence[Clust
         await asyncio.gather(*(one.start() for one in processes))
         async with contextlib.AsyncExitStack() as stack:
             settings = load_configuration(file.manager.config)
-            rules = worker_rules(BUILT_IN, settings.gates["MultiKueueManagerQuotaAutomation"])
+            rules = worker_rules(BUILT_IN, settings)
             clients = {one.name: await stack.enter_async_context(_client(one, clock)) for one in processes}
             workers = {
                 one.name: WorkerAccess(

@@ -77,6 +77,14 @@ def remote_set(resource: Resource, found: Mapping[str, Any], workload: str, orig
     return replaced(copy, path, str(found["metadata"].get("uid")))
 
 
+def remote_external(
+    resource: Resource, job: Mapping[str, Any], workload: Mapping[str, Any], origin: str
+) -> Object:
+    """A job that another controller queues as it is created on a worker."""
+    copy = _copy(resource, job, str(workload["metadata"]["name"]), origin, job.get("spec") or {})
+    return replaced(copy, ("spec", "managedBy"), None)
+
+
 def _copy(
     resource: Resource, obj: Mapping[str, Any], workload: str, origin: str, spec: Mapping[str, Any]
 ) -> Object:

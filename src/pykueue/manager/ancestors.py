@@ -12,6 +12,8 @@ from pykueue.api.objects import Object
 from pykueue.api.resources import Resource
 from pykueue.jobs.workload import queue_name
 
+from .configuration import Configuration
+
 #: How far owners of owners are searched.
 MAX_OWNERS = 10
 
@@ -51,6 +53,13 @@ def external_resources(frameworks: Iterable[str]) -> list[Resource]:
         kind, version, group = name.split(".", 2)
         found.append(Resource(group, version, _plural(kind.lower()), kind, True))
     return found
+
+
+def dispatched_externals(configuration: Configuration) -> list[Resource]:
+    """The kinds of `multiKueue.externalFrameworks`, which are queued elsewhere and go to worker clusters."""
+    if not configuration.gates["MultiKueueAdaptersForCustomJobs"]:
+        return []
+    return external_resources(one.name for one in configuration.multi_kueue.external_frameworks)
 
 
 def _plural(singular: str) -> str:

@@ -64,7 +64,7 @@ from pykueue.jobs.podgroup import PodGroup
 from pykueue.jobs.slices import claimable, is_elastic
 from pykueue.kube.informer import Handler, Informer, Packing
 
-from .ancestors import MAX_OWNERS, Owner, external_resources
+from .ancestors import MAX_OWNERS, Owner, dispatched_externals, external_resources
 from .configuration import Configuration
 from .connection import Connection
 from .nodes.assignments import assigned_hosts, is_placed
@@ -153,6 +153,11 @@ class Cluster:
         self._external: dict[tuple[str, str], Informer] = {
             resource.group_kind: informer(resource, optional=True)
             for resource in external_resources(configuration.integrations.external_frameworks)
+        }
+        #: Objects of the kinds that only go to worker clusters (multiKueue.externalFrameworks).
+        self.external_jobs: dict[tuple[str, str], Informer] = {
+            resource.group_kind: informer(resource, optional=True)
+            for resource in dispatched_externals(configuration)
         }
         #: Pods of Jobs: the proof that a Job still runs whose status says otherwise.
         self.job_pods = informer(

@@ -66,8 +66,6 @@ def without_effect(configuration: Configuration, kinds: JobKinds = BUILT_IN) -> 
             yield f"featureGates.{name}: the behaviour of {', '.join(ignored)} is not part of this version"
     if configuration.multi_kueue.cluster_profile is not None:
         yield "multiKueue.clusterProfile: ClusterProfiles are not used by this version"
-    if configuration.multi_kueue.external_frameworks:
-        yield "multiKueue.externalFrameworks: jobs of these kinds are not dispatched by this version"
 
 
 class Manager:

@@ -232,6 +232,8 @@ class JobKind:
     other_pod_labels: tuple[tuple[str, str], ...] = ()
     #: Fields that the API server of a cluster fills in for its own object: not part of a copy elsewhere.
     own_fields: tuple[Path, ...] = ()
+    #: Fields that may change while the job runs and do not change its pods: a copy elsewhere gets them.
+    passed_on: tuple[Path, ...] = ()
     #: Feature gate that must be on for the kind to be queued; empty: none.
     gate: str = ""
 

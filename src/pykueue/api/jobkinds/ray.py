@@ -159,6 +159,7 @@ RAY_SERVICE = _kind(
     Resource(GROUP, "v1", "rayservices", "RayService", True),
     pod_sets=_pod_sets(_CONFIG, "{status.activeServiceStatus.rayClusterName}"),
     suspend=(*_CONFIG, "suspend"),
+    passed_on=(("spec", "serveConfigV2"),),
     # Not the condition Ready: KubeRay leaves it as it was when it finds no head pod
     # (docs/reference/operators.md 8). Whether the service runs is known from its pods.
     active=(),

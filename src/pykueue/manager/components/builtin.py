@@ -62,8 +62,7 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
         if configuration.gates["TASFailedNodeReplacement"]:
             yield node_failures(workers("Node"))
     if configuration.gates["MultiKueue"]:
-        automates = configuration.gates["MultiKueueManagerQuotaAutomation"]
-        yield multikueue(kinds, workers("Workload.kueue.x-k8s.io"), automates)
+        yield multikueue(kinds, workers("Workload.kueue.x-k8s.io"), configuration)
     yield job_kinds(configuration.integrations.job_kind_files)
     for integration in kinds.jobs.values():
         group, kind = integration.kind.resource.group_kind

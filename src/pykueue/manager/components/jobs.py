@@ -71,8 +71,12 @@ def jobs(
 
 
 def kind_rights(kind: JobKind) -> list[Rule]:
-    """What the manager does with objects of a job kind, and nothing else."""
-    return merged([allow(kind.resource, *READ), *_write_jobs(kind), owner_rule(kind)])
+    """What the manager does with objects of a job kind, and nothing else.
+
+    It writes the status of those that run on worker clusters.
+    """
+    status = [allow(kind.resource, "patch", subresource="status")] if kind.managed_by is not None else []
+    return merged([allow(kind.resource, *READ), *_write_jobs(kind), *status, owner_rule(kind)])
 
 
 def _write_jobs(kind: JobKind) -> Iterator[Rule]:

@@ -12,6 +12,8 @@ from pykueue.api.resources import (
     WORKLOADS,
 )
 from pykueue.jobs.kinds import JobKinds
+from pykueue.manager.ancestors import dispatched_externals
+from pykueue.manager.configuration import Configuration
 from pykueue.manager.multikueue import MultiKueue
 from pykueue.manager.multikueue.remote import dispatched_kinds, is_dispatched
 from pykueue.manager.rights import allow
@@ -21,10 +23,12 @@ from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 _WRITE_QUOTA = (allow(CLUSTER_QUEUES, "patch"), allow(CLUSTER_QUEUES, "patch", subresource="status"))
 
 
-def multikueue(kinds: JobKinds, workers: int, automates_quota: bool = False) -> Component:
-    """`automates_quota`: the quota of ClusterQueues can follow that of the workers."""
-    written = [each.kind.resource for each in kinds.jobs.values() if is_dispatched(each)]
-    sets = [kind.resource for kind in dispatched_kinds(kinds) if kind.resource not in written]
+def multikueue(kinds: JobKinds, workers: int, configuration: Configuration) -> Component:
+    """The component for a manager with these job kinds."""
+    automates_quota = configuration.gates["MultiKueueManagerQuotaAutomation"]
+    jobs = [each.kind.resource for each in kinds.jobs.values() if is_dispatched(each)]
+    external = dispatched_externals(configuration)
+    others = [kind.resource for kind in dispatched_kinds(kinds, configuration) if kind.resource not in jobs]
     return Component(
         "multikueue",
         "Connects to worker clusters, dispatches Workloads and jobs to them, and brings their status back.",
@@ -36,14 +40,14 @@ def multikueue(kinds: JobKinds, workers: int, automates_quota: bool = False) -> 
             MULTIKUEUE_CONFIGS,
             WORKLOADS,
             *(each.kind.resource for each in kinds.jobs.values()),
-            *sets,
+            *others,
             *((LOCAL_QUEUES,) if automates_quota else ()),
         ),
         own_namespace=(SECRETS,),
         writes=(
             allow(ADMISSION_CHECKS, "patch", subresource="status"),
             allow(MULTIKUEUE_CLUSTERS, "patch", subresource="status"),
-            *(allow(resource, "patch", subresource="status") for resource in written),
+            *(allow(resource, "patch", subresource="status") for resource in (*jobs, *external)),
             WRITE_WORKLOAD_STATUS,
             RECORD_EVENTS,
             *(_WRITE_QUOTA if automates_quota else ()),

@@ -35,6 +35,7 @@ from pykueue.jobs.kinds import JobKinds
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
+from pykueue.manager.configuration import Configuration
 from pykueue.manager.rights import READ, Rule, allow, merged
 
 from .remote import dispatched_kinds
@@ -56,13 +57,11 @@ _BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "
 log = logging.getLogger(__name__)
 
 
-def worker_rules(kinds: JobKinds, automates_quota: bool = False) -> list[Rule]:
-    """The rights of a manager on a worker, for the dispatched ones of these kinds.
-
-    `automates_quota`: it also reads the worker's queues.
-    """
+def worker_rules(kinds: JobKinds, configuration: Configuration) -> list[Rule]:
+    """The rights of a manager with this configuration on a worker, for the dispatched ones of these kinds."""
+    automates_quota = configuration.gates["MultiKueueManagerQuotaAutomation"]
     queues = (LOCAL_QUEUES, CLUSTER_QUEUES) if automates_quota else ()
-    jobs = [kind.resource for kind in dispatched_kinds(kinds)]
+    jobs = [kind.resource for kind in dispatched_kinds(kinds, configuration)]
     verbs = (*READ, "create", "patch", "delete")
     return merged(
         [

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.jobkinds import JobKind, value_at, with_value
+from pykueue.api.jobkinds import JobKind, Path, value_at, with_value
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object, get, is_deleting, key_of, labels_of, replaced
 from pykueue.api.pods import is_terminal
-from pykueue.api.resources import JOBS
+from pykueue.api.resources import JOBS, Resource
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.pod import POD, runs_remotely
 from pykueue.jobs.remote import (
     remote_copy,
+    remote_external,
     remote_pod,
     remote_set,
     with_remote_pod_status,
@@ -33,7 +34,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
 
-from .remote import Session
+from .remote import Session, external_name
 
 
 class ForeignObjectError(ConnectionError):
@@ -82,6 +83,8 @@ class DispatchedJob(ABC):
 
     #: Whether there is something to dispatch; a job that was deleted is nothing.
     exists: bool
+    #: The name of its kind.
+    framework: str
 
     def refusal(self) -> str:
         """Why it cannot be dispatched; empty: it can."""
@@ -120,25 +123,30 @@ class DispatchedJob(ABC):
         """Note in the status here that no pods run: their worker is lost, or has none of them left."""
 
 
+def not_handed_over(job: Mapping[str, Any], path: Path) -> str:
+    """Why a job with the field `path` is not MultiKueue's to run; empty: it is."""
+    value, wanted = value_at(job, path), names.MULTIKUEUE_CONTROLLER
+    if value == wanted:
+        return ""
+    return f'The owner is not managed by Kueue, Expecting {".".join(path)} to be "{wanted}" not "{value}"'
+
+
 class ManagedJob(DispatchedJob):
     """A job with a field that names MultiKueue as the controller responsible for it."""
 
     def __init__(self, home: Home, integration: JobIntegration, job: Object | None) -> None:
         self._home = home
         self._integration = integration
+        self.framework = integration.kind.framework
         self._job = job or {}
         self.exists = job is not None
 
     def refusal(self) -> str:
-        field = ".".join(self._integration.kind.managed_by or ())
-        value = value_at(self._job, self._integration.kind.managed_by or ())
-        if not self.exists or value == names.MULTIKUEUE_CONTROLLER:
-            return ""
-        wanted = names.MULTIKUEUE_CONTROLLER
-        return f'The owner is not managed by Kueue, Expecting {field} to be "{wanted}" not "{value}"'
+        path = self._integration.kind.managed_by or ()
+        return not_handed_over(self._job, path) if self.exists else ""
 
     def _informer(self, session: Session) -> Informer:
-        return session.jobs[self._integration.kind.framework]
+        return session.jobs[self.framework]
 
     def _copy(self, session: Session) -> Object | None:
         found: Object | None = self._informer(session).get(*key_of(self._job))
@@ -149,11 +157,23 @@ class ManagedJob(DispatchedJob):
         return [] if copy is None else [copy]
 
     def is_current(self, session: Session) -> bool:
-        return self._copy(session) is not None
+        copy = self._copy(session)
+        return copy is not None and self._changed(copy) == copy
+
+    def _changed(self, copy: Object) -> Object:
+        """The copy with what may change on the job while it runs."""
+        if self._home.cluster.configuration.gates["MultiKueueRemoteSpecSync"]:
+            for path in self._integration.kind.passed_on:
+                copy = replaced(copy, path, value_at(self._job, path))
+        return copy
 
     async def bring_current(self, session: Session, workload: Object) -> None:
-        copy = remote_copy(self._integration, self._job, workload, self._home.origin)
-        await self._home.create(session, self._informer(session), copy)
+        informer, copy = self._informer(session), self._copy(session)
+        if copy is None:
+            copy = remote_copy(self._integration, self._job, workload, self._home.origin)
+            await self._home.create(session, informer, copy)
+        elif not is_deleting(copy):
+            await session.writer.change(informer, copy, self._changed(copy))
 
     async def synchronise(self, session: Session) -> bool:
         remote = self._copy(session)
@@ -206,12 +226,57 @@ class ManagedJob(DispatchedJob):
         await self._home.write_status(informer, self._job, desired)
 
 
+class ExternalJob(DispatchedJob):
+    """A job of a kind that another controller queues, here and on workers."""
+
+    def __init__(self, home: Home, resource: Resource, job: Object | None) -> None:
+        self._home = home
+        self._resource = resource
+        self.framework = external_name(resource)
+        self._job = job or {}
+        self.exists = job is not None
+
+    def refusal(self) -> str:
+        return not_handed_over(self._job, ("spec", "managedBy")) if self.exists else ""
+
+    def _informer(self, session: Session) -> Informer:
+        return session.jobs[self.framework]
+
+    def copies(self, session: Session) -> Sequence[Object]:
+        copy = self._informer(session).get(*key_of(self._job)) if self.exists else None
+        return [] if copy is None else [copy]
+
+    def is_current(self, session: Session) -> bool:
+        return bool(self.copies(session))
+
+    async def bring_current(self, session: Session, workload: Object) -> None:
+        copy = remote_external(self._resource, self._job, workload, self._home.origin)
+        await self._home.create(session, self._informer(session), copy)
+
+    async def synchronise(self, session: Session) -> bool:
+        informer = self._home.cluster.external_jobs[self._resource.group_kind]
+        for copy in self.copies(session):
+            if copy.get("status") is not None:
+                await self._home.write_status(informer, self._job, with_remote_status(self._job, copy))
+        return True
+
+    def shows_end(self, session: Session) -> bool:
+        return True  # only its own controller can tell
+
+    def is_active(self) -> bool:
+        return False
+
+    async def without_pods(self) -> None:
+        """Nothing: only its own controller knows its status."""
+
+
 class DispatchedPods(DispatchedJob):
     """A pod, or the pods of a group, which stay gated here: every one of them has a copy of its name."""
 
     def __init__(self, home: Home, pods: Sequence[Object], namespace: str, workload: str) -> None:
         self._home = home
         self._pods = pods
+        self.framework = POD.framework
         self._key = (namespace, workload)
         self.exists = bool(pods)
 
@@ -276,13 +341,14 @@ class DispatchedSet(DispatchedJob):
     def __init__(self, home: Home, kind: JobKind, found: Object | None, has_parts: bool) -> None:
         self._home = home
         self._kind = kind
+        self.framework = kind.framework
         self._set = found or {}
         #: Whether it has a Workload for each of its groups.
         self._has_parts = has_parts
         self.exists = found is not None
 
     def _informer(self, session: Session) -> Informer:
-        return session.jobs[self._kind.framework]
+        return session.jobs[self.framework]
 
     def _copy(self, session: Session) -> Object | None:
         found: Object | None = self._informer(session).get(*key_of(self._set))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, get, key_of, spec_differs
 from pykueue.api.queue_specs import is_check_of, parameters_name
@@ -36,7 +37,7 @@ from pykueue.manager.workloads.transitions import cut
 from .dispatch import dispatcher
 from .kubeconfig import BAD, KubeConfigError, Target, parse
 from .quota import QuotaAutomation
-from .remote import Connect, Hooks, RemoteCluster
+from .remote import Connect, Hooks, RemoteCluster, dispatched_kinds
 from .workloads import WorkloadDispatcher
 
 #: Key of a Secret with a kubeconfig.
@@ -114,9 +115,17 @@ class MultiKueue:
         cluster.checks.on_event(self._check_changed)
         cluster.workloads.on_event(self._workload_changed)
         cluster.on_job_event(self._job_changed)
-        for sets in (cluster.stateful_sets, cluster.leader_worker_sets):
-            if sets is not None:
-                sets.on_event(self._job_changed)
+        for others in (cluster.stateful_sets, cluster.leader_worker_sets, *cluster.external_jobs.values()):
+            if others is not None:
+                others.on_event(self._job_changed)
+        cluster.on_kinds_changed(self._kinds_changed)
+
+    def _dispatched_kinds(self) -> list[JobKind]:
+        return dispatched_kinds(self._cluster.kinds, self._cluster.configuration)
+
+    def _kinds_changed(self) -> None:
+        for remote in list(self._remotes.values()):
+            remote.reconnect()
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -217,7 +226,7 @@ class MultiKueue:
         if remote is None:
             remote = self._remotes[name] = RemoteCluster(
                 name,
-                self._cluster.kinds,
+                self._dispatched_kinds,
                 self._settings.origin,
                 self._connect,
                 self._clock,
@@ -284,7 +293,8 @@ class MultiKueue:
 
     async def _write_cluster_activity(self, name: str, remote: RemoteCluster) -> None:
         if remote.session is not None:
-            activity = Activity(True, "Active", "Connected")
+            without = f", without {', '.join(remote.denied)}: no right to read" if remote.denied else ""
+            activity = Activity(True, "Active", f"Connected{without}")
         else:
             reason, message = remote.problem
             activity = Activity(False, reason, cut(message))

@@ -30,7 +30,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster, is_group_workload
 
-from .adapters import DispatchedJob, DispatchedPods, DispatchedSet, Home, ManagedJob
+from .adapters import DispatchedJob, DispatchedPods, DispatchedSet, ExternalJob, Home, ManagedJob
 from .remote import Session, is_dispatched
 
 #: Seconds after which a status that could not be copied yet is looked at again.
@@ -58,6 +58,9 @@ class RemoteJobs:
                 return None
             pods = self._cluster.pods_of_group(namespace, name)
             return DispatchedPods(self._home, pods, namespace, name)
+        external = self._external(workload)
+        if external is not None:
+            return external
         job_of = self._cluster.job_of(workload)
         if job_of is None or not is_dispatched(job_of[0]):
             return None
@@ -65,6 +68,17 @@ class RemoteJobs:
         if integration.kind is POD:
             return DispatchedPods(self._home, [] if job is None else [job], namespace, name)
         return ManagedJob(self._home, integration, job)
+
+    def _external(self, workload: Object) -> ExternalJob | None:
+        """The job of a Workload whose kind is queued by another controller."""
+        owner = controller_of(workload) or {}
+        group = str(owner.get("apiVersion") or "").rpartition("/")[0]
+        informer = self._cluster.external_jobs.get((group, str(owner.get("kind"))))
+        if informer is None:
+            return None
+        job = informer.get(workload["metadata"].get("namespace"), str(owner.get("name")))
+        is_same = job is not None and job["metadata"].get("uid") == owner.get("uid")
+        return ExternalJob(self._home, informer.resource, job if is_same else None)
 
     def missing_adapter(self, workload: Object) -> str:
         """Why a Workload without a job that can be dispatched is rejected."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +18,10 @@ from pykueue.api.backoff import exponential_delay
 from pykueue.api.jobkinds import LEADER_WORKER_SET, JobKind
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, key_of, spec_differs
-from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
-from pykueue.jobs.kinds import JobKinds
+from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet
 from pykueue.jobs.pod import POD
 from pykueue.jobs.workload import prebuilt_name
@@ -29,6 +29,8 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.kube.transport import Request, Transport, WatchEvent
+from pykueue.manager.ancestors import dispatched_externals
+from pykueue.manager.configuration import Configuration
 from pykueue.manager.connection import Connection
 
 from .kubeconfig import KubeConfigError, Target
@@ -37,6 +39,9 @@ from .kubeconfig import KubeConfigError, Target
 ESTABLISH, ESTABLISH_CAP = 60.0, 600.0
 #: Seconds before the second attempt to connect after a failure, and at most; the first is made at once.
 RETRY, RETRY_CAP = 5.0, 320.0
+
+#: Seconds between looks at whether kinds may be read that could not be read before.
+RECHECK = 60.0
 
 #: Seconds for which a reconciliation waits for the answers of a worker.
 PATIENCE = 1.0
@@ -104,7 +109,7 @@ class Session:
         self,
         name: str,
         connection: Connection,
-        kinds: JobKinds,
+        kinds: Iterable[JobKind],
         origin: str,
         touched: Callable[[Key], None],
         name_limit: int,
@@ -121,7 +126,7 @@ class Session:
         self.workloads = connection.informer(WORKLOADS, label_selector=selector)
         self.jobs: dict[str, Informer] = {}
         self._name_limit = name_limit
-        for kind in dispatched_kinds(kinds):
+        for kind in kinds:
             jobs = connection.informer(kind.resource, label_selector=selector, optional=kind.custom)
             jobs.add_index("workload", self.keys_of)
             self.jobs[kind.framework] = jobs
@@ -212,10 +217,19 @@ def is_dispatched(integration: JobIntegration) -> bool:
     return kind is POD or (kind.managed_by is not None and kind.prebuilt)
 
 
-def dispatched_kinds(kinds: JobKinds) -> list[JobKind]:
+def external_name(resource: Resource) -> str:
+    """The name of a kind that is queued by another controller, as in `multiKueue.externalFrameworks`."""
+    return f"{resource.kind}.{resource.version}.{resource.group}"
+
+
+def dispatched_kinds(kinds: JobKinds, configuration: Configuration) -> list[JobKind]:
     """The kinds of objects that are created on workers."""
     sets = (each.kind for each in kinds.pod_owners.values() if each.makes_workloads)
-    return [*(each.kind for each in kinds.jobs.values() if is_dispatched(each)), *sets]
+    external = (
+        JobKind(external_name(one), one, managed_by=("spec", "managedBy"))
+        for one in dispatched_externals(configuration)
+    )
+    return [*(each.kind for each in kinds.jobs.values() if is_dispatched(each)), *sets, *external]
 
 
 def _on_spec(changed: Callable[[], None]) -> Callable[[str, Any, Any], None]:
@@ -248,7 +262,13 @@ class RemoteCluster:
     """One worker cluster."""
 
     def __init__(
-        self, name: str, kinds: JobKinds, origin: str, connect: Connect, clock: Clock, hooks: Hooks
+        self,
+        name: str,
+        kinds: Callable[[], Sequence[JobKind]],
+        origin: str,
+        connect: Connect,
+        clock: Clock,
+        hooks: Hooks,
     ) -> None:
         self.name = name
         self._kinds = kinds
@@ -260,6 +280,8 @@ class RemoteCluster:
         self.target: Target | None = None
         #: What is known of it; None while it is not connected.
         self.session: Session | None = None
+        #: Kinds that users added and that may not be read there: their jobs go to other workers.
+        self.denied: list[str] = []
         #: Since when it has not been connected, on the monotonic clock; None while it is.
         self.lost_since: float | None = clock.monotonic()
         #: Why it is not connected: reason and message of the condition Active.
@@ -279,6 +301,15 @@ class RemoteCluster:
         self.close()
         self.target = None
         self.problem = problem
+
+    def reconnect(self) -> None:
+        """Connect again where the kinds that are watched there have changed."""
+        target, session = self.target, self.session
+        if session is None or target is None:
+            return
+        if {*session.jobs, *self.denied} != {kind.framework for kind in self._kinds()}:
+            self.close()
+            self.use(target)
 
     def close(self) -> None:
         """End the connection."""
@@ -332,12 +363,13 @@ class RemoteCluster:
                 broken.set_result(text)
 
         transport = self._connect(target)
+        kinds = await self._readable(Client(transport, clock=self._clock), limit)
         connection = Connection(_Guard(transport, on_broken), self._clock)
         hooks = self._hooks
         session = Session(
             self.name,
             connection,
-            self._kinds,
+            kinds,
             self._origin,
             hooks.touched,
             hooks.name_limit,
@@ -360,7 +392,11 @@ class RemoteCluster:
             self.session, self.lost_since = session, None
             self._hooks.changed(self.name)
             yield
-            raise ConnectionError(await broken)
+            while not broken.done():
+                await asyncio.wait({broken}, timeout=RECHECK if self.denied else None)
+                if not broken.done() and await self._readable(Client(transport, clock=self._clock)) != kinds:
+                    raise ConnectionError("the account's rights have changed")
+            raise ConnectionError(broken.result())
         finally:
             self._lose()
             session.close()
@@ -368,6 +404,31 @@ class RemoteCluster:
                 task.cancel()
             await asyncio.gather(caches, synced, return_exceptions=True)
             await transport.close()
+
+    async def _readable(self, client: Client, limit: float | None = None) -> list[JobKind]:
+        """The kinds that are watched there: without those that users added and the account may not read.
+
+        The rights for all others are part of the set-up: without them the worker is not connected. Raises
+        ApiError, ConnectionError and TimeoutError.
+        """
+        kinds = self._kinds()
+        denied = []
+        async with asyncio.timeout(limit):
+            for kind in kinds:
+                if kind.framework in BUILT_IN.frameworks:
+                    continue
+                try:
+                    await client.call(Request("GET", kind.resource.path(None), {"limit": "1"}))
+                except ApiError as error:
+                    if error.code == 403:
+                        denied.append(kind)
+                    elif not error.not_found:
+                        raise
+        if self.denied != [kind.framework for kind in denied]:
+            self.denied = [kind.framework for kind in denied]
+            for name in self.denied:
+                log.warning("worker %s: jobs of the kind %s may not be read there", self.name, name)
+        return [kind for kind in kinds if kind not in denied]
 
     def _workload_event(self, type_: str, old: Any, new: Any) -> None:
         self._hooks.touched(key_of(old if new is None else new))

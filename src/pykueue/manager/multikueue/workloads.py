@@ -51,7 +51,7 @@ class Dispatch:
         self.check = check
         #: Workers of the configuration, in its order.
         self.clusters = clusters
-        #: Connected workers, also those that the configuration does not name (any more).
+        #: Connected workers that take such jobs, also those that the configuration does not name (any more).
         self.sessions = sessions
         self.copies: dict[str, Object] = {
             name: copy
@@ -189,7 +189,8 @@ class WorkloadDispatcher:
             return None
         check = check or {}
         clusters = self._clusters_of(str(check.get("name")))
-        return await self._advance(Dispatch(workload, check, clusters, self.sessions()), job)
+        able = {name: one for name, one in self.sessions().items() if job.framework in one.jobs}
+        return await self._advance(Dispatch(workload, check, clusters, able), job)
 
     async def _clear_status(self, workload: Object, clusters: Sequence[str]) -> float | None:
         """Note that no pods run of a job that no worker has any more.
