@@ -23,6 +23,7 @@ from pykueue.api.kueue.names import (
     WORKLOAD_SLICE_REPLACEMENT_ANNOTATION,
 )
 from pykueue.api.meta import ObjectMeta
+from pykueue.api.objects import get, labels_of
 
 #: The feature gate.
 GATE: Final = "ConcurrentAdmission"
@@ -63,6 +64,19 @@ def parent_uid(metadata: ObjectMeta) -> str:
         if is_workload(owner.api_version, owner.kind):
             return owner.uid
     return ""
+
+
+def parent_reference(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The reference of a variant (a manifest) to its parent; None for other Workloads."""
+    for owner in get(workload, "metadata", "ownerReferences") or ():
+        if is_workload(str(owner.get("apiVersion")), str(owner.get("kind"))):
+            return owner  # type: ignore[no-any-return]
+    return None
+
+
+def has_variants(workload: Mapping[str, Any]) -> bool:
+    """Whether a Workload (a manifest) is marked as the parent of variants."""
+    return is_parent(labels_of(workload))
 
 
 def allowed_flavors(annotations: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -55,6 +55,7 @@ from pykueue.api.resources import (
     WORKLOADS,
     Resource,
 )
+from pykueue.api.variants import parent_reference
 from pykueue.jobs.base import JobIntegration, WorkloadSource
 from pykueue.jobs.job import JOB
 from pykueue.jobs.kinds import JobKinds
@@ -293,8 +294,23 @@ class Cluster:
 
         A job that says it has runs as long as its pods do.
         """
+        parent = parent_reference(workload)
+        if parent is not None:
+            return self._runs_variant(workload, parent)
         return bool(self.left_pods(workload)) or any(
             integration.runs(job) for integration, job in self.jobs_of(workload)
+        )
+
+    def _runs_variant(self, variant: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
+        """Whether the job of the parent of a variant runs with the admission of the variant."""
+        parent = self.workload((variant["metadata"].get("namespace") or "", str(reference.get("name"))))
+        admission = get(variant, "status", "admission")
+        return (
+            parent is not None
+            and bool(admission)
+            and parent["metadata"].get("uid") == reference.get("uid")
+            and get(parent, "status", "admission") == admission
+            and self.runs(parent)
         )
 
     def workloads_of_running_jobs(self) -> Iterator[Object]:

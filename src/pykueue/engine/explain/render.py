@@ -82,13 +82,19 @@ def reason_text(explanation: Explanation) -> str:
 def failures_text(attempts: Iterable[Attempt]) -> str:
     """What every flavor that was looked at lacked, by pod set."""
     reasons: dict[str, set[str]] = {}
-    for attempt in attempts:
+    for attempt in _allowed(attempts):
         if attempt.mode != "Fit":
             reasons.setdefault(attempt.pod_set, set()).add(attempt_text(attempt))
     return "; ".join(
         f"couldn't assign flavors to pod set {pod_set}: {', '.join(sorted(texts))}"
         for pod_set, texts in reasons.items()
     )
+
+
+def _allowed(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Without the flavors that are those of other variants, unless no others were looked at."""
+    every = list(attempts)
+    return [attempt for attempt in every if attempt.blocker != "FlavorNotAllowed"] or every
 
 
 def attempt_text(attempt: Attempt) -> str:
@@ -143,7 +149,7 @@ def _limit(attempt: Attempt) -> str:
 def _considered(explanation: Explanation) -> str:
     """The flavors looked at on the way to an admission."""
     by_pod_set: dict[str, list[str]] = {}
-    for attempt in explanation.attempts:
+    for attempt in _allowed(explanation.attempts):
         text = f"{attempt.flavor}({attempt.mode}"
         if attempt.borrowing_level:
             text += f";borrow={attempt.borrowing_level}"

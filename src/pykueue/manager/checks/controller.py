@@ -35,6 +35,7 @@ from pykueue.api.resources import (
     PROVISIONING_REQUEST_CONFIGS,
     PROVISIONING_REQUESTS,
 )
+from pykueue.api.variants import has_variants
 from pykueue.clock import Clock
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.controller import Controller
@@ -171,7 +172,7 @@ class ProvisioningController:
     async def reconcile(self, key: Key) -> float | None:
         """Bring the requests of one Workload, and its checks, up to date."""
         workload = self._cluster.workload(key)
-        if workload is None or is_deleting(workload):
+        if workload is None or is_deleting(workload) or has_variants(workload):
             return None  # its requests are deleted with it
         owned = [
             one

@@ -38,6 +38,7 @@ from .pods import leader_worker_sets, pods, stateful_sets
 from .queues import queues
 from .scheduler import explainer, scheduler
 from .topology import node_failures, ungater
+from .variants import variants
 from .workloads import workloads
 
 #: Workers of a controller where the configuration's groupKindConcurrency says nothing.
@@ -56,6 +57,7 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield explainer()
     yield queues()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
+    yield variants(workers("Workload.kueue.x-k8s.io"))
     yield provisioning(workers("ProvisioningRequest.autoscaling.x-k8s.io"))
     if configuration.gates["TopologyAwareScheduling"]:
         yield ungater(workers("Workload.kueue.x-k8s.io"))

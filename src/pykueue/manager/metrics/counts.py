@@ -7,6 +7,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.objects import get, key_of
+from pykueue.api.variants import has_variants, parent_reference
 from pykueue.engine import Engine
 from pykueue.manager.cluster import Cluster
 
@@ -41,11 +42,14 @@ class Counts:
         targets: dict[Local, str] = {}
         for workload in cluster.workloads.list():
             local = (workload["metadata"].get("namespace") or "", workload["spec"].get("queueName") or "")
+            is_variant = parent_reference(workload) is not None
             if conditions.is_finished(workload):
+                if is_variant:
+                    continue  # its parent is counted
                 self.finished[conditions.cluster_queue(workload)] += 1
                 self.finished_local[local] += 1
             elif conditions.is_admitted(workload):
-                if apart:
+                if apart and not has_variants(workload):
                     values = custom.workload(workload)
                     self.admitted[conditions.cluster_queue(workload), values] += 1
                     self.admitted_local[local, values] += 1
@@ -54,7 +58,8 @@ class Counts:
                     targets[local] = str(
                         get(cluster.local_queues.get(*local) or {}, "spec", "clusterQueue") or ""
                     )
-                self._count_unadmitted(workload, local, targets[local])
+                if not is_variant:
+                    self._count_unadmitted(workload, local, targets[local])
                 if apart:
                     self._count_pending(workload, engine, custom)
 

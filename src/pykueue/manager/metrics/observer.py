@@ -17,6 +17,7 @@ from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.meta import parse_time
 from pykueue.api.objects import get
+from pykueue.api.variants import has_variants, parent_reference
 from pykueue.clock import Clock
 from pykueue.engine.decisions import Admit, Decision, Requeue
 from pykueue.jobs.pod import group_name, is_gated
@@ -312,19 +313,22 @@ class Observer:
         self._created.labels(integration.kind.resource.kind, self._role).observe(seconds)
 
     def changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        """A Workload changed."""
+        """A Workload changed.
+
+        Quota is held and lost by variants; their parent says when the pods of its job were ready and ended.
+        """
+        if not has_variants(new):
+            self._quota_changed(old, new)
+        if parent_reference(new) is None:
+            self._pods_changed(old, new)
+
+    def _quota_changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         if conditions.has_quota(new) and not conditions.has_quota(old):
             waited = conditions.since(new, conditions.QUOTA_RESERVED) - _queued_since(new)
             self._count("quota_reserved", new)
             self._observe("quota_reserved_wait_time", new, waited)
         if conditions.is_admitted(new) and not conditions.is_admitted(old):
             self._was_admitted(new)
-        if (
-            self._waits
-            and conditions.is_true(new, conditions.PODS_READY)
-            and not conditions.is_true(old, conditions.PODS_READY)
-        ):
-            self._became_ready(new)
         if conditions.is_evicted(new) and not conditions.is_evicted(old) and conditions.has_quota(old):
             self._was_evicted(old, new)
         if conditions.is_evicted(new) and conditions.has_quota(old) and not conditions.has_quota(new):
@@ -334,6 +338,14 @@ class Observer:
             reason, queue = conditions.reason(new, conditions.EVICTED), conditions.cluster_queue(old)
             labels = (queue, reason, *self._of_queue(queue))
             self._eviction_latency.labels(*labels).observe(max(0.0, seconds))
+
+    def _pods_changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        if (
+            self._waits
+            and conditions.is_true(new, conditions.PODS_READY)
+            and not conditions.is_true(old, conditions.PODS_READY)
+        ):
+            self._became_ready(new)
         if conditions.is_finished(new) and not conditions.is_finished(old):
             self._count("finished", new)
             if conditions.is_admitted(new):

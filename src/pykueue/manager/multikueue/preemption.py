@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.meta import format_time, parse_time
+from pykueue.api.meta import parse_time
 from pykueue.api.objects import Object, get, replaced
 
 #: Name of the gate of copies.
@@ -48,13 +48,6 @@ def next_opening(copies: Mapping[str, Object], now: float) -> Opening:
     return Opening(
         min(blocked, key=lambda name: (blocked[name], name)), BETWEEN if len(blocked) > 1 else None
     )
-
-
-def with_open_gate(copy: Object, now: float) -> Object:
-    """The copy with the manager's gate open."""
-    state = {"name": GATE, "position": "Open", "lastTransitionTime": format_time(now)}
-    others = [one for one in _states(copy) if one.get("name") != GATE]
-    return replaced(copy, ("status", "preemptionGates"), [*others, state])
 
 
 def _has_gate(copy: Mapping[str, Any]) -> bool:

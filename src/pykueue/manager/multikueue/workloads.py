@@ -25,7 +25,7 @@ from pykueue.manager.workloads import transitions
 from .adapters import DispatchedJob, Home
 from .dispatch import Dispatcher, Nomination, Workers
 from .jobs import DEFERRED, RemoteJobs, runs_remotely
-from .preemption import Opening, gated, next_opening, with_open_gate
+from .preemption import GATE, Opening, gated, next_opening
 from .remote import BusyError, RemoteCluster, Session
 
 EVICTED_HERE = "EvictedOnManagerCluster"
@@ -251,7 +251,9 @@ class WorkloadDispatcher:
 
     async def _let_preempt(self, session: Session, key: Key) -> None:
         now = self._clock.time()
-        await session.writer.update(session.workloads, key, lambda copy: with_open_gate(copy, now))
+        await session.writer.update(
+            session.workloads, key, lambda copy: transitions.with_open_gate(copy, GATE, now)
+        )
 
     # Outcomes on workers
 

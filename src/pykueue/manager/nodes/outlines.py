@@ -13,6 +13,7 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of
 from pykueue.api.pods import has_gate
 from pykueue.api.topologies import HOSTNAME
+from pykueue.api.variants import parent_reference
 
 #: The annotations of a pod that belongs to a Workload with a topology assignment.
 TOPOLOGY_ANNOTATIONS = (
@@ -115,6 +116,9 @@ def slice_name(obj: Mapping[str, Any]) -> str:
     own = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION)
     if own:
         return own
+    parent = parent_reference(obj)
+    if parent is not None:
+        return str(parent.get("name"))  # whose pods run with the admission of the variant
     if obj.get("kind") == "Workload":
         return str(obj["metadata"]["name"])
     return annotations.get(names.WORKLOAD_ANNOTATION, "")

@@ -347,7 +347,9 @@ class Scheduler:
         def step(workload: Object) -> Object | None:
             if not conditions.has_quota(workload) or conditions.is_finished(workload):
                 return None
-            if conditions.is_evicted(workload) or not get(workload, "status", "unhealthyNodes"):
+            if conditions.is_evicted(workload):
+                return None
+            if decision.reason == "NodeFailures" and not get(workload, "status", "unhealthyNodes"):
                 return None
             return transitions.evicted(workload, decision.reason, decision.message, self._clock.time())
 

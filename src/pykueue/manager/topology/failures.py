@@ -22,6 +22,8 @@ from pykueue.api.objects import (
     replaced,
     true_condition,
 )
+from pykueue.api.variants import GATE as VARIANTS_GATE
+from pykueue.api.variants import has_variants
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -65,6 +67,7 @@ class NodeFailures:
         self._awaits_pods = gates["TASReplaceNodeOnPodTermination"]
         self._by_taints = gates["TASReplaceNodeOnNodeTaints"]
         self._by_time = gates["TASReplaceNodeDueToNotReadyOverFixedTime"]
+        self._has_variants = gates[VARIANTS_GATE]
         self.controller: Controller[str] = Controller(
             "node failures",
             self.reconcile,
@@ -131,8 +134,8 @@ class NodeFailures:
         again: list[float] = []
         for key in sorted(keys):
             workload = self._cluster.workload(key)
-            if workload is None:
-                continue
+            if workload is None or (self._has_variants and has_variants(workload)):
+                continue  # of a parent its admitted variant is marked
             failed = self._has_failed(host, workload, pinned.get((key[0], slice_name(workload)), []))
             if isinstance(failed, float):
                 again.append(failed)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from pykueue.api import conditions, pending_reasons
+from pykueue.api import conditions, pending_reasons, variants
 from pykueue.api.kueue import names
 from pykueue.api.objects import (
     Key,
@@ -278,6 +278,8 @@ class WorkloadController:
             admission_gates=self._gates["AdmissionGatedBy"],
             scheduler_reason=self._scheduler_reason(workload),
             has_unreferenced_job=self._has_unreferenced_job(workload),
+            is_parent=self._gates[variants.GATE] and variants.has_variants(workload),
+            is_variant=self._gates[variants.GATE] and variants.parent_reference(workload) is not None,
             runs_unadmitted=conditions.has_quota(workload)
             and not conditions.is_admitted(workload)
             and self._cluster.runs(workload),
@@ -332,6 +334,8 @@ class WorkloadController:
 
         None does where another installation made it, for a kind that this one does not queue.
         """
+        if variants.parent_reference(workload) is not None:
+            return True
         if self._has_job(workload):
             return True
         external = self._cluster.configuration.integrations.external_frameworks

@@ -30,6 +30,7 @@ from pykueue.api.conditions import (
 )
 from pykueue.api.objects import Object, get, key_of
 from pykueue.api.pending_reasons import MISCONFIGURED, PendingReason
+from pykueue.api.variants import FLAVOR_MIGRATION, NO_VARIANT, VARIANT_EVICTED
 from pykueue.manager.configuration import WaitForPodsReady
 
 from . import transitions
@@ -80,6 +81,10 @@ class Context:
     runs_unadmitted: bool = False
     #: Whether annotations keep Workloads out of their queues (gate AdmissionGatedBy).
     admission_gates: bool = True
+    #: Whether variants compete in its place: their admission checks, and those of one of them, are its own.
+    is_parent: bool = False
+    #: Whether it is a variant: whether pods are ready, and for how long they run, is said by its parent.
+    is_variant: bool = False
 
 
 @dataclass
@@ -111,7 +116,8 @@ def next_step(workload: Workload, context: Context) -> Step:
         return step
     _consistent(step, context)
     _reactivate(step, context)
-    step.workload = transitions.with_checks(step.workload, set(context.required_checks), context.now)
+    if not context.is_parent:
+        step.workload = transitions.with_checks(step.workload, set(context.required_checks), context.now)
     if not conditions.has_quota(step.workload):
         _unreserved(step, context)
     elif conditions.is_evicted(step.workload):
@@ -183,6 +189,8 @@ def _reactivate(step: Step, context: Context) -> None:
 
 
 def _checks(step: Step, context: Context) -> None:
+    if context.is_parent:
+        return
     checks = get(step.workload, "status", "admissionChecks") or ()
     rejected = [check for check in checks if check.get("state") == "Rejected"]
     if rejected:
@@ -258,7 +266,7 @@ def _derived(step: Step, context: Context) -> None:
 
 def _execution_time(step: Step, context: Context) -> None:
     limit = get(step.workload, "spec", "maximumExecutionTimeSeconds")
-    if limit is None or not conditions.is_admitted(step.workload):
+    if limit is None or context.is_variant or not conditions.is_admitted(step.workload):
         return
     past = int(get(step.workload, "status", "accumulatedPastExecutionTimeSeconds") or 0)
     ends = conditions.since(step.workload, ADMITTED) + int(limit) - past
@@ -277,6 +285,7 @@ def _pods_ready(step: Step, context: Context) -> None:
     waiting = context.waiting
     if (
         waiting is None
+        or context.is_variant
         or not conditions.is_admitted(step.workload)
         or conditions.is_true(step.workload, PODS_READY)
     ):
@@ -329,7 +338,7 @@ def _unreserved(step: Step, context: Context) -> None:
 
 
 #: Reasons of evictions that keep the Workload of a deleted pod out of its queue.
-_EVICTIONS = frozenset({PREEMPTED, "NodeFailures", EVICTED})
+_EVICTIONS = frozenset({PREEMPTED, "NodeFailures", EVICTED, FLAVOR_MIGRATION, VARIANT_EVICTED, NO_VARIANT})
 
 
 def _requeue(step: Step, context: Context) -> None:

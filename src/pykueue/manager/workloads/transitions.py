@@ -241,6 +241,13 @@ def _reset_check(check: Mapping[str, Any], now: float) -> Object:
     return result
 
 
+def with_open_gate(workload: Workload, name: str, now: float) -> Object:
+    """With the preemption gate of that name open."""
+    state = {"name": name, "position": "Open", "lastTransitionTime": format_time(now)}
+    others = [one for one in get(workload, "status", "preemptionGates") or () if one.get("name") != name]
+    return replaced(workload, ("status", "preemptionGates"), [*others, state])
+
+
 def _closed_gate(gate: Mapping[str, Any], now: float) -> Object:
     if gate.get("position") == "Closed":
         return dict(gate)

@@ -1,0 +1,575 @@
+"""What becomes of a Workload with variants and of these: the rules of concurrent admission.
+
+One call looks at a parent and its variants and returns the next changes; what follows from these is decided
+once they are made. The quota of a job is counted with one variant, from before the job starts until after it
+has stopped: the parent has the admission of that variant, and loses it first. Sources:
+docs/reference/kueue-semantics.md 11.10, docs/reference/kueue-api.md 5.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pykueue.api import conditions, variants
+from pykueue.api.conditions import DEACTIVATED, DUE_TO, Workload
+from pykueue.api.kueue import V1BETA2, ConcurrentAdmissionPolicy, names
+from pykueue.api.meta import parse_time
+from pykueue.api.objects import (
+    Key,
+    Object,
+    annotations_of,
+    controller_reference,
+    get,
+    is_deleting,
+    key_of,
+    labels_of,
+    replaced,
+)
+from pykueue.api.pending_reasons import OF_QUEUES, PENDING_EVALUATION, PendingReason
+from pykueue.manager.workloads import transitions
+
+#: Fields of the spec that a variant has from its parent, whether or not it holds quota.
+_ALWAYS = ("priority", "priorityClassName", "priorityClassRef", "priorityClassSource")
+#: Those that it has from its parent while it holds none.
+_UNRESERVED = (*_ALWAYS, "podSets", "queueName", "maximumExecutionTimeSeconds")
+
+
+class Event(NamedTuple):
+    """An event of a change."""
+
+    reason: str
+    note: str
+
+
+class Change(NamedTuple):
+    """A change of an existing Workload."""
+
+    key: Key
+    step: Callable[[Object], Object | None]
+    """From the newest object; None where nothing is to be done any more."""
+    subresource: str = "status"
+    event: Event | None = None
+
+
+@dataclass
+class Plan:
+    """The next changes."""
+
+    created: list[Object] = field(default_factory=list)
+    deleted: list[Object] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    #: When to look again, in seconds since 1970; None: only when something changes.
+    wake: float | None = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """A parent, its variants, and what decides about them."""
+
+    parent: Object
+    #: The most preferred first.
+    members: Sequence[Object]
+    #: The flavors of the ClusterQueue, the most preferred first.
+    order: Sequence[str]
+    policy: ConcurrentAdmissionPolicy | None
+    now: float
+    #: Longest name of a Workload.
+    name_limit: int
+    #: Whether the configuration waits for pods to be ready.
+    waits: bool
+
+    def of(self, flavor: str) -> Object | None:
+        """The variant for a flavor, if there is one."""
+        return next((each for each in self.members if flavor_of(each) == flavor), None)
+
+    @property
+    def admitted(self) -> Object | None:
+        """The admitted variant; of several the most preferred."""
+        return next((each for each in self.members if _runs(each)), None)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the variants may compete."""
+        return conditions.is_active(self.parent) and not conditions.is_on_hold(self.parent)
+
+
+def flavor_of(variant: Workload) -> str:
+    """The flavor that a variant asks for."""
+    return variants.flavor_of(annotations_of(variant))
+
+
+def becomes_parent(workload: Workload) -> bool:
+    """Whether a Workload of a ClusterQueue with concurrent admission is to have variants.
+
+    One that holds quota keeps it, and goes on without variants.
+    """
+    return (
+        variants.may_be_parent(annotations_of(workload))
+        and not conditions.has_quota(workload)
+        and not conditions.is_finished(workload)
+        and not is_deleting(workload)
+    )
+
+
+def marked(workload: Object, parent: bool) -> Object:
+    """The Workload marked, or no longer marked, as the parent of variants."""
+    path = ("metadata", "labels", names.CONCURRENT_ADMISSION_PARENT_LABEL)
+    return replaced(workload, path, "true" if parent else None)
+
+
+def new_variant(parent: Workload, flavor: str, name_limit: int) -> Object:
+    """The variant of a parent for a flavor."""
+    metadata = parent["metadata"]
+    labels = dict(labels_of(parent))
+    labels.pop(names.CONCURRENT_ADMISSION_PARENT_LABEL, None)
+    gates = [
+        gate
+        for gate in get(parent, "spec", "preemptionGates") or ()
+        if gate.get("name") != names.CONCURRENT_ADMISSION_GATE
+    ]
+    spec = {
+        **parent["spec"],
+        "active": True,
+        "preemptionGates": [*gates, {"name": names.CONCURRENT_ADMISSION_GATE}],
+    }
+    return {
+        "apiVersion": V1BETA2,
+        "kind": "Workload",
+        "metadata": {
+            "name": variants.variant_name(metadata["name"], str(metadata.get("uid")), flavor, name_limit),
+            "namespace": metadata.get("namespace"),
+            "labels": labels,
+            "annotations": {**annotations_of(parent), names.ALLOWED_FLAVORS_ANNOTATION: flavor},
+            "ownerReferences": [controller_reference(parent, V1BETA2, "Workload")],
+            "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
+        },
+        "spec": spec,
+    }
+
+
+def next_changes(family: Family) -> Plan:
+    """What to change next of a parent that is not finished, and of its variants."""
+    plan = Plan()
+    for stage in (_membership, _evictions, _contents, _activity, _mirror, _gates):
+        stage(family, plan)
+        if plan.created or plan.deleted or plan.changes:
+            return plan
+    return plan
+
+
+# --- which there are ----------------------------------------------------------------------------------------
+
+
+def _membership(family: Family, plan: Plan) -> None:
+    present = {flavor_of(each) for each in family.members}
+    if family.is_active:
+        for flavor in family.order:
+            if flavor not in present:
+                plan.created.append(new_variant(family.parent, flavor, family.name_limit))
+    for variant in family.members:
+        if is_deleting(variant):
+            if not conditions.has_quota(variant):
+                plan.changes.append(Change(key_of(variant), _without_finalizer, ""))
+            elif not conditions.is_evicted(variant):
+                plan.changes.append(_eviction(variant, DEACTIVATED, "The variant is being deleted"))
+        elif flavor_of(variant) not in family.order:
+            if not conditions.has_quota(variant):
+                plan.deleted.append(variant)
+            elif not conditions.is_evicted(variant):
+                text = f"The ClusterQueue has no flavor {flavor_of(variant)} any more"
+                plan.changes.append(_eviction(variant, DEACTIVATED, text))
+        elif not conditions.is_active(family.parent) and _is_rejected(variant):
+            plan.deleted.append(variant)  # it competes again when the parent does
+
+
+def _is_rejected(variant: Workload) -> bool:
+    """Whether it was deactivated for good, as by an admission check."""
+    return (
+        not conditions.is_active(variant)
+        and not conditions.has_quota(variant)
+        and conditions.reason(variant, conditions.EVICTED).startswith(DEACTIVATED + DUE_TO)
+    )
+
+
+def _without_finalizer(workload: Object) -> Object | None:
+    present = get(workload, "metadata", "finalizers") or ()
+    kept = [name for name in present if name != names.RESOURCE_IN_USE_FINALIZER]
+    return replaced(workload, ("metadata", "finalizers"), kept or None) if len(kept) < len(present) else None
+
+
+# --- evictions ----------------------------------------------------------------------------------------------
+
+
+def _evictions(family: Family, plan: Plan) -> None:
+    """The job of an evicted variant stops before the quota goes back, and that of an evicted parent too."""
+    parent, now = family.parent, family.now
+    for variant in family.members:
+        if not conditions.has_quota(variant):
+            continue
+        if conditions.is_evicted(variant):
+            if _mirrors(parent, variant):
+                if not conditions.is_evicted(parent):
+                    message = get(conditions.condition(variant, conditions.EVICTED) or {}, "message")
+                    text = f"The admitted variant {key_of(variant)[1]} was evicted: {message}"
+                    plan.changes.append(_parent_eviction(parent, variants.VARIANT_EVICTED, text, now))
+            else:
+                step = _releasing(family.waits, now)
+                plan.changes.append(Change(key_of(variant), step))
+        elif _left_by_parent(parent, variant):
+            plan.changes.append(_following(parent, variant, now))
+
+
+def _left_by_parent(parent: Workload, variant: Workload) -> bool:
+    """Whether the parent was evicted, for a reason of its own, from the admission of this variant."""
+    if not conditions.is_evicted(parent) or not _runs(variant):
+        return False
+    if _mirrors(parent, variant):
+        return True
+    own = conditions.reason(parent, conditions.EVICTED) not in (
+        variants.VARIANT_EVICTED,
+        variants.NO_VARIANT,
+    )
+    since = conditions.since(variant, conditions.ADMITTED)
+    return own and since <= conditions.since(parent, conditions.EVICTED) and not conditions.has_quota(parent)
+
+
+def _following(parent: Workload, variant: Workload, now: float) -> Change:
+    """Evict the variant as its parent was, with the same back-off."""
+    eviction = conditions.condition(parent, conditions.EVICTED) or {}
+    state = get(parent, "status", "requeueState")
+
+    def step(current: Object) -> Object | None:
+        if not _runs(current):
+            return None
+        result = replaced(current, ("status", "requeueState"), state) if state else current
+        reason, message = str(eviction.get("reason")), str(eviction.get("message") or "")
+        return transitions.evicted(result, reason, message, now)
+
+    return Change(key_of(variant), step)
+
+
+def _eviction(variant: Workload, reason: str, message: str) -> Change:
+    """Deactivate a variant that is to go: the workload controller evicts it."""
+
+    def step(current: Object) -> Object | None:
+        return replaced(current, ("spec", "active"), False) if conditions.is_active(current) else None
+
+    return Change(key_of(variant), step, "", Event("DeactivatedVariant", message))
+
+
+def _parent_eviction(parent: Workload, reason: str, message: str, now: float) -> Change:
+    def step(current: Object) -> Object | None:
+        if not conditions.has_quota(current) or conditions.is_evicted(current):
+            return None
+        return transitions.evicted(current, reason, message, now)
+
+    return Change(key_of(parent), step, "status", Event(f"EvictedDueTo{reason}", message))
+
+
+def _releasing(waits: bool, now: float) -> Callable[[Object], Object | None]:
+    def step(current: Object) -> Object | None:
+        if not conditions.has_quota(current) or not conditions.is_evicted(current):
+            return None
+        return transitions.released(current, waits, now)
+
+    return step
+
+
+def _runs(variant: Workload) -> bool:
+    """Whether a variant is admitted and goes on."""
+    return (
+        conditions.may_run(variant)
+        and not conditions.is_evicted(variant)
+        and not conditions.is_finished(variant)
+    )
+
+
+def _mirrors(parent: Workload, variant: Workload) -> bool:
+    """Whether a parent that holds quota has the admission of this variant."""
+    if not conditions.has_quota(parent):
+        return False
+    flavors = {
+        flavor
+        for pods in get(parent, "status", "admission", "podSetAssignments") or ()
+        for flavor in (pods.get("flavors") or {}).values()
+    }
+    return not flavors or flavors == {flavor_of(variant)}
+
+
+# --- what they say ------------------------------------------------------------------------------------------
+
+
+def _contents(family: Family, plan: Plan) -> None:
+    """Variants say the same as their parent; the workload and the gates of its job may have changed."""
+    for variant in family.members:
+        desired = _like_parent(variant, family.parent)
+        if desired != variant:
+            parent = family.parent
+
+            def step(current: Object, parent: Object = parent) -> Object | None:
+                return _like_parent(current, parent)
+
+            plan.changes.append(Change(key_of(variant), step, ""))
+
+
+def _like_parent(variant: Object, parent: Workload) -> Object:
+    result = variant
+    for name in _ALWAYS if conditions.has_quota(variant) else _UNRESERVED:
+        value = get(parent, "spec", name)
+        if get(variant, "spec", name) != value:
+            result = replaced(result, ("spec", name), value)
+    gate = annotations_of(parent).get(names.ADMISSION_GATED_BY_ANNOTATION)
+    if annotations_of(variant).get(names.ADMISSION_GATED_BY_ANNOTATION) != gate:
+        path = ("metadata", "annotations", names.ADMISSION_GATED_BY_ANNOTATION)
+        result = replaced(result, path, gate)
+    return result
+
+
+def _activity(family: Family, plan: Plan) -> None:
+    """Which variants compete (11.10): those that are not to first, then those that are."""
+    admitted = family.admitted
+    flavor = flavor_of(admitted) if admitted is not None else ""
+    wanted = variants.wanted_flavors(family.policy, family.order, flavor) if family.is_active else frozenset()
+    because = (
+        f"the variant {key_of(admitted)[1]} being admitted"
+        if admitted is not None
+        else "no variant being admitted"
+    )
+    if not family.is_active:
+        because = "the parent being inactive"
+    for active in (False, True):
+        for variant in family.members:
+            if (flavor_of(variant) in wanted) != active or conditions.is_active(variant) == active:
+                continue
+            if active and _is_rejected(variant):
+                continue
+            plan.changes.append(_activation(variant, active, because))
+    if family.is_active and family.members and all(map(_is_rejected, family.members)):
+        plan.changes.append(_rejection(family))
+
+
+def _activation(variant: Workload, active: bool, because: str) -> Change:
+    def step(current: Object) -> Object | None:
+        if conditions.is_active(current) == active:
+            return None
+        return replaced(current, ("spec", "active"), active)
+
+    verb = "Activated" if active else "Deactivated"
+    return Change(key_of(variant), step, "", Event(f"{verb}Variant", f"{verb} due to {because}"))
+
+
+def _rejection(family: Family) -> Change:
+    """Every variant was deactivated for good: so is the parent."""
+    last = conditions.condition(family.members[-1], conditions.EVICTED) or {}
+    cause = str(last.get("reason")).partition(DUE_TO)[2]
+    text = f"All variants were deactivated: {last.get('message')}"
+
+    def step(current: Object) -> Object | None:
+        return transitions.deactivation_target(current, cause, text, family.now)
+
+    return Change(key_of(family.parent), step)
+
+
+def _mirror(family: Family, plan: Plan) -> None:
+    """The parent is admitted as its variant is; the variant knows what the job says of its pods."""
+    parent, admitted, now = family.parent, family.admitted, family.now
+    if admitted is None:
+        if conditions.has_quota(parent):
+            if not conditions.is_evicted(parent):
+                text = "None of the variants is admitted any more"
+                plan.changes.append(_parent_eviction(parent, variants.NO_VARIANT, text, now))
+        elif (why := _pending_reason(family)) and not _says(parent, why):
+            plan.changes.append(_pending(parent, why, now))
+        return
+    if not conditions.has_quota(parent):
+        if family.is_active:
+            plan.changes.append(_admission(family, admitted))
+        return
+    if not _mirrors(parent, admitted):
+        return  # the variant that the job runs with was deactivated
+    admission, failed = (get(admitted, "status", name) for name in ("admission", "unhealthyNodes"))
+    if (get(parent, "status", "admission"), get(parent, "status", "unhealthyNodes")) != (admission, failed):
+
+        def mirrored(current: Object) -> Object | None:
+            if not conditions.has_quota(current):
+                return None
+            current = replaced(current, ("status", "admission"), admission)
+            return replaced(current, ("status", "unhealthyNodes"), failed)
+
+        plan.changes.append(Change(key_of(parent), mirrored))
+    if _of_job(admitted, parent) != admitted:
+        plan.changes.append(Change(key_of(admitted), lambda current: _of_job(current, parent)))
+
+
+def _admission(family: Family, admitted: Object) -> Change:
+    """Admit the parent as its variant is, with what its admission checks add to the pods."""
+    status = admitted["status"]
+    checks = [dict(check) for check in status.get("admissionChecks") or ()]
+    name = key_of(admitted)[1]
+
+    def step(current: Object) -> Object | None:
+        if (
+            conditions.has_quota(current)
+            or not conditions.is_active(current)
+            or conditions.is_finished(current)
+        ):
+            return None
+        return transitions.reserved(current, status["admission"], checks, family.waits, family.now)
+
+    return Change(key_of(family.parent), step, "status", Event("Admitted", f"The variant {name} is admitted"))
+
+
+def _of_job(variant: Object, parent: Workload) -> Object:
+    """The variant with what only the job knows: whether its pods are ready, and which are not needed."""
+    result = variant
+    ready = conditions.condition(parent, conditions.PODS_READY)
+    known = conditions.condition(variant, conditions.PODS_READY)
+    if ready is not None and (known is None or known.get("status") != ready.get("status")):
+        others = [
+            one
+            for one in get(variant, "status", "conditions") or ()
+            if one.get("type") != conditions.PODS_READY
+        ]
+        result = replaced(result, ("status", "conditions"), [*others, dict(ready)])
+    pods = get(parent, "status", "reclaimablePods")
+    if get(variant, "status", "reclaimablePods") != pods:
+        result = replaced(result, ("status", "reclaimablePods"), pods)
+    return result
+
+
+def _pending_reason(family: Family) -> PendingReason | None:
+    """Why none of the variants is admitted, by flavor; the reason of the most preferred one.
+
+    What follows from its queues the workload controller says of the parent as of any other Workload.
+    """
+    found: list[tuple[str, str, str]] = []
+    for variant in family.members:
+        known = conditions.condition(variant, conditions.QUOTA_RESERVED)
+        if known is None or not conditions.is_active(variant):
+            continue
+        if known.get("status") == "True":
+            text = get(conditions.condition(variant, conditions.ADMITTED) or {}, "message")
+            found.append((flavor_of(variant), PENDING_EVALUATION, f"quota reserved; {text}"))
+        elif known.get("reason") not in OF_QUEUES or conditions.is_true(variant, conditions.BLOCKED_ON_GATES):
+            found.append((flavor_of(variant), str(known.get("reason")), str(known.get("message"))))
+    if not found or not family.is_active:
+        return None
+    reasons = [reason for _, reason, _ in found if reason not in OF_QUEUES]
+    text = "; ".join(f"{flavor}: {message}" for flavor, _, message in found)
+    return PendingReason(reasons[0] if reasons else PENDING_EVALUATION, transitions.cut(text))
+
+
+def _says(parent: Workload, why: PendingReason) -> bool:
+    """Whether the parent is pending for that reason, or for one of its queues."""
+    known = conditions.condition(parent, conditions.QUOTA_RESERVED) or {}
+    return (known.get("reason"), known.get("message")) == why or known.get("reason") in OF_QUEUES
+
+
+def _pending(parent: Workload, why: PendingReason, now: float) -> Change:
+    def step(current: Object) -> Object | None:
+        if conditions.has_quota(current) or conditions.is_on_hold(current) or _says(current, why):
+            return None
+        return transitions.pending(current, why, now)
+
+    return Change(key_of(parent), step)
+
+
+# --- preemption ---------------------------------------------------------------------------------------------
+
+
+def _gates(family: Family, plan: Plan) -> None:
+    _lift_migration(family, plan)
+    if plan.changes:
+        return
+    queued = [each for each in family.members if _may_be_queued(each)]
+    flavor, plan.wake = variants.gate_to_open(map(_of_gate, queued), family.now)
+    variant = family.of(flavor) if flavor else None
+    if variant is None:
+        return
+    now = family.now
+    plan.changes.append(
+        Change(
+            key_of(variant),
+            lambda current: transitions.with_open_gate(current, names.CONCURRENT_ADMISSION_GATE, now),
+            "status",
+            Event("PreemptionUngatedVariant", f"Opened the preemption gate of {key_of(variant)[1]}"),
+        )
+    )
+
+
+def _may_be_queued(variant: Workload) -> bool:
+    return (
+        conditions.is_active(variant)
+        and not conditions.has_quota(variant)
+        and not conditions.is_finished(variant)
+        and not conditions.is_gated(variant)
+        and not conditions.is_on_hold(variant)
+        and not is_deleting(variant)
+    )
+
+
+def _of_gate(variant: Workload) -> variants.Variant:
+    opened = next(
+        (
+            parse_time(str(gate["lastTransitionTime"]))
+            for gate in get(variant, "status", "preemptionGates") or ()
+            if gate.get("name") == names.CONCURRENT_ADMISSION_GATE and gate.get("position") == "Open"
+        ),
+        None,
+    )
+    return variants.Variant(
+        flavor_of(variant),
+        conditions.condition(variant, conditions.QUOTA_RESERVED) is not None,
+        conditions.is_true(variant, conditions.BLOCKED_ON_GATES),
+        opened,
+    )
+
+
+def _lift_migration(family: Family, plan: Plan) -> None:
+    """A variant that made way for a preferred one competes again if that one is not admitted."""
+    for index, variant in enumerate(family.members):
+        if not _may_be_queued(variant) or not _made_way(variant):
+            continue
+        if any(map(_awaits_migration, family.members[:index])):
+            continue
+        text = "The variant with a more preferred flavor was not admitted"
+
+        def step(current: Object, text: str = text) -> Object | None:
+            return (
+                transitions.requeued(current, "MigrationEnded", text, family.now)
+                if _made_way(current)
+                else None
+            )
+
+        plan.changes.append(Change(key_of(variant), step))
+
+
+def _made_way(variant: Workload) -> bool:
+    held = conditions.is_false(variant, conditions.REQUEUED)
+    return held and conditions.reason(variant, conditions.REQUEUED) == variants.FLAVOR_MIGRATION
+
+
+def _awaits_migration(variant: Workload) -> bool:
+    """Whether another variant made way for it, and it has not been decided about since."""
+    if conditions.has_quota(variant):
+        return True
+    return conditions.reason(variant, conditions.QUOTA_RESERVED) == "WaitingForPreemptedWorkloads"
+
+
+def finished(family: Family) -> Iterator[Change]:
+    """The variants of a parent that is finished are finished as it is."""
+    finish = conditions.condition(family.parent, conditions.FINISHED) or {}
+    reason, message = str(finish.get("reason")), str(finish.get("message") or "")
+
+    def step(current: Object) -> Object | None:
+        return (
+            None
+            if conditions.is_finished(current)
+            else transitions.finished(current, reason, message, family.now)
+        )
+
+    for variant in family.members:
+        if not conditions.is_finished(variant):
+            yield Change(key_of(variant), step)
