@@ -26,6 +26,8 @@ class SelectorError(ValueError):
 
 
 class _Expression:
+    """A compiled expression, and the domains that it reads."""
+
     __slots__ = ("domains", "program")
 
     def __init__(self, text: str) -> None:
@@ -36,7 +38,8 @@ class _Expression:
 
 
 @lru_cache(maxsize=512)
-def _compiled(text: str) -> _Expression | str:
+def compiled(text: str) -> _Expression | str:
+    """The program of an expression, which is remembered, or why it does not compile."""
     try:
         return _Expression(text)
     except RuleError as error:
@@ -45,7 +48,7 @@ def _compiled(text: str) -> _Expression | str:
 
 def compile_error(text: str) -> str:
     """Why an expression does not compile, or empty."""
-    found = _compiled(text)
+    found = compiled(text)
     return found if isinstance(found, str) else ""
 
 
@@ -84,7 +87,7 @@ class Candidate:
 
     def satisfies(self, text: str) -> bool:
         """Whether an expression is true for it. Raises SelectorError."""
-        expression = _compiled(text)
+        expression = compiled(text)
         if isinstance(expression, str):
             raise SelectorError(f"CEL compilation failed: {expression}")
         view = self._view

@@ -17,6 +17,7 @@ from pykueue.api.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     REPLICA_SETS,
+    RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
     SERVICES,
     STATEFUL_SETS,
@@ -26,6 +27,7 @@ from pykueue.embedded.controllers.apps.autoscaling import AutoscalerController
 from pykueue.embedded.controllers.apps.deployments import DeploymentController
 from pykueue.embedded.controllers.apps.replicasets import ReplicaSetController
 from pykueue.embedded.controllers.apps.statefulsets import StatefulSetController
+from pykueue.embedded.controllers.claims import ClaimController
 from pykueue.embedded.controllers.cronjobs import CronJobController
 from pykueue.embedded.controllers.garbage import GarbageCollector
 from pykueue.embedded.controllers.inventory import Inventory
@@ -97,6 +99,7 @@ class Controllers:
         jobs, pods = informers.informer(JOBS), informers.informer(PODS)
         garbage_events = recorder("garbage-collector-controller", client)
         job_events = recorder("job-controller", job_client)
+        claim_events = recorder("resource_claim", client)
         cron_events = recorder("cronjob-controller", client)
         core: tuple[Component, ...] = (
             informers,
@@ -110,6 +113,8 @@ class Controllers:
             QuotaController(client, informers.informer(RESOURCE_QUOTAS), pods, inventory, clock),
             cron_events,
             CronJobController(client, informers.informer(CRON_JOBS), jobs, cron_events, clock),
+            claim_events,
+            ClaimController(client, pods, informers.informer(RESOURCE_CLAIMS), claim_events, clock),
         )
         set_events = recorder("jobset", client)
         replica_sets = informers.informer(REPLICA_SETS)

@@ -207,59 +207,6 @@ class EndpointSlice(Kind):
     plural = "endpointslices"
 
 
-class DeviceClass(Kind):
-    """resource.k8s.io/v1 DeviceClass."""
-
-    group = "resource.k8s.io"
-    kind = "DeviceClass"
-    plural = "deviceclasses"
-    namespaced = False
-
-
-class ResourceSlice(Kind):
-    """resource.k8s.io/v1 ResourceSlice."""
-
-    group = "resource.k8s.io"
-    kind = "ResourceSlice"
-    plural = "resourceslices"
-    namespaced = False
-    columns = (NAME_COLUMN, Column("Node"), Column("Driver"), Column("Pool"), AGE_COLUMN)
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        spec = obj.get("spec") or {}
-        return [
-            obj["metadata"]["name"],
-            spec.get("nodeName") or "<unset>",
-            spec.get("driver", ""),
-            (spec.get("pool") or {}).get("name", ""),
-            age_cell(obj, now),
-        ]
-
-
-class ResourceClaim(Kind):
-    """resource.k8s.io/v1 ResourceClaim."""
-
-    group = "resource.k8s.io"
-    kind = "ResourceClaim"
-    plural = "resourceclaims"
-    subresources = (STATUS,)
-    columns = (NAME_COLUMN, Column("State"), AGE_COLUMN)
-
-    def cells(self, obj: Object, now: float) -> list[Any]:
-        status = obj.get("status") or {}
-        states = ["allocated", "reserved"] if status.get("reservedFor") else ["allocated"]
-        shown = ",".join(states) if status.get("allocation") else "pending"
-        return [obj["metadata"]["name"], shown, age_cell(obj, now)]
-
-
-class ResourceClaimTemplate(Kind):
-    """resource.k8s.io/v1 ResourceClaimTemplate."""
-
-    group = "resource.k8s.io"
-    kind = "ResourceClaimTemplate"
-    plural = "resourceclaimtemplates"
-
-
 class _WebhookConfiguration(Kind):
     group = "admissionregistration.k8s.io"
     namespaced = False

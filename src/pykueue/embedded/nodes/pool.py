@@ -13,6 +13,7 @@ pools:
   - {label: cloud.provider.com/topology-rack, count: 2}
   runtime: simulated          # or process: containers are processes of this machine (see `processes`)
   simulation: {startDelay: 1s-2s, runTime: 10s}
+  devices: [{driver: gpu.example.com, name: gpu, count: 8, capacity: {memory: 80Gi}}]  # see `devices`
   life: {failEvery: 30d, failFor: 5m-1h, reclaimEvery: 6h, reclaimNotice: 30s, replaceAfter: 1m}
 - name: cloud                 # a pool that the cluster autoscaler changes in size
   allocatable: {cpu: "16", memory: 64Gi}
@@ -46,6 +47,7 @@ from pykueue.embedded.kinds.podvalidation import validate_taints
 from pykueue.embedded.nodes.annotations import DOMAIN, SEED, BehaviourError
 from pykueue.embedded.nodes.behaviour import as_annotations as behaviour_annotations
 from pykueue.embedded.nodes.behaviour import read_fields
+from pykueue.embedded.nodes.devices import DEVICES, DeviceGroup, Partition, annotation, faults_of
 from pykueue.embedded.nodes.durations import parse_duration, parse_span
 from pykueue.embedded.nodes.outages import as_annotations as outage_annotations
 from pykueue.embedded.nodes.outages import read_fields as read_outages
@@ -150,6 +152,8 @@ class NodePool(_Strict):
     runtime: str = "simulated"
     simulation: Simulation = msgspec.field(default_factory=Simulation)
     life: Life = msgspec.field(default_factory=Life)
+    #: What drivers of devices publish for each node.
+    devices: list[DeviceGroup] = []
     #: None: the pool has `count` nodes.
     scaling: Scaling | None = None
     #: Taken from the file's top.
@@ -187,6 +191,8 @@ class NodePool(_Strict):
             **behaviour_annotations(read_fields(_texts(self.simulation))),
             **outage_annotations(read_outages(_texts(self.life))),
         }
+        if self.devices:
+            specified[DEVICES] = annotation(self.devices)
         if self.runtime == "process":
             specified[RUNTIME] = self.runtime
         allocatable = dict(canonical_amounts(self.allocatable))
@@ -246,12 +252,14 @@ class _File(_Strict):
 
 
 #: Where in the file -> the section that stands there; the first that matches counts.
-_SECTIONS: dict[str, type[_Strict]] = {
+_SECTIONS: dict[str, type[msgspec.Struct]] = {
     r"\.simulation$": Simulation,
     r"\.life$": Life,
     r"\.topology\[\d+\]$": Level,
     r"\.scaling\.stockOuts\[\d+\]$": StockOut,
     r"\.scaling$": Scaling,
+    r"\.devices\[\d+\]\.partitions\[\d+\]$": Partition,
+    r"\.devices\[\d+\]$": DeviceGroup,
     r"^pools\[\d+\]$": NodePool,
     r"^$": _File,
 }
@@ -395,6 +403,8 @@ def _check(pool: NodePool, path: str) -> Iterator[str]:
         yield f"{path}.name: {pool.name!r} is not lower case letters, digits, '-' and '.'"
     if not 0 <= pool.count <= _MAX_COUNT:
         yield f"{path}.count: {pool.count} is not from 0 to {_MAX_COUNT}"
+    for field, fault in faults_of(pool.devices):
+        yield f"{path}.{field}: {fault}"
     if pool.runtime not in RUNTIMES:
         yield f"{path}.runtime: {pool.runtime!r} is not accepted; accepted: {' or '.join(RUNTIMES)}"
     for field in ("allocatable", "capacity"):

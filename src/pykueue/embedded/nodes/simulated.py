@@ -20,6 +20,7 @@ from pykueue.embedded.nodes.addresses import Addresses
 from pykueue.embedded.nodes.annotations import DOMAIN, SEED
 from pykueue.embedded.nodes.behaviour import Behaviour, Program, read
 from pykueue.embedded.nodes.containers import NEW
+from pykueue.embedded.nodes.devices import DeviceDriver
 from pykueue.embedded.nodes.keeper import NodeKeeper
 from pykueue.embedded.nodes.life import PodLife
 from pykueue.embedded.nodes.outages import CRASH
@@ -92,6 +93,7 @@ class SimulatedNodes:
             self._recorder,
             lease_duration=lease_duration,
         )
+        self._driver = DeviceDriver(self._client, self._informers, clock)
         self._nodes.on_event(self._on_node)
         self._pods.on_event(self._on_pod)
 
@@ -101,6 +103,7 @@ class SimulatedNodes:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._informers.run())
             group.create_task(self._keeper.run())
+            group.create_task(self._driver.run())
             group.create_task(self._pod_work.run())
             if self._recorder is not None:
                 group.create_task(self._recorder.run())

@@ -13,6 +13,7 @@ from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError
 from pykueue.embedded.kinds.podspec import Amounts, amounts_of
 from pykueue.embedded.podscheduler.budgets import Budgets
+from pykueue.embedded.podscheduler.devices import DeviceBooks
 from pykueue.embedded.podscheduler.podinfo import PodInfo, Port
 from pykueue.embedded.podscheduler.terms import PodTerm, Relations, Taint, taints
 
@@ -83,6 +84,7 @@ class Cluster:
     """All nodes and all pods that use them."""
 
     def __init__(self) -> None:
+        self.devices = DeviceBooks()
         #: The nodes whose Node object is there, in order of arrival.
         self.nodes: list[NodeInfo] = []
         #: Changes whenever `nodes` gets another order, and indexes mean something else.
@@ -163,6 +165,8 @@ class Cluster:
         info = self._info(pod.node)
         info.pods[pod.uid] = pod
         self._use(info, pod, 1)
+        if pod.claims:
+            self.devices.assume(uid=pod.uid, claims=pod.claims, place=info)
         return self._relate(pod, 1)
 
     def remove_pod(self, uid: str) -> PodInfo | None:
@@ -176,6 +180,8 @@ class Cluster:
         info = self._infos[pod.node]
         del info.pods[uid]
         self._use(info, pod, -1)
+        if pod.claims:
+            self.devices.forget(uid)
         self._relate(pod, -1)
         if not info.pods and not info.present:
             del self._infos[pod.node]

@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pykueue.embedded.podscheduler import preemption
+from pykueue.embedded.podscheduler.checks import Check, check_of
 from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
 from pykueue.embedded.podscheduler.filters import Refusal, preference_scores, refusal, score
 from pykueue.embedded.podscheduler.podinfo import PodInfo, Shape
-from pykueue.embedded.podscheduler.relations import RelationCheck, company_scores, repelling, spread_scores
+from pykueue.embedded.podscheduler.relations import company_scores, repelling, spread_scores
 from pykueue.embedded.podscheduler.terms import PodTerm, Spread
 
 #: Up to this many nodes all are looked at, and at least this many that fit are enough.
@@ -149,7 +150,7 @@ class Placer:
         equivalence = EquivalenceClass(pod.shape, pod.related, pod.priority, pod.preempts, repelled_by)
         if not cluster.nodes:
             return Unplaced(NO_NODES, equivalence)
-        check = self._relation_check(pod, repelled_by)
+        check = check_of(cluster, pod, repelled_by)
         if promised is None:
             promised = self._promised.get(pod.uid, "")
         if promised:
@@ -174,11 +175,6 @@ class Placer:
         """Whether a node that changed may now take the pod, other pods' demands aside."""
         return refusal(pod.shape, node) is None
 
-    def _relation_check(self, pod: PodInfo, repelled_by: tuple[PodTerm, ...]) -> RelationCheck | None:
-        if not repelled_by and not pod.relations.demands:
-            return None
-        return RelationCheck(self._cluster, pod, repelled_by)
-
     def _view(self, shape: Shape) -> _View:
         view = self._views.get(shape)
         if view is None:
@@ -190,7 +186,7 @@ class Placer:
         view.catch_up(self._cluster)
         return view
 
-    def _search(self, pod: PodInfo, view: _View, check: RelationCheck | None) -> list[int]:
+    def _search(self, pod: PodInfo, view: _View, check: Check | None) -> list[int]:
         """Indexes of nodes that fit, from where the last search ended, until there are enough."""
         nodes = self._cluster.nodes
         wanted = sample_size(len(nodes))
@@ -218,7 +214,7 @@ class Placer:
         self._start = start + looked_at
         return feasible
 
-    def _refusals(self, pod: PodInfo, view: _View, check: RelationCheck | None) -> list[Refusal]:
+    def _refusals(self, pod: PodInfo, view: _View, check: Check | None) -> list[Refusal]:
         """Every node's reason, after a search that found none that fits."""
         found = [
             self._refusal(pod, node, check) if known is None else known
@@ -226,7 +222,7 @@ class Placer:
         ]
         return [one for one in found if one is not None]
 
-    def _refusal(self, pod: PodInfo, node: NodeInfo, check: RelationCheck | None) -> Refusal | None:
+    def _refusal(self, pod: PodInfo, node: NodeInfo, check: Check | None) -> Refusal | None:
         """Why the pod does not fit the node, with what is kept there for nominated pods."""
         found = refusal(pod.shape, node)
         if found is None and check is not None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import orjson
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Key, Object
 from pykueue.api.quantity import QuantityError
+from pykueue.embedded.kinds.devices import claims_of
 from pykueue.embedded.kinds.podspec import Amounts, amounts_of, pod_requests
 from pykueue.embedded.podscheduler.terms import (
     NO_RELATIONS,
@@ -98,6 +99,7 @@ class PodInfo:
     """One pod. `node` is where it runs or is about to; "" while it waits."""
 
     __slots__ = (
+        "claims",
         "created",
         "generation",
         "key",
@@ -140,6 +142,8 @@ class PodInfo:
         self.relations = related
         #: Equal for pods that say the same about other pods and are the same to them.
         self.related = related_key
+        #: Claims of devices that it uses.
+        self.claims: tuple[Key, ...] = claims_of(manifest) or ()
 
     @property
     def started(self) -> str:
@@ -197,12 +201,18 @@ class PodReader:
             return None
         affinity = spec.get("affinity") or {}
         spread = spec.get("topologySpreadConstraints")
-        if not spread and not affinity.get("podAffinity") and not affinity.get("podAntiAffinity"):
+        claims = spec.get("resourceClaims")
+        if (
+            not spread
+            and not claims
+            and not affinity.get("podAffinity")
+            and not affinity.get("podAntiAffinity")
+        ):
             return PodInfo(manifest, shape, NO_RELATIONS, None)
         metadata = manifest["metadata"]
         labels = metadata.get("labels") or {}
         namespace = metadata.get("namespace") or ""
-        key = orjson.dumps((affinity, spread, namespace, labels))
+        key = orjson.dumps((affinity, spread, namespace, labels, claims))
         found = self._relations.get(key)
         if found is None:
             found = relations(spec, namespace, labels)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pykueue.api.times import parse_time
+from pykueue.embedded.podscheduler.checks import check_of
 from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
 from pykueue.embedded.podscheduler.filters import Refusal, refusal
 from pykueue.embedded.podscheduler.podinfo import PodInfo
-from pykueue.embedded.podscheduler.relations import RelationCheck, repelling
+from pykueue.embedded.podscheduler.relations import repelling
 
 NOT_HELPFUL = Refusal(("Preemption is not helpful for scheduling",), True)
 NO_VICTIMS = Refusal(("No preemption victims found for incoming pod",), False)
@@ -39,9 +40,8 @@ def full_refusal(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> Refusal | No
     if found is not None:
         return found
     repelled_by = repelling(cluster, pod) if cluster.repelling else ()
-    if not repelled_by and not pod.relations.demands:
-        return None
-    return RelationCheck(cluster, pod, repelled_by).refusal(node)
+    check = check_of(cluster, pod, repelled_by)
+    return check.refusal(node) if check is not None else None
 
 
 def plan(

@@ -21,6 +21,7 @@ from pykueue.api.selectors import Requirement, Selector
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
 from pykueue.embedded.kinds.podspec import DEFAULT_SCHEDULER
+from pykueue.embedded.podscheduler.claims import Claims
 from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
 from pykueue.embedded.podscheduler.gangplacer import GangPlaced, GangPlacer
 from pykueue.embedded.podscheduler.gangs import HELD, PLACED, WAITING, Gang, Gangs, Terms, state_of
@@ -94,6 +95,14 @@ class PodScheduler:
             (POD_DISRUPTION_BUDGETS, self._on_budget),
         ):
             self._informers.informer(resource).on_event(self._waking(handler))
+        self._claims = Claims(
+            self._client,
+            self._informers,
+            self._cluster.devices,
+            rng,
+            lambda pod: self._on_pod(None, pod),
+            self._on_devices,
+        )
         self._groups = PodGroups(
             self._client,
             self._informers,
@@ -202,7 +211,9 @@ class PodScheduler:
             assumed.manifest = new
             return
         ours = (spec.get("schedulerName") or DEFAULT_SCHEDULER) in self._names
-        if not ours or spec.get("schedulingGates") or metadata.get("deletionTimestamp") is not None:
+        lacks = bool(spec.get("resourceClaims")) and not self._claims.ready(new)
+        held = lacks or bool(spec.get("schedulingGates"))
+        if not ours or held or metadata.get("deletionTimestamp") is not None:
             self._drop_waiting(uid)
             if ours:
                 self._note_member(new, HELD)
@@ -225,6 +236,16 @@ class PodScheduler:
             self._queue.refresh(pod)
         else:
             self._queue.add(pod, self._now())
+
+    def _on_devices(self) -> None:
+        """Devices may have become free."""
+        now = self._now()
+        for group in list(self._queue.groups()):
+            example = group.example
+            kinds = example.kinds() if isinstance(example, Gang) else (example,)
+            if any(pod.claims for pod in kinds):
+                self._queue.wake(group, now)
+        self._wake.set()
 
     def _gone(self, uid: str) -> None:
         self._assumed.pop(uid, None)
@@ -524,6 +545,8 @@ class PodScheduler:
             "target": {"apiVersion": "v1", "kind": "Node", "name": pod.node},
         }
         try:
+            if pod.claims:
+                await self._claims.write(pod)
             await self._client.create(PODS, binding, name=pod.name, subresource="binding")
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.info("pod %s could not be bound to node %s: %s", pod.key, pod.node, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pykueue.api.objects import Object
 from pykueue.api.selectors import Requirement, Selector
@@ -111,8 +111,13 @@ def node_choice(spec: Object) -> NodeChoice | None:
         return None
     terms = None
     if required is not None:
-        terms = tuple(_node_term(term) for term in required.get("nodeSelectorTerms") or ())
+        terms = node_terms(required)
     return NodeChoice(labels, terms)
+
+
+def node_terms(selector: Mapping[str, Any]) -> tuple[NodeTerm, ...]:
+    """The terms of a node selector, of which one must hold."""
+    return tuple(_node_term(term) for term in selector.get("nodeSelectorTerms") or ())
 
 
 def preferred_nodes(spec: Object) -> tuple[tuple[int, NodeTerm], ...]:

@@ -1,0 +1,123 @@
+"""Claims of devices between the scheduler's books and the API: what is read, and what a decision writes."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from pykueue.api.objects import Key, Object, key_of
+from pykueue.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from pykueue.embedded.kinds.devices import FINALIZER, claims_of
+from pykueue.embedded.podscheduler.devices import DeviceBooks
+from pykueue.embedded.podscheduler.podinfo import PodInfo
+from pykueue.kube.client import Client
+from pykueue.kube.informer import InformerFactory
+
+
+class Claims:
+    """Keeps the books on devices up to date, and writes allocations.
+
+    `on_pod` is called with a pod whose claims exist now, `on_change` when devices may have become free.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: InformerFactory,
+        books: DeviceBooks,
+        rng: random.Random,
+        on_pod: Callable[[Object], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._pods = informers.informer(PODS)
+        self._books = books
+        self._rng = rng
+        self._on_pod = on_pod
+        self._on_change = on_change
+        #: Pods of which not all claims exist.
+        self._held: set[Key] = set()
+        informers.informer(RESOURCE_SLICES).on_event(self._slice_changed)
+        informers.informer(DEVICE_CLASSES).on_event(self._class_changed)
+        informers.informer(RESOURCE_CLAIMS).on_event(self._claim_changed)
+
+    def ready(self, pod: Object) -> bool:
+        """Whether all claims of a pod exist. If not, `on_pod` is called when they may do so."""
+        claims = claims_of(pod)
+        if claims is not None and all(self._books.claim(key) is not None for key in claims):
+            self._held.discard(key_of(pod))
+            return True
+        self._held.add(key_of(pod))
+        return False
+
+    def _slice_changed(self, _type: str, old: Any, new: Any) -> None:
+        self._books.set_slice((new or old)["metadata"]["name"], new)
+        self._on_change()
+
+    def _class_changed(self, _type: str, old: Any, new: Any) -> None:
+        self._books.set_class((new or old)["metadata"]["name"], new)
+        self._on_change()
+
+    def _claim_changed(self, _type: str, old: Any, new: Any) -> None:
+        if self._books.set_claim(key_of(new or old), new):
+            self._on_change()
+        if new is None or not self._held:
+            return
+        owners = [
+            (new["metadata"]["namespace"], owner["name"])
+            for owner in new["metadata"].get("ownerReferences") or ()
+            if owner.get("kind") == "Pod"
+        ]
+        for key in sorted(self._held.intersection(owners) if owners else self._held):
+            pod = self._pods.get(*key)
+            if pod is None:
+                self._held.discard(key)
+            else:
+                self._on_pod(pod)
+
+    async def write(self, pod: PodInfo) -> None:
+        """Write the devices that were decided for a pod, and that it uses its claims.
+
+        Raises ApiError where a claim has changed meanwhile.
+        """
+        decided = self._books.decided(pod.uid)
+        user = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+        for key in pod.claims:
+            claim = self._books.claim(key)
+            if claim is None:
+                continue  # the binding fails, or the pod stays pending, as with any deleted claim
+            status = claim.get("status") or {}
+            reserved = status.get("reservedFor") or []
+            change: Object = {}
+            if status.get("allocation") is None and key in decided:
+                change["allocation"] = self._with_ids(decided[key])
+            if not any(one.get("uid") == pod.uid for one in reserved):
+                change["reservedFor"] = [*reserved, user]
+            if not change:
+                continue
+            namespace, name = key
+            metadata = claim["metadata"]
+            finalizers = metadata.get("finalizers") or []
+            if "allocation" in change and FINALIZER not in finalizers:
+                patch: Object = {
+                    "metadata": {
+                        "resourceVersion": metadata["resourceVersion"],
+                        "finalizers": [*finalizers, FINALIZER],
+                    }
+                }
+                metadata = (await self._client.patch(RESOURCE_CLAIMS, name, namespace, patch))["metadata"]
+            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": change}
+            await self._client.patch(RESOURCE_CLAIMS, name, namespace, patch, subresource="status")
+
+    def _with_ids(self, allocation: Object) -> Object:
+        """With an identity for each share of a device that several claims may have."""
+        devices = allocation["devices"]
+        results = [
+            {**each, "shareID": str(uuid.UUID(int=self._rng.getrandbits(128), version=4))}
+            if "consumedCapacity" in each
+            else each
+            for each in devices["results"]
+        ]
+        return {**allocation, "devices": {**devices, "results": results}}
