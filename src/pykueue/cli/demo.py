@@ -65,7 +65,8 @@ class Cluster:
 async def running_cluster(folder: Path, *options: str) -> AsyncIterator[Cluster]:
     """`pykueue up` on `folder` in its own process, until the body ends; its state stays in the folder."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "pykueue.cli.main", "up", "--data-dir", str(folder), "--port", "0", *options,
+        sys.executable, "-m", "pykueue.cli.main", "up", "--data-dir", str(folder), "--port", "0",
+        "--no-dashboard", *options,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("plugin.version", "Print the version of the client, and the image of the manager."),
     "up": ("up", "Run the embedded cluster or parts of it."),
     "check": ("check", "Check queues and policies in a folder before they are applied."),
+    "dashboard": ("dashboard", "Serve web pages, with the rights of the user who signs in."),
     "demo": ("demo", "Show how queueing whole jobs prevents a deadlock."),
     "dump": ("dump", "Print the manager's objects and state, as input for pykueue schedule."),
     "importer": ("importer", "Create admitted Workloads for running pods."),

@@ -17,7 +17,10 @@ from platformdirs import user_state_path
 
 from pykueue.api.resources import CLUSTER_ROLES
 from pykueue.api.yaml import YamlError
+from pykueue.cli.dashboard import PORT as DASHBOARD_PORT
+from pykueue.cli.dashboard import print_link
 from pykueue.cli.process import collect_less_often, held_back, log_to_stderr, run_event_loop, until_stopped
+from pykueue.cli.up_dashboard import serving as serving_dashboard
 from pykueue.clock import Clock
 from pykueue.cluster import FEATURE_GATES, FRAMEWORKS, JOB_KINDS, PARTS, Cluster
 from pykueue.embedded.apiserver.auth.certificates import KeyFileError
@@ -164,6 +167,8 @@ class Contents(NamedTuple):
     pace: Pace | None
     gates: tuple[str, ...]
     job_kinds: tuple[str, ...]
+    #: Port of the dashboard; 0 for any free one, None for no dashboard.
+    dashboard_port: int | None
 
 
 async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -> None:
@@ -203,6 +208,11 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
                 address = await listen(cluster.server, port, folder)
                 state = folder if isinstance(store, SqliteStore) else "memory only"
                 click.echo(f"pykueue is up at {address.url}; its state is in {state}. Ctrl-C stops it.")
+                url, link = await stack.enter_async_context(
+                    serving_dashboard(cluster.server, configuration, contents.dashboard_port, address.token)
+                )
+                if url:
+                    print_link(link, url)
                 click.echo(f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}")
             else:
                 click.echo(
@@ -239,6 +249,8 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
     options = [flag for flag, name in flags.items() if given[name]]
     if given["qps"] != CLUSTER_PACE.qps:
         options += ["--kube-api-qps", str(given["qps"])]
+    if given["no_dashboard"]:
+        options.append("--no-dashboard")
     if given["gates"]:
         options += ["--feature-gates", ",".join(f"{gate}=true" for gate in given["gates"])]
     if given["job_kinds"] != JOB_KINDS:
@@ -318,6 +330,14 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
     "commas, such as PyTorchJob,RayCluster.",
 )
 @click.option(
+    "--dashboard-port",
+    type=click.IntRange(0, 65535),
+    default=DASHBOARD_PORT,
+    show_default=True,
+    help="Port of the dashboard; 0: any free port. Where the default port is in use, any free port is used.",
+)
+@click.option("--no-dashboard", is_flag=True, help="Do not serve the dashboard.")
+@click.option(
     "-v",
     "--verbose",
     is_flag=True,
@@ -335,6 +355,8 @@ def up(
     qps: float,
     gates: tuple[str, ...],
     job_kinds: tuple[str, ...],
+    dashboard_port: int,
+    no_dashboard: bool,
     verbose: bool,
 ) -> None:
     """Run the embedded cluster, whole or in parts."""
@@ -356,7 +378,15 @@ def up(
             else contextlib.nullcontext(SqliteStore(folder / STATE, accept_loss=accept_loss)) as store
         ):
             collect_less_often()
-            contents = Contents(parts, configuration, pools, pace_of(qps), gates, job_kinds)
+            contents = Contents(
+                parts,
+                configuration,
+                pools,
+                pace_of(qps),
+                gates,
+                job_kinds,
+                None if no_dashboard else dashboard_port,
+            )
             run_event_loop(run(folder, store, port, contents))
     except (
         ConfigurationError,

@@ -7,7 +7,7 @@ import os
 import ssl as tls
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pykueue.clock import Clock
 from pykueue.kube.credentials import Credentials, authority_of, credentials_of, token_file
@@ -16,6 +16,9 @@ from pykueue.kube.kubeconfig import ConfigError, Overrides, default_files, effec
 
 #: Where a pod finds its service account.
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+#: Requests of the user of one token under way at the same time.
+ENDPOINT_CONCURRENT: Final = 16
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +77,55 @@ async def load(
     )
 
 
-def _tls_context(cluster: Mapping[str, Any], credentials: Credentials) -> tls.SSLContext:
+class Endpoint(NamedTuple):
+    """Where an API server is, and how it is trusted, without any credentials."""
+
+    url: str
+    ssl: tls.SSLContext | None
+    server_name: str | None
+    proxy: str | None
+
+    def transport(self, token: str) -> HttpTransport:
+        """A transport with the rights of a bearer token and no others."""
+        return HttpTransport(
+            self.url,
+            ssl=self.ssl,
+            token=token,
+            server_name=self.server_name,
+            proxy=self.proxy,
+            max_concurrent=ENDPOINT_CONCURRENT,
+        )
+
+
+async def endpoint(kubeconfig: str | Path | None = None) -> Endpoint:
+    """The API server that `load` connects to. Raises ConfigError.
+
+    Nothing of the configured user is in it: a client certificate would come before the token of a request.
+    """
+    cluster: Mapping[str, Any]
+    if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        cluster, _ = await _in_cluster(SERVICE_ACCOUNT, Clock())
+    else:
+        cluster = effective(str(kubeconfig or default_files()), Overrides())["clusters"][0]["cluster"]
+    host = str(cluster["server"])
+    try:
+        ssl = _tls_context(cluster, None) if host.startswith("https") else None
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"the certificates for {host} cannot be used: {error}") from error
+    return Endpoint(host, ssl, cluster.get("tls-server-name"), cluster.get("proxy-url"))
+
+
+async def bearer_token(transport: HttpTransport) -> str:
+    """The bearer token of a transport's user; empty where it has none."""
+    scheme, _, token = (await transport.authorization() or "").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
+
+
+def _tls_context(cluster: Mapping[str, Any], credentials: Credentials | None) -> tls.SSLContext:
     """TLS as configured: the cluster's authority (else the system's), the user's certificate."""
     context = tls.create_default_context(cadata=authority_of(cluster))
-    credentials.use_in(context)
+    if credentials is not None:
+        credentials.use_in(context)
     if cluster.get("insecure-skip-tls-verify"):
         log.warning("%s is not verified: its kubeconfig says insecure-skip-tls-verify", cluster["server"])
         context.check_hostname = False

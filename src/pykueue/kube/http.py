@@ -146,6 +146,12 @@ class HttpTransport:
         except aiohttp.ClientError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
 
+    async def authorization(self) -> str | None:
+        """The value of the Authorization header of the next request, or None."""
+        if self._authorization is not None:
+            return await self._authorization()
+        return f"Bearer {self._token}" if self._token else None
+
     async def close(self) -> None:
         """Close all connections."""
         for session in (self._calls, self._watches):
@@ -178,12 +184,9 @@ class HttpTransport:
             headers.add(name, value)
         if has_body:
             headers["Content-Type"] = request.content_type
-        if self._authorization is not None:
-            authorization = await self._authorization()
-            if authorization:
-                headers["Authorization"] = authorization
-        elif self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        authorization = await self.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
         return headers
 
     def _stripped(self, answer: Any) -> Any:

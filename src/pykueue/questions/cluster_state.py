@@ -150,6 +150,16 @@ async def read_cluster(
     return state
 
 
+async def read_options(client: Client, manager_namespace: str = MANAGER_NAMESPACE) -> ClusterState:
+    """The options of the manager, as its configuration says, and no objects. Raises what the client raises.
+
+    What could not be read is in `unread` and `notes`.
+    """
+    state = ClusterState()
+    await _read_configuration(client, manager_namespace, state)
+    return state
+
+
 def typed(obj: Object, kind: Resource) -> Model:
     """An object that was read as that kind, typed. Raises DecodeError and ConversionError."""
     manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}

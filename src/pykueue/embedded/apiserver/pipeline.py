@@ -96,6 +96,10 @@ class Pipeline:
         """Check and sign tokens with this one."""
         self._authenticator = self._reviews.authenticator = authenticator
 
+    def user_of_token(self, token: str) -> User | None:
+        """The user of a bearer token; None for one that is not valid."""
+        return self._authenticator.by_token(token) if self._authenticator is not None else None
+
     def publish_authority(self, certificate: str) -> None:
         """Tell pods, if any, how to reach the server: the authority's certificate (PEM), and tokens."""
         if self.runs_pods:

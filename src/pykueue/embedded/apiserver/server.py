@@ -44,6 +44,7 @@ from pykueue.embedded.kinds.base import Kind
 from pykueue.embedded.kinds.builtin import VIEWS, builtin_kinds
 from pykueue.embedded.schema.builtin import builtin_schema
 from pykueue.embedded.store.memory import MemoryStore
+from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH
 
 log = logging.getLogger(__name__)
@@ -191,6 +192,13 @@ class Server:
     ) -> InProcessTransport:
         """A transport for a client in this process."""
         return InProcessTransport(self.pipeline, User(user, (*groups, "system:authenticated")))
+
+    def token_transport(self, token: str) -> InProcessTransport:
+        """A transport for a client in this process, as the user of a bearer token. Raises ApiError (401)."""
+        user = self.pipeline.user_of_token(token)
+        if user is None:
+            raise ApiError(401, "Unauthorized", "Unauthorized")
+        return InProcessTransport(self.pipeline, user)
 
     def _own_call(
         self,

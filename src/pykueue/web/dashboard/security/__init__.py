@@ -1,0 +1,1 @@
+"""Who uses the dashboard and what they may see: sign-in, sessions, reviews of rights, checks of requests."""

@@ -1,0 +1,1 @@
+"""What the dashboard knows of a cluster: an engine and small rows, kept current by watches."""

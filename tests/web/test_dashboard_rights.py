@@ -1,0 +1,179 @@
+"""What users with different rights see and may do, over HTTP."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+from dashboard_world import EVERYTHING, READ_ALL, READ_TEAM, World, first, job, submit
+
+from pykueue.api.resources import (
+    CLUSTER_QUEUES,
+    CLUSTER_ROLE_BINDINGS,
+    EVENTS,
+    JOBS,
+    SERVICE_ACCOUNTS,
+    WORKLOADS,
+)
+from pykueue.manager.install.dashboard import RULES
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _jobs(world: World) -> None:
+    submit(
+        world,
+        job("shown", "team-a"),
+        job("too-large", "team-a", cpu="9"),
+        job("secret-project", "team-b", cpu="3"),
+        job("secret-giant", "team-b", cpu="9"),
+    )
+
+
+def test_a_user_of_one_namespace_sees_its_workloads_only(world: World) -> None:
+    visitor = world.visitor().sign_in(world.token("of-team-a", **{"team-a": READ_TEAM}))
+    world.workload_of("team-b", "secret-project")
+    world.workload_of("team-a", "shown")
+    listed = visitor.get("/workloads").text
+    assert "shown" in listed
+    assert "secret" not in listed
+    start = visitor.get("/").text
+    assert "secret" not in start
+    assert "Your LocalQueues" in start
+    name = world.workload_of("team-b", "secret-project")
+    denied = visitor.get(f"/workloads/team-b/{name}")
+    assert denied.status == 403
+    assert 'cannot get resource "workloads"' in html.unescape(denied.text)
+    assert visitor.get(f"/api/workload/{name}?namespace=team-b").status == 403
+    assert visitor.get("/cluster-queues").status == 403
+
+
+def test_a_user_without_rights_sees_nothing_and_reads_why(world: World) -> None:
+    visitor = world.visitor().sign_in(world.token("without-rights"))
+    for path in ("/", "/workloads", "/local-queues", "/cluster-queues"):
+        answer = visitor.get(path)
+        assert answer.status == 403, path
+        assert "team-a" not in answer.text
+        assert "Not allowed" in answer.text
+
+
+def test_names_in_queues_and_answers_are_omitted_where_the_user_may_not_list_them(world: World) -> None:
+    kinds = ["clusterqueues", "cohorts", "resourceflavors"]
+    queues = [{"apiGroups": ["kueue.x-k8s.io"], "resources": kinds, "verbs": ["get", "list", "watch"]}]
+    visitor = world.visitor().sign_in(world.token("of-queues", everywhere=queues, **{"team-a": READ_TEAM}))
+    world.workload_of("team-b", "secret-project")
+    line = visitor.get("/cluster-queues/team-b").text
+    assert "a workload that you may not list" in line
+    assert "secret" not in line
+    start = visitor.get("/").text
+    assert "in namespaces whose workloads you may not list" in start
+    assert "secret" not in start
+    why = visitor.get(f"/workloads/team-a/{world.workload_of('team-a', 'too-large')}").text
+    assert "Why it is pending" in why
+    assert "secret" not in why
+
+
+def test_a_reader_sees_everything_and_may_write_nothing(world: World) -> None:
+    visitor = world.visitor().sign_in(world.token("reader", everywhere=READ_ALL))
+    page = visitor.get("/cluster-queues/team-a")
+    assert page.status == 200
+    assert "/actions/stop" not in page.text
+    form = {"csrf": page.csrf, "kind": "clusterqueue", "name": "team-a", "policy": "Hold"}
+    refused = visitor.post("/actions/stop", form)
+    assert refused.status == 403
+    assert "clusterqueues" in refused.text
+    found = world.call(world.admin.get(CLUSTER_QUEUES, "team-a"))
+    assert found["spec"].get("stopPolicy", "None") == "None"
+
+
+def test_writes_carry_the_token_of_the_user(world: World) -> None:
+    visitor = world.visitor().sign_in(world.token("administrator", everywhere=EVERYTHING))
+    name = world.workload_of("team-a", "too-large")
+    page = visitor.get(f"/workloads/team-a/{name}")
+    form = {"csrf": page.csrf, "kind": "workload", "namespace": "team-a", "name": name}
+    assert visitor.post("/actions/stop", form).headers["Location"] == f"/workloads/team-a/{name}?done=stop"
+    assert world.call(world.admin.get(WORKLOADS, name, "team-a"))["spec"]["active"] is False
+    assert visitor.post("/actions/resume", form).status == 303
+    assert visitor.post("/actions/priority", {**form, "priority": "7"}).status == 303
+    found = world.call(world.admin.get(WORKLOADS, name, "team-a"))["spec"]
+    assert (found["active"], found["priority"]) == (True, 7)
+    for action, value in (("priority", "high"), ("priority", str(2**31)), ("delete", "1")):
+        assert visitor.post(f"/actions/{action}", {**form, "priority": value}).status in (400, 404)
+
+
+def test_the_dashboard_itself_may_only_read(world: World) -> None:
+    """Neither its own rights nor those of a user who may not write suffice for a write."""
+    assert {verb for rule in RULES for verb in rule.verbs} == {"get", "list", "watch"}
+    assert not any("impersonate" in rule.verbs or "secrets" in rule.resources for rule in RULES)
+
+
+def test_a_stream_shows_changes_and_ends_when_its_token_does(world: World) -> None:
+    visitor = world.visitor().sign_in(world.token("watcher", everywhere=READ_ALL))
+
+    async def story() -> None:
+        async with visitor.stream("/workloads") as events:
+            await first(events, lambda name, data: name == "page")
+            await world.admin.create(JOBS, job("appears-later", "team-a", cpu="9"))
+            await first(events, lambda name, data: name == "page" and "appears-later" in data)
+            await world.admin.delete(SERVICE_ACCOUNTS, "watcher", "default")
+            world.clock.shift += 31  # verdicts hold for 30 seconds
+            await world.admin.create(JOBS, job("appears-last", "team-a", cpu="9"))
+            name, data = await first(events, lambda name, data: name != "page" or "appears-last" in data)
+            assert (name, data) == ("end", '""')
+
+    world.call(story())
+    assert visitor.get("/workloads").status == 303
+
+
+def test_rights_that_are_taken_away_end_a_stream(world: World) -> None:
+    visitor = world.visitor().sign_in(world.token("former-reader", everywhere=READ_ALL))
+
+    async def story() -> None:
+        async with visitor.stream("/workloads") as events:
+            await first(events, lambda name, data: name == "page")
+            await world.admin.delete(CLUSTER_ROLE_BINDINGS, "former-reader")
+            world.clock.shift += 31
+            await world.admin.create(JOBS, job("after-the-fact", "team-a", cpu="9"))
+            name, _ = await first(events, lambda name, data: name != "page" or "after-the-fact" in data)
+            assert name == "denied"
+
+    world.call(story())
+
+
+def test_a_stream_needs_the_right_to_watch(world: World) -> None:
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}]
+    visitor = world.visitor().sign_in(world.token("lister", everywhere=rules))
+    assert visitor.get("/workloads").status == 200
+
+    async def story() -> str:
+        async with visitor.stream("/workloads") as events:
+            return (await first(events, lambda name, data: True))[0]
+
+    assert world.call(story()) == "denied"
+
+
+def test_markup_in_names_and_messages_stays_text(world: World) -> None:
+    script = "<script>alert(1)</script>"
+    labels = {"kueue.x-k8s.io/queue-name": "main"}
+    submitted = job("plain-name", "team-a", cpu="9")
+    submitted["metadata"]["labels"] = labels
+    submitted["metadata"]["annotations"] = {"note": script}
+    submit(world, submitted)
+    name = world.workload_of("team-a", "plain-name")
+    event = {
+        "metadata": {"name": "evil", "namespace": "team-a"},
+        "involvedObject": {"kind": "Workload", "namespace": "team-a", "name": name},
+        "type": "Warning",
+        "reason": script,
+        "message": script,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+    }
+    world.call(world.admin.create(EVENTS, event))
+    visitor = world.visitor().sign_in(world.admin_token)
+    world.eventually(lambda: world.dashboard.board.events_of(("Workload", "team-a", name)) or None)
+    for path in (f"/workloads/team-a/{name}", "/workloads", "/", f"/workloads?q={script}"):
+        page = visitor.get(path)
+        assert page.status == 200
+        assert "<script>alert" not in page.text, path
+    assert html.escape(script) in visitor.get(f"/workloads/team-a/{name}").text
+    assert "<script>alert" not in visitor.get(f"/workloads/team-a/{script}").text
+    assert "<script>alert" not in visitor.get(f"/nowhere/{script}").text
