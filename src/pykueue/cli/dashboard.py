@@ -12,12 +12,12 @@ from pathlib import Path
 import aiohttp
 import click
 
-from pykueue.cli.connection import kubeconfig_option
+from pykueue.api.kueue.names import MANAGER_NAMESPACE
+from pykueue.cli.options import kubeconfig_option
 from pykueue.cli.process import collect_less_often, log_to_stderr, run_event_loop, until_stopped
 from pykueue.kube.client import Client
 from pykueue.kube.config import ConfigError, bearer_token, endpoint, load
 from pykueue.kube.errors import ApiError
-from pykueue.questions.cluster_state import MANAGER_NAMESPACE
 
 #: Port of the dashboard where none is chosen.
 PORT = 8180

@@ -17,11 +17,11 @@ import orjson
 from aiohttp import web
 from yarl import URL
 
+from pykueue.api.kueue.names import MANAGER_NAMESPACE
 from pykueue.clock import Clock
 from pykueue.engine import Options
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.questions.cluster_state import MANAGER_NAMESPACE
 
 from .pages.base import DeniedError, NotFoundError, Page, View, denied
 from .pages.builtin import PAGES

@@ -15,7 +15,6 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request
 from pykueue.manager.install_names import story_path, why_path
 from pykueue.questions import Rights, Why, answer_from, from_status, why
-from pykueue.questions.cluster_state import without_unsupported
 from pykueue.questions.story import story_from_objects
 from pykueue.web.dashboard.security.reviews import Need
 from pykueue.web.dashboard.state.rows import IN_QUEUE, EventRow, WorkloadRow
@@ -86,7 +85,7 @@ async def _why(view: View, row: WorkloadRow, obj: Object) -> Why | None:
     )
     answer = why(engine, row.key, view.now, rights=rights, place_decisions_max=DECISIONS_MAX)
     answer.notes += view.board.notes
-    return without_unsupported(answer, engine.options)
+    return answer
 
 
 async def _story(view: View, row: WorkloadRow, obj: Object) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from pykueue.api import DecodeError, resources
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.kueue import V1BETA2
+from pykueue.api.kueue.names import MANAGER_NAMESPACE
 from pykueue.api.objects import Key, Object, get, key_of
 from pykueue.api.resources import KUEUE_GROUP, Resource
 from pykueue.clock import Clock
@@ -24,7 +25,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer, InformerFactory
 from pykueue.kube.transport import Request
-from pykueue.questions.cluster_state import MANAGER_NAMESPACE, followed_kinds, read_options, typed
+from pykueue.questions.cluster_state import followed_kinds, read_options, typed
 
 from .rows import EventRow, PodRow, PreemptedRow, WorkloadRow, event_row, pod_row, workload_row
 
