@@ -107,6 +107,13 @@ class Kubectl:
         return err
 
 
+def helm_program() -> str:
+    program = os.environ.get("HELM") or shutil.which("helm")
+    if program is None:
+        pytest.skip("helm is not installed: put it on PATH or name it in HELM")
+    return program
+
+
 def kubectl_program() -> str:
     program = shutil.which(os.environ.get("KUBECTL", "kubectl"))
     if program is None:

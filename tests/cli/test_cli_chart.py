@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cli_processes import helm_program
 from click.testing import CliRunner
 
 from pykueue.cli.main import main
@@ -104,10 +104,7 @@ def test_wrong_configuration_of_a_satellite_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def helm() -> str:
-    program = shutil.which("helm")
-    if program is None:
-        pytest.skip("helm is not installed")
-    return program
+    return helm_program()
 
 
 def by_name(text: str) -> dict[tuple[str, str], Object]:
@@ -153,6 +150,10 @@ def _comparable(obj: Object) -> Object:
         ),
         (["--service-monitor"], ["metrics.serviceMonitor.enabled=true"]),
         (["--pod-viewer"], ["podViewer.enabled=true"]),
+        (
+            ["--alerts", "--dashboards"],
+            ["metrics.prometheusRule.enabled=true", "metrics.grafanaDashboards.enabled=true"],
+        ),
         (["--config=FILE"], ["config=FILE"]),
         (
             ["--populator=POPULATOR", "--priority-booster=BOOSTER"],
@@ -164,7 +165,15 @@ def _comparable(obj: Object) -> Object:
             ],
         ),
     ],
-    ids=["as shipped", "other options", "service monitor", "pod viewer", "own configuration", "satellites"],
+    ids=[
+        "as shipped",
+        "other options",
+        "service monitor",
+        "pod viewer",
+        "alerts and dashboards",
+        "own configuration",
+        "satellites",
+    ],
 )
 def test_helm_template_equals_pykueue_manifests(
     helm: str, options: list[str], values: list[str], tmp_path: Path

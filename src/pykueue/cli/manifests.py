@@ -67,6 +67,10 @@ def written(documents: Iterable[Any]) -> str:
 )
 @click.option("--no-network-policy", is_flag=True, help="Omit the NetworkPolicy.")
 @click.option("--service-monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator.")
+@click.option("--alerts", is_flag=True, help="Add a PrometheusRule with alerts for the Prometheus operator.")
+@click.option(
+    "--dashboards", is_flag=True, help="Add dashboards for Grafana, in ConfigMaps that its sidecar finds."
+)
 @click.option(
     "--pod-viewer",
     is_flag=True,
@@ -92,6 +96,8 @@ def manifests(
     cert_manager: bool,
     no_network_policy: bool,
     service_monitor: bool,
+    alerts: bool,
+    dashboards: bool,
     pod_viewer: bool,
     populator_config: Path | None,
     booster_config: Path | None,
@@ -111,7 +117,8 @@ def manifests(
             service_monitor=service_monitor,
             pod_viewer=pod_viewer,
         )
-        chosen = replace(chosen, satellites=_satellites(populator_config, booster_config))
+        satellites = _satellites(populator_config, booster_config)
+        chosen = replace(chosen, alerts=alerts, dashboards=dashboards, satellites=satellites)
     except (ConfigurationError, OptionsError, OSError, SatelliteConfigurationError) as error:
         raise click.UsageError(str(error)) from None
     click.echo(written(objects(chosen)), nl=False)

@@ -30,6 +30,7 @@ from pykueue.manager.configuration.types import (
 )
 from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
 
+from .monitoring import ALERTS, DASHBOARD_LABEL, alerts_text, dashboard_text, dashboards
 from .objects import manifests
 from .options import IMAGE, REPLICAS, Options, shipped_configuration
 from .process import CHECKSUM, RESOURCES
@@ -99,6 +100,7 @@ _TEXTS: dict[str, str] = {
 
 # Renderings: the usual one, and one for each option changed.
 _USUAL, _CERT_MANAGER, _ONE, _CLOSED = "usual", "cert-manager", "one replica", "no network policy"
+_NO_ALERTS, _NO_DASHBOARDS = "no alerts", "no dashboards"
 _UNSEEN, _UNSCRAPED, _NO_PODS = "no visibility", "no service monitor", "no pod viewer"
 _NO_POPULATOR, _NO_BOOSTER = "no populator", "no priority booster"
 
@@ -109,6 +111,8 @@ _MISSING: dict[str, str] = {
     _CLOSED: ".Values.networkPolicy.enabled",
     _UNSEEN: _config("featureGates.VisibilityOnDemand", "true"),
     _UNSCRAPED: ".Values.metrics.serviceMonitor.enabled",
+    _NO_ALERTS: ".Values.metrics.prometheusRule.enabled",
+    _NO_DASHBOARDS: ".Values.metrics.grafanaDashboards.enabled",
     _NO_PODS: ".Values.podViewer.enabled",
     _NO_POPULATOR: ".Values.populator.enabled",
     _NO_BOOSTER: ".Values.priorityBooster.enabled",
@@ -131,6 +135,8 @@ def _marked() -> Options:
         "mark-image",
         _REPLICAS,
         service_monitor=True,
+        alerts=True,
+        dashboards=True,
         pod_viewer=True,
         satellites={one: f"mark-{one.command}-config" for one in (POPULATOR, PRIORITY_BOOSTER)},
     )
@@ -152,6 +158,8 @@ def _renderings() -> dict[str, list[Object]]:
         _ONE: replace(usual, replicas=1),
         _CLOSED: replace(usual, network_policy=False),
         _UNSCRAPED: replace(usual, service_monitor=False),
+        _NO_ALERTS: replace(usual, alerts=False),
+        _NO_DASHBOARDS: replace(usual, dashboards=False),
         _NO_PODS: replace(usual, pod_viewer=False),
         _NO_POPULATOR: replace(usual, satellites=_without(usual, POPULATOR)),
         _NO_BOOSTER: replace(usual, satellites=_without(usual, PRIORITY_BOOSTER)),
@@ -197,6 +205,9 @@ def _with_blocks(obj: Object) -> Object:
 def files() -> dict[str, str]:
     """The chart's files by path."""
     found = {"Chart.yaml": _chart(), "values.yaml": _values(), ".helmignore": "*.swp\n"}
+    # For those without the operators: Prometheus and Grafana read them as they are.
+    found[f"files/{ALERTS}"] = alerts_text()
+    found |= {f"files/{name}.json": dashboard_text(one) for name, one in dashboards().items()}
     found["templates/_helpers.tpl"] = _HELPERS
     found["templates/NOTES.txt"] = _NOTES
     tree = merged(_renderings())
@@ -205,7 +216,9 @@ def files() -> dict[str, str]:
         kind = part.value["kind"].value
         if kind == "Namespace":
             continue  # Helm makes it: --create-namespace
-        texts.setdefault(_FILES.get(kind, "manager"), []).append(_document(part, tree.tags))
+        is_dashboard = DASHBOARD_LABEL in part.value["metadata"].value.get("labels", part).value
+        file = "monitoring" if is_dashboard else _FILES.get(kind, "manager")
+        texts.setdefault(file, []).append(_document(part, tree.tags))
     for name, documents in texts.items():
         found[f"templates/{name}.yaml"] = _HEAD + "".join(documents)
     return found
@@ -226,6 +239,7 @@ _FILES = {
     "NetworkPolicy": "network",
     "APIService": "network",
     "ServiceMonitor": "network",
+    "PrometheusRule": "monitoring",
 }
 
 _HEAD = "{{- /* Generated: python -m pykueue.manager.install --write */}}\n"
@@ -283,6 +297,11 @@ podViewer:
 metrics:
   # A ServiceMonitor for the Prometheus operator.
   serviceMonitor:
+    enabled: false
+  # A PrometheusRule with alerts, and ConfigMaps with dashboards for Grafana's sidecar.
+  prometheusRule:
+    enabled: false
+  grafanaDashboards:
     enabled: false
 
 resources:

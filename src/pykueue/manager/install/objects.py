@@ -7,6 +7,7 @@ from pykueue.api.objects import Object
 from .admission import definitions, webhook_configurations
 from .base import labelled
 from .certmanager import certificates, injected
+from .monitoring import monitoring
 from .network import api_services, network_policy, service_monitor, services
 from .options import Options
 from .process import configured, running
@@ -39,6 +40,7 @@ def manifests(options: Options) -> list[Object]:
         *satellites(options),
         *network_policy(options),
         *service_monitor(options),
+        *monitoring(options),
         *webhook_configurations(options),
         *api_services(options),
     ]

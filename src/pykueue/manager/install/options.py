@@ -58,6 +58,9 @@ class Options:
     network_policy: bool = True
     #: A ServiceMonitor for the Prometheus operator.
     service_monitor: bool = False
+    #: A PrometheusRule with alerts, and ConfigMaps with dashboards for Grafana.
+    alerts: bool = False
+    dashboards: bool = False
     #: Those who use queues may read pods, their logs and events where they have the role.
     pod_viewer: bool = False
     #: Installed beside the manager, and their configuration files.
@@ -113,7 +116,14 @@ def options(
         text = _changed(text, changes)
         configuration = parse(text, source)
     return Options(
-        configuration, text, image, replicas, cert_manager, network_policy, service_monitor, pod_viewer
+        configuration,
+        text,
+        image,
+        replicas,
+        cert_manager,
+        network_policy,
+        service_monitor,
+        pod_viewer=pod_viewer,
     )
 
 
