@@ -129,6 +129,10 @@ class Clusters:
         self.manager = Member(made[0], clock)
         self.workers = {name: Member(one, clock) for name, one in zip(names, made[1:], strict=True)}
 
+    def queues(self, manager: bool) -> list[Object]:
+        """The queue `q` of the manager or of a worker; empty: the default."""
+        return []
+
     def _connect(self, target: Target) -> Transport:
         name = target.server.removeprefix("https://").partition(".")[0]
         return self.workers[name].cluster.transport("manager")
@@ -139,8 +143,9 @@ class Clusters:
             quota: dict[str, str | int] = {"cpu": cpu, "memory": "1Ti"}
             if member is self.manager:
                 quota = {"cpu": 1000, "memory": "100Ti"}
-            queues = [flavor(), cluster_queue("q", quota), local_queue("q")]
-            await member.create(*queues, priority("low", 1), priority("high", 10), *objects)
+            await member.create(priority("low", 1), priority("high", 10), *objects)
+            made = self.queues(member is self.manager)
+            await member.create(*(made or [flavor(), cluster_queue("q", quota), local_queue("q")]))
         client = self.manager.client
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         await client.create(NAMESPACES, namespace)
@@ -201,13 +206,14 @@ def play(
     pools: list[NodePool] | None = None,
     objects: Iterable[Object] = (),
     job_kinds: Collection[str] = (),
+    kind: type[Clusters] = Clusters,
 ) -> None:
     """Run a story in virtual time, with so many CPUs in the queue `q` of each worker."""
     amounts: dict[str, str | int | float] = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     nodes = [NodePool(name="n", count=2, allocatable=amounts, simulation=Simulation(stop_delay="5s"))]
 
     async def main(clock: Clock) -> None:
-        world = Clusters(clock, workers, configuration, nodes if pools is None else pools, job_kinds)
+        world = kind(clock, workers, configuration, nodes if pools is None else pools, job_kinds)
         try:
             await world.start(cpu, objects)
             await story(world)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from stories_world import Object, Story, holds, job, play
+from topology_stories import HOSTNAME, annotated, assigned
 
 from pykueue.api.resources import NODES, POD_TEMPLATES, PROVISIONING_REQUESTS
 from pykueue.embedded.nodes.pool import NodePool, parse_pools
-from queue_manifests import cluster_queue, flavor, local_queue
+from queue_manifests import cluster_queue, flavor, local_queue, topology
 
 CHECK = """
 apiVersion: kueue.x-k8s.io/v1beta2
@@ -85,6 +86,51 @@ def test_t9b_nodes_come_for_all_pods_and_go_after_the_job(name: str) -> None:
 
     nodes = scaled("max: 6, startUp: 1m-3m")
     play(story, nodes=nodes, objects=objects(name))
+
+
+def test_28_pods_are_placed_by_topology_on_the_nodes_that_came() -> None:
+    """docs/reference/admission-checks.md 21.2."""
+
+    async def story(s: Story) -> None:
+        await s.wait(10)
+        await s.create(annotated(training_job("train", 2), required=HOSTNAME))
+        await s.wait(30)
+        (given,) = (await s.workload("train"))["status"]["admission"]["podSetAssignments"]
+        assert (given["delayedTopologyRequest"], given.get("topologyAssignment")) == ("Pending", None)
+        assert await s.reason("train", "Admitted") == ("False", "UnsatisfiedAdmissionChecks")
+
+        async def starts() -> bool:
+            return not await s.suspended("train")
+
+        await s.until(starts, 400)
+        (given,) = (await s.workload("train"))["status"]["admission"]["podSetAssignments"]
+        assert given["delayedTopologyRequest"] == "Ready"
+        hosts = set(await assigned(s, "train"))
+        (update,) = (await s.workload("train"))["status"]["admissionChecks"][0]["podSetUpdates"]
+        assert set(update["nodeSelector"]) == {"sim.pykueue.io/provisioning-request"}
+        assert hosts <= set(await names(s))
+        await s.wait(20)
+        assert {pod["spec"]["nodeName"] for pod in await s.pods("train")} == hosts
+
+    pools = """
+seed: 1
+pools:
+- name: cloud
+  allocatable: {cpu: 16, pods: 110}
+  labels: {tas: "yes"}
+  scaling: {max: 6, startUp: 1m}
+"""
+    checks = {"admissionChecks": [{"name": "capacity"}]}
+    tas = flavor("tas", nodeLabels={"tas": "yes"}, topologyName="hosts")
+    quota: dict[str, dict[str, str | int]] = {"tas": {"cpu": 40}}
+    needed = [
+        topology("hosts", HOSTNAME),
+        tas,
+        CHECK.replace("CLASS", ATOMIC),
+        cluster_queue("cq", quota, admissionChecksStrategy=checks),
+        local_queue("lq", "cq"),
+    ]
+    play(story, nodes=parse_pools(pools), objects=needed)
 
 
 def test_t9b_job_larger_than_the_pool_gets_no_nodes_and_blocks_no_smaller_one() -> None:

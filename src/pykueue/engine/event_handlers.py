@@ -303,7 +303,7 @@ class EventHandlers:
             if (flavor := state.flavors.get(name)) is not None and flavor.spec.topology_name
         }
         lost = sorted(name for name in topologies if name not in state.topologies)
-        if lost:
+        if lost and not remote:  # otherwise the workers choose the nodes
             yield "TopologyNotFound", f"references missing Topology(s): {', '.join(lost)}"
 
     # --- namespaces and defaults ------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 
 from pykueue.api import kueue
+from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER
 from pykueue.api.variants import flavor_of, may_be_parent
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations, SharedCapacity
@@ -344,7 +345,9 @@ class State:
                 self.undo_log.drop(self.requesting[shared.name], info.key)
 
     def needs_second_pass(self, info: WorkloadInfo) -> bool:
-        """Whether domains are to be chosen for a workload that holds quota."""
+        """Whether domains are to be chosen for a workload that holds quota: not here for other clusters."""
+        if info.queue is not None and info.queue.has_check_of(MULTIKUEUE_CONTROLLER, self.checks):
+            return False
         return needs_second_pass(info.obj, self.options.enabled("TASFailedNodeReplacement"))
 
     def queue_second_pass(self, info: WorkloadInfo) -> None:

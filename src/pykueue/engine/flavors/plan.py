@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.core import Affinity, NodeSelectorRequirement
+from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER
 from pykueue.api.selectors import Requirement
 from pykueue.engine.explanation import Blocker
 from pykueue.engine.flavors.requests import AllowedFlavors, PodSetClass, SchedulingClass
@@ -95,6 +96,10 @@ class TopologyTerms(NamedTuple):
     layers: bool
     """Slices may have several layers."""
 
+    def runs_elsewhere(self, queue: ClusterQueue) -> bool:
+        """Whether the workloads of a queue go to worker clusters, by a MultiKueue check."""
+        return queue.has_check_of(MULTIKUEUE_CONTROLLER, self.checks)
+
 
 class _FlavorRules(NamedTuple):
     """What decides whether a pod set can use a flavor."""
@@ -106,6 +111,8 @@ class _FlavorRules(NamedTuple):
     """All flavors of the queue have a topology: pod sets that do not ask for one are placed as well."""
     allowed: AllowedFlavors
     """The flavors that the workload may use; None: all."""
+    remote: bool
+    """Workloads go to worker clusters, whose topologies decide."""
 
 
 def make_plan(
@@ -119,7 +126,13 @@ def make_plan(
     order: dict[str, list[int]] = {}
     for index, pods in enumerate(scheduling_class.pod_sets):
         order.setdefault(f"group {pods.group}" if pods.group else f"pod set {index}", []).append(index)
-    rules = _FlavorRules(flavors, topology, _only_topology_flavors(queue, flavors), scheduling_class.allowed)
+    rules = _FlavorRules(
+        flavors,
+        topology,
+        _only_topology_flavors(queue, flavors),
+        scheduling_class.allowed,
+        topology is not None and topology.runs_elsewhere(queue),
+    )
     groups = [
         GroupPlan(
             members,
@@ -218,6 +231,8 @@ def _topology_blocker(
     if not topology_name:
         if any(resource in covered for resource in pods.node_requests):
             return f"flavor {name} has no topology"
+        return ""
+    if rules.remote:
         return ""
     topology = rules.topology.topologies.get(topology_name)
     if topology is None:

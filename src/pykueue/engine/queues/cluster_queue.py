@@ -7,7 +7,7 @@ inactive.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pykueue.api import kueue
@@ -140,6 +140,11 @@ class ClusterQueue(Node):
         self.fair_by_usage = False
         #: Workloads compete for each flavor by a variant (11.10), where the gate is on.
         self.variants: kueue.ConcurrentAdmissionPolicy | None = None
+
+    def has_check_of(self, controller: str, checks: Mapping[str, kueue.AdmissionCheck]) -> bool:
+        """Whether it has an admission check of this controller, among those that there are."""
+        found = (checks.get(name) for name, _ in self.check_rules)
+        return any(check is not None and check.spec.controller_name == controller for check in found)
 
     # --- configuration ----------------------------------------------------------------------------------
 

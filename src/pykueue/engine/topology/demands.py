@@ -112,6 +112,8 @@ def demand_of(
             delayed += [PlacedPodSet(needs.name, flavors[0], (), (), needs.amounts) for needs, _ in members]
         elif flavors:
             units.append(_unit(flavors[0], members))
+        elif any(given.delayed for _, given in members):
+            continue  # a worker cluster has the topology that the flavor names
         elif any(needs.explicit or given.implied for needs, given in members):
             return NodeDemand((), "no flavor with a topology is assigned")
     return NodeDemand(units, delayed=tuple(delayed)) if units or delayed else None

@@ -508,6 +508,7 @@ class WorkloadDispatcher:
             if cluster:
                 result = replaced(result, ("status", "nominatedClusterNames"), None)
                 result = replaced(result, ("status", "clusterName"), cluster)
+                result = _with_nodes_chosen(result)
             return result
 
         written = await self._writer.update(self._cluster.workloads, key_of(workload), step)
@@ -515,6 +516,19 @@ class WorkloadDispatcher:
             self._recorder.event(written, NORMAL, "MultiKueue", answer.message)
             if answer.state == READY:
                 self._metrics.admitted_remotely(conditions.cluster_queue(written), cluster)
+
+
+def _with_nodes_chosen(workload: Object) -> Object:
+    """The Workload without topology requests that are pending: its worker has chosen the nodes.
+
+    What it has chosen stays there (docs/reference/topology-aware-scheduling.md 13).
+    """
+    path = ("status", "admission", "podSetAssignments")
+    given = [
+        {**one, "delayedTopologyRequest": "Ready"} if one.get("delayedTopologyRequest") == "Pending" else one
+        for one in get(workload, *path) or ()
+    ]
+    return replaced(workload, path, given) if given else workload
 
 
 def _is_stopping(copy: Mapping[str, Any]) -> bool:
