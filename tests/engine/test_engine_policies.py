@@ -8,7 +8,7 @@ import pytest
 from engine_world import World
 
 from pykueue.engine import Options
-from pykueue.engine.policies import Policies
+from pykueue.engine.policies import Held, Policies
 from pykueue.engine.workload import WorkloadInfo
 
 
@@ -27,9 +27,9 @@ def full(policies: Policies, fair: bool) -> World:
 def test_protected_candidate_is_not_preempted(fair: bool) -> None:
     asked: list[tuple[str, str, str, float]] = []
 
-    def protects(preemptor: WorkloadInfo, candidate: WorkloadInfo, reason: str, now: float) -> bool:
+    def protects(preemptor: WorkloadInfo, candidate: WorkloadInfo, reason: str, now: float) -> Held | None:
         asked.append((preemptor.key, candidate.key, reason, now))
-        return candidate.key != "default/a1"
+        return Held("not this one") if candidate.key == "default/a1" else None
 
     made, free = full(Policies(may_preempt=protects), fair), full(Policies(), fair)
     for each in (made, free):
@@ -43,7 +43,7 @@ def test_protected_candidate_is_not_preempted(fair: bool) -> None:
 @pytest.mark.parametrize("fair", [False, True])
 def test_workload_that_is_evicted_already_is_never_protected(fair: bool) -> None:
     for leaving, reason in ((False, "WaitingForQuota"), (True, "WaitingForPreemptedWorkloads")):
-        made = full(Policies(may_preempt=lambda *_: False), fair)
+        made = full(Policies(may_preempt=lambda *_: Held("none")), fair)
         if leaving:
             made.status("a2", conditions=evicted(made, "a2"))
         made.workload("b1", "b", 2)

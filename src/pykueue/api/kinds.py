@@ -9,6 +9,7 @@ from pykueue.api.conversion import convert
 from pykueue.api.decoding import DecodeError, decode_as, describe
 from pykueue.api.devices import types as devices
 from pykueue.api.model import Model
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES, PreemptionPolicy
 
 #: Types by apiVersion and kind, for reading. v1beta1 of our group is converted first.
 KINDS: Final[dict[tuple[str, str], type[Model]]] = {
@@ -54,6 +55,7 @@ KINDS: Final[dict[tuple[str, str], type[Model]]] = {
             kueue.WorkloadPriorityClass,
         )
     },
+    (PREEMPTION_POLICIES.api_version, PREEMPTION_POLICIES.kind): PreemptionPolicy,
 }
 _BY_TYPE: Final = {type: key for key, type in KINDS.items()}
 

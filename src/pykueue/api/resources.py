@@ -101,6 +101,9 @@ SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False
 )
 
+#: Group of the kinds that only this project has.
+OWN_GROUP = "pykueue.io"
+
 KUEUE_GROUP = "kueue.x-k8s.io"
 RESOURCE_FLAVORS = Resource(KUEUE_GROUP, "v1beta2", "resourceflavors", "ResourceFlavor", False)
 CLUSTER_QUEUES = Resource(KUEUE_GROUP, "v1beta2", "clusterqueues", "ClusterQueue", False)

@@ -11,7 +11,7 @@ import click
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import ENGINE_STATE_PATH
-from pykueue.questions.cluster_state import KINDS
+from pykueue.questions.cluster_state import KINDS, own_kinds
 
 from .connection import ask, from_leader
 from .options import kubeconfig_option
@@ -22,7 +22,7 @@ async def collect(client: Client) -> tuple[dict[str, Any], str]:
 
     Raises ApiError for objects that may not be listed, ConnectionError and TimeoutError.
     """
-    items = [item for kind in KINDS for item in (await client.list(kind)).items]
+    items = [item for kind in (*await own_kinds(client), *KINDS) for item in (await client.list(kind)).items]
     problem = ""
     try:
         items.append(await from_leader(client, ENGINE_STATE_PATH))

@@ -196,6 +196,30 @@ def share(**options: Any) -> None:
 @click.command()
 @source_options
 @click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Number of preemptions to print, the latest first.",
+)
+@output_options("pykueue.questions.preemptions", "Preemptions")
+def preemptions(**options: Any) -> None:
+    """Print the latest preemptions, and the totals that PreemptionPolicies count.
+
+    Without PreemptionPolicies it prints the last preemption of each Workload that was not admitted again, as
+    its conditions show it. Works on clusters that Kueue manages too.
+
+    Exit status: 0; 1 if the cluster cannot be read; 2 if an option or a manifest is wrong; 3 if not
+    everything could be read.
+    """
+    from pykueue.cli.preemptions import run
+
+    run(**options)
+
+
+@click.command()
+@source_options
+@click.option(
     "--by",
     default="clusterqueue",
     show_default=True,

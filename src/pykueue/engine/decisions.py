@@ -92,6 +92,9 @@ class Preempt(Struct):
     preemptor_path: tuple[str, ...]
     """From the root cohort to the queue of the preemptor."""
     cycle: int
+    lost_resource_seconds: dict[str, int] = {}
+    """What the workload loses by resource, in cpus, bytes or pieces times seconds; empty unless there is a
+    PreemptionPolicy."""
 
 
 class Requeue(Struct):

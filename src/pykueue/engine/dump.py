@@ -109,6 +109,10 @@ class ClusterQueueState(Model):
     """What the engine knows of a ClusterQueue beside its object."""
 
     generation: int = 0
+    alarm: float | None = None
+    """When the first protection ends that keeps a workload of it waiting, in seconds since 1970."""
+    issued: tuple[float, ...] = ()
+    """Times of the preemptions for it within the last hour, where these are limited."""
     preemptor: str = ""
     """Key of the workload whose preemptions are under way."""
     changed: bool = False
@@ -136,6 +140,9 @@ class EngineState(Model):
     """In the order they were first seen."""
     timers: list[tuple[float, str]] = []
     """(time, key): ends of back-offs."""
+    turns: list[tuple[str, str, str, float, int, str]] = []
+    """Preemptions between pairs of ClusterQueues: both names, for which the last was, when, how many turns,
+    and the preempted workload."""
     second_pass: dict[str, tuple[float, int]] = {}
     """Workloads that hold quota and for which nodes are to be chosen: (when, attempts so far), by key."""
     cluster_queues: dict[str, ClusterQueueState] = {}
@@ -163,6 +170,7 @@ def engine_state(engine: Engine) -> dict[str, Any]:
         changes=state.changes,
         flavor_resources=list(state.flavor_resources.names),
         timers=sorted(timer for timer in state.timers if timer[1] in state.workloads),
+        turns=state.damping.turns(),
         second_pass=dict(sorted(state.second_pass.items())),
         cluster_queues={name: _queue(state, state.queues[name]) for name in sorted(state.queues)},
         local_queues={
@@ -186,6 +194,7 @@ def _objects(engine: Engine) -> Iterator[Model]:
     if state.nodes is not None:
         yield from (obj for _, obj in sorted(state.nodes.nodes.items()))
         yield from (obj for _, obj in sorted(state.nodes.pods.items()))
+    yield from state.damping.policies()
     devices = state.scheduling_classes.devices
     for objects in (
         devices.classes,
@@ -225,6 +234,8 @@ def _queue(state: State, queue: ClusterQueue) -> ClusterQueueState:
     preemptor = queue.pending.preemptor
     return ClusterQueueState(
         generation=queue.generation,
+        alarm=state.alarms.get(queue),
+        issued=state.damping.issued(queue.name),
         preemptor=preemptor.key if preemptor is not None else "",
         changed=queue in state.ready,
         unfit=sorted(_unfit(state, queue), key=lambda each: (each.priority, repr(each))),
@@ -357,6 +368,9 @@ def restore(engine: Engine, found: EngineState) -> None:
                 info.queue.pending.deactivate_bucket(bucket, each.inadmissible)
             bucket.explained = each.explained
     state.timers[:] = found.timers
+    state.damping.take_over(
+        found.turns, {name: each.issued for name, each in found.cluster_queues.items() if each.issued}
+    )
     state.second_pass.update({key: due for key, due in found.second_pass.items() if key in known})
     state.now, state.cycle, state.changes = found.now, found.cycle, found.changes
 
@@ -425,6 +439,8 @@ def _nanos(quantities: Mapping[str, Quantity]) -> dict[str, int]:
 def _restore_queue(state: State, queue: ClusterQueue, found: ClusterQueueState) -> None:
     pending = queue.pending
     queue.generation = found.generation
+    if found.alarm is not None:
+        state.alarms[queue] = found.alarm
     pending.preemptor = pending.workloads.get(found.preemptor)
     if found.changed:
         state.ready[queue] = None

@@ -69,7 +69,12 @@ class Engine(Queries):
         self._handlers = EventHandlers(self._state)
         self._rules = CycleRules(self.options)
         self._evaluator = Evaluator(
-            self.options, self._state.flavors, self._state.history.usage, policies, self._topology_terms()
+            self.options,
+            self._state.flavors,
+            self._state.history.usage,
+            policies,
+            self._topology_terms(),
+            self._state.damping,
         )
         super().__init__(self._state, self._evaluator)
 
@@ -112,6 +117,7 @@ class Engine(Queries):
         self.tick(now)
         state.settle()
         state.undo_log.set(state, "cycle", state.cycle + 1)
+        state.damping.restore(state.workloads.values())
         decisions: list[Decision] = []
         second_pass: SecondPass | None = None
         if state.second_pass and state.nodes is not None:
@@ -237,10 +243,11 @@ class Engine(Queries):
         return max(now, min(times)) if times else None
 
     def next_timer(self) -> float | None:
-        """When a back-off ends or placement is retried next, in seconds since 1970; None where neither is."""
+        """When a back-off or protection ends or placement is retried, in seconds since 1970; None: never."""
         state = self._state
         times = [time for time, key in state.timers if key in state.workloads]
         times += [due for due, _ in state.second_pass.values()]
+        times += state.alarms.values()
         return min(times, default=None)
 
     def tick(self, now: float) -> None:
@@ -301,6 +308,7 @@ class Engine(Queries):
         state.mark_evicted(info, False)
         if self.recorder is not None and not state.undo_log.on:
             self.recorder.forgot(key, "Preempt")
+        state.damping.forget(key)
 
     # --- trying things out ------------------------------------------------------------------------------
 

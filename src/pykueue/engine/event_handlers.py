@@ -15,6 +15,7 @@ from pykueue.api.devices.types import DeviceClass, ResourceClaimTemplate, Resour
 from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from pykueue.api.meta import condition_is, parse_time
 from pykueue.api.model import Model
+from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.engine import workload_events
 from pykueue.engine.flavors.requests import Limits
 from pykueue.engine.queues.cluster_queue import ClusterQueue
@@ -40,6 +41,7 @@ class EventHandlers:
             kueue.ResourceFlavor: lambda obj: self._flavor(obj.metadata.name, obj),
             kueue.AdmissionCheck: lambda obj: self._check(obj.metadata.name, obj),
             kueue.Topology: lambda obj: self._topology(obj.metadata.name, obj),
+            PreemptionPolicy: lambda obj: self._preemption_policy(obj.metadata.name, obj),
             Namespace: lambda obj: self._namespace(obj.metadata.name, obj),
             LimitRange: lambda obj: self._limit_range(obj.metadata.namespace, obj.metadata.name, obj),
             RuntimeClass: lambda obj: self._runtime_class(obj.metadata.name, obj),
@@ -57,6 +59,7 @@ class EventHandlers:
             "ResourceFlavor": lambda _, name: self._flavor(name, None),
             "AdmissionCheck": lambda _, name: self._check(name, None),
             "Topology": lambda _, name: self._topology(name, None),
+            "PreemptionPolicy": lambda _, name: self._preemption_policy(name, None),
             "Namespace": lambda _, name: self._namespace(name, None),
             "LimitRange": lambda namespace, name: self._limit_range(namespace, name, None),
             "RuntimeClass": lambda _, name: self._runtime_class(name, None),
@@ -196,6 +199,13 @@ class EventHandlers:
         node = state.forest.cohorts.get(name)
         if node is not None:
             state.undo_log.put(state.cohorts_to_flush, node, None)
+
+    def _preemption_policy(self, name: str, obj: PreemptionPolicy | None) -> None:
+        state = self.state
+        if state.damping.set(name, obj):
+            for queue in state.queues.values():
+                state.request_flush(queue)
+                state.wake(queue)
 
     # --- what makes queues active -----------------------------------------------------------------------
 

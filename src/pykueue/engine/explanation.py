@@ -93,6 +93,12 @@ class Search(Struct):
     """Workloads taken away before the request fitted (or the candidates ran out)."""
     targets: tuple[Target, ...] = ()
     stopped: Literal["Fits", "NoCandidates", "Exhausted"] = "NoCandidates"
+    protected: int = 0
+    """How often a policy kept a candidate from being preempted."""
+    protection: str = ""
+    """The policy of the candidate that may be preempted first, and until when it is protected."""
+    protected_until: float | None = None
+    """When that is, in seconds since 1970; None: no time is known."""
 
 
 class Explanation(Struct):

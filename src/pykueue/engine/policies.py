@@ -7,7 +7,7 @@ and `now` in seconds since 1970.
 | hook | asked |
 |---|---|
 | `eligible` | of a head before nomination: None to consider it, or `Held` |
-| `may_preempt` | of a candidate that the queue's policies allow and that is not evicted yet |
+| `may_preempt` | of a candidate that the queue allows and that is not evicted yet: None, or `Held` |
 | `candidate_order` | of candidates equal by eviction, list and priority: lower keys are preempted first |
 | `entry_order` | of the entries of a cycle, before borrowing, shares and priority: lower keys go first |
 | `rewrite` | of an assignment: flavors by (pod set, resource) to use instead, or None |
@@ -21,6 +21,7 @@ from itertools import groupby
 from typing import Any, Protocol, TypeVar
 
 from pykueue.engine.decisions import PreemptionReason
+from pykueue.engine.explanation import Search
 from pykueue.engine.flavors.assignment import Assignment, Pinned
 from pykueue.engine.options import Options
 from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
@@ -42,12 +43,30 @@ class Policies:
     """The hooks of an engine."""
 
     eligible: Callable[[WorkloadInfo, ClusterQueue, float], Held | None] | None = None
-    may_preempt: Callable[[WorkloadInfo, WorkloadInfo, PreemptionReason, float], bool] | None = None
+    may_preempt: Callable[[WorkloadInfo, WorkloadInfo, PreemptionReason, float], Held | None] | None = None
     """(preemptor, candidate, reason, now)."""
     candidate_order: Callable[[WorkloadInfo, WorkloadInfo, float], Any] | None = None
     """(preemptor, candidate, now)."""
     entry_order: Callable[[WorkloadInfo, ClusterQueue, float], Any] | None = None
     rewrite: Callable[[WorkloadInfo, ClusterQueue, Assignment, float], Pinned | None] | None = None
+
+    def after(self, first: Policies) -> Policies:
+        """The hooks of `first` and of these: candidates that either protects are protected; any other hook of
+        `first` is asked instead of the same one here."""
+        theirs, ours = first.may_preempt, self.may_preempt
+
+        def either(preemptor: WorkloadInfo, candidate: WorkloadInfo, *more: Any) -> Held | None:
+            assert theirs is not None
+            assert ours is not None
+            return theirs(preemptor, candidate, *more) or ours(preemptor, candidate, *more)
+
+        return Policies(
+            eligible=first.eligible or self.eligible,
+            may_preempt=either if theirs and ours else theirs or ours,
+            candidate_order=first.candidate_order or self.candidate_order,
+            entry_order=first.entry_order or self.entry_order,
+            rewrite=first.rewrite or self.rewrite,
+        )
 
 
 NO_POLICIES = Policies()
@@ -70,10 +89,25 @@ class EvaluationContext:
     options: Options
     policies: Policies = NO_POLICIES
 
-    def allows(self, preemptor: WorkloadInfo, candidate: WorkloadInfo, reason: PreemptionReason) -> bool:
-        """Whether a workload may be preempted. One that is evicted already is never protected."""
+    def allows(
+        self, preemptor: WorkloadInfo, candidate: WorkloadInfo, reason: PreemptionReason, report: Search
+    ) -> bool:
+        """Whether a workload may be preempted; `report` counts those that are protected.
+
+        One that is evicted already is never protected.
+        """
         hook = self.policies.may_preempt
-        return hook is None or candidate.evicted or hook(preemptor, candidate, reason, self.now)
+        if hook is None or candidate.evicted:
+            return True
+        held = hook(preemptor, candidate, reason, self.now)
+        if held is None:
+            return True
+        report.protected += 1
+        if not report.protection or (
+            held.until is not None and (report.protected_until is None or held.until < report.protected_until)
+        ):
+            report.protection, report.protected_until = held.message, held.until
+        return False
 
     def ordered(
         self, preemptor: WorkloadInfo, candidates: Iterable[C], group: Callable[[C], Any]

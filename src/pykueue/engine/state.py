@@ -19,6 +19,7 @@ from pykueue.engine.flavors.requests import NO_LIMITS, Limits, SchedulingClasses
 from pykueue.engine.flavors.reservation import reservation_from
 from pykueue.engine.options import Options
 from pykueue.engine.places import Places
+from pykueue.engine.preemption.damping import Damping
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota import capacity as quota
@@ -55,6 +56,7 @@ class State:
         self.forest = Forest(self.flavor_resources, self.undo_log)
         self.scheduling_classes = SchedulingClasses(options)
         self.history = UsageHistory(options, self.undo_log)
+        self.damping = Damping(self.undo_log)
         self.queues: dict[str, ClusterQueue] = {}
         self.locals: dict[str, LocalQueue] = {}
         self.workloads: dict[str, WorkloadInfo] = {}
@@ -86,6 +88,8 @@ class State:
         self.variants: dict[str, dict[str, WorkloadInfo]] = {}
         #: (time, key): when a workload's back-off ends.
         self.timers: list[tuple[float, str]] = []
+        #: When the first protection from preemption ends that keeps a workload of the queue waiting.
+        self.alarms: dict[ClusterQueue, float] = {}
         #: The time of the last cycle.
         self.now = 0.0
         self.cycle = 0
@@ -225,9 +229,19 @@ class State:
         for info, place in places:
             self.places.move(info, place, queue)
 
+    def flush_at(self, queue: ClusterQueue, time: float) -> None:
+        """Consider the inadmissible workloads of the queue's tree again at a time, in seconds since 1970."""
+        known = self.alarms.get(queue)
+        if known is None or time < known:
+            self.undo_log.put(self.alarms, queue, time)
+
     def fire_timers(self, now: float) -> None:
-        """Activate workloads whose back-off has ended."""
+        """Activate workloads whose back-off has ended, or that a protection kept from preempting others."""
         self.now = now
+        for queue in [queue for queue, time in self.alarms.items() if time <= now]:
+            self.undo_log.drop(self.alarms, queue)
+            self.request_flush(queue)
+            self.wake(queue)
         timers = self.timers
         while timers and timers[0][0] <= now:
             _, key = heappop(timers)

@@ -12,6 +12,7 @@ from typing import Any
 
 from pykueue.api.kueue import V1BETA2, names
 from pykueue.api.objects import Object, annotations_of, controller_reference, get, labels_of
+from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION, MIN_ADMIT_DURATION_ANNOTATION
 from pykueue.api.sameness import says_the_same
 from pykueue.api.validation.syntax import integer
 
@@ -20,6 +21,12 @@ from .podsets import count_of
 from .structure import MAX_POD_SETS as MAX_POD_SETS
 
 _HASH_DIGITS = 5
+_COPIED_ANNOTATIONS = (
+    names.ADMISSION_GATED_BY_ANNOTATION,
+    names.ELASTIC_JOB_ANNOTATION,
+    CHECKPOINT_ANNOTATION,
+    MIN_ADMIT_DURATION_ANNOTATION,
+)
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
@@ -88,7 +95,7 @@ def build(
         key: value
         for key, value in annotations_of(job).items()
         if key.startswith(names.PROVISIONING_PARAMETER_PREFIX)
-        or key in (names.ADMISSION_GATED_BY_ANNOTATION, names.ELASTIC_JOB_ANNOTATION)
+        or key in _COPIED_ANNOTATIONS
         or key in annotation_keys
     }
     spec: Object = {

@@ -34,6 +34,7 @@ from pykueue.api.objects import (
     labels_of,
 )
 from pykueue.api.pods import LIVE_PODS, is_terminal
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.queue_specs import check_names, flavor_names, is_check_of, parameters_name, topology_name
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
@@ -142,6 +143,7 @@ class Cluster:
         self.runtime_classes = informer(RUNTIME_CLASSES)
         #: What claims of devices are counted by. Kubernetes serves it from 1.34 on.
         self.devices = [informer(kind, optional=True) for kind in _device_kinds(configuration)]
+        self.preemption_policies = informer(PREEMPTION_POLICIES, optional=True)
         self.jobs: dict[str, Informer] = {
             name: informer(each.kind.resource, label_selector=each.kind.selector, optional=each.kind.custom)
             for name, each in self.kinds.jobs.items()
@@ -255,6 +257,10 @@ class Cluster:
     def has_synced(self) -> bool:
         """Whether everything has been read once."""
         return self.connection.has_synced
+
+    def policies(self) -> list[Object]:
+        """The PreemptionPolicies that there are."""
+        return self.preemption_policies.list()
 
     # Workloads
 

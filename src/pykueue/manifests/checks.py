@@ -10,6 +10,7 @@ from pykueue.api.crds import crds
 from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET
 from pykueue.api.kueue import V1BETA2
 from pykueue.api.kueue.common import GROUP
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import JOB_SETS
 from pykueue.api.similar import did_you_mean
 from pykueue.api.validation import FieldError, validate
@@ -52,6 +53,7 @@ GROUPS: Final[dict[str, str]] = {
         ),
         GROUP,
     ),
+    PREEMPTION_POLICIES.kind: PREEMPTION_POLICIES.group,
 }
 #: Groups of which every kind is known.
 _CHECKED_GROUPS: Final = frozenset(GROUPS.values())

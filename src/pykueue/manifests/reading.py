@@ -38,6 +38,7 @@ CLUSTER_SCOPED = frozenset(
         "DeviceClass",
         "Namespace",
         "Node",
+        "PreemptionPolicy",
         "PriorityClass",
         "ResourceFlavor",
         "ResourceSlice",

@@ -20,6 +20,7 @@ from pykueue.api.kueue.names import MANAGER_NAMESPACE
 from pykueue.api.model import Model
 from pykueue.api.objects import Object, get
 from pykueue.api.pods import LIVE_PODS
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.queue_specs import topology_name
 from pykueue.api.resources import CONFIG_MAPS, KUEUE_GROUP, Resource
 from pykueue.engine import Engine, Options, Upsert
@@ -121,8 +122,8 @@ async def read_cluster(
     forbidden is in `unread`.
     """
     state = ClusterState(configuration=configuration)
-    version = await _served_version(client)
-    lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in KINDS))
+    version, own = await asyncio.gather(_served_version(client), own_kinds(client))
+    lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in (*own, *KINDS)))
     state.manifests = [manifest for manifests in lists for manifest in manifests]
     if any(map(topology_name, state.manifests)):
         nodes = await _list(client, resources.NODES, version, namespace, state)
@@ -188,8 +189,18 @@ def _requests_extended(manifest: Object) -> bool:
 
 async def followed_kinds(client: Client) -> tuple[Resource, ...]:
     """The kinds that decisions depend on, in the versions to follow them in. Raises ApiError."""
-    version = await _served_version(client)
-    return tuple(_in_version(kind, version) for kind in KINDS)
+    version, own = await asyncio.gather(_served_version(client), own_kinds(client))
+    return (*own, *(_in_version(kind, version) for kind in KINDS))
+
+
+async def own_kinds(client: Client) -> tuple[Resource, ...]:
+    """The kinds of this project that decisions depend on, where the cluster serves them."""
+    try:
+        served = await client.call(Request("GET", f"/apis/{PREEMPTION_POLICIES.api_version}"))
+    except ApiError:
+        return ()
+    names = {each.get("name") for each in served.get("resources") or ()}
+    return (PREEMPTION_POLICIES,) if PREEMPTION_POLICIES.plural in names else ()
 
 
 def _in_version(kind: Resource, version: str) -> Resource:

@@ -165,7 +165,7 @@ class _Inquiry:
         with engine.fork() as fork:
             for event in mutations.events(fork, self.base):
                 fork.apply(event)
-            explanation = fork.explain(key)
+            explanation = fork.explain(key, self.trials.now)
             found = list(candidates(fork, self.workload, explanation, self.rights))
         self.answer.flavors = facts.flavor_facts(engine, self.answer.cluster_queue, explanation, self.rights)
         if explanation is not None and not self.answer.message:

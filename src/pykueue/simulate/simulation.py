@@ -14,9 +14,12 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from pykueue.api import kueue
 from pykueue.api.kueue.names import ADMITTED, EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from pykueue.api.meta import ObjectMeta, format_micro_time
+from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION
 from pykueue.engine import Admit, Assign, Decision, Evict, Options, Preempt, Removed, Upsert, lifecycle
 from pykueue.engine.driver import Change, Driver
 from pykueue.engine.events import Event
@@ -423,6 +426,21 @@ class Simulation:
         else:
             how = "failed" if life.job.fails else "finished"
             self._later(begin + length, lambda at: self._over(key, attempt, how, at))
+        every = life.job.checkpoint_every
+        if every and self.driver.engine.has_preemption_policies:
+            self._later(begin + every, lambda at: self._checkpoint(key, attempt, every, at))
+
+    def _checkpoint(self, key: str, attempt: int, every: float, now: float) -> None:
+        """Its job has saved its state, and says so for policies that choose whom to preempt."""
+        life = self._lives.get(key)
+        if life is None or life.attempt != attempt or life.running_since is None:
+            return
+        workload = self.driver.workloads[key]
+        saved = {CHECKPOINT_ANNOTATION: format_micro_time(self._plan.start + now)}
+        metadata = replace(workload.metadata, annotations={**workload.metadata.annotations, **saved})
+        self.driver.apply(Upsert(replace(workload, metadata=metadata)))
+        self._follow(now)
+        self._later(now + every, lambda at: self._checkpoint(key, attempt, every, at))
 
     def _interrupted(self, life: _Life, reason: str, now: float) -> Mapping[str, float]:
         """Its pods are stopped; the resource-seconds that are lost, by resource."""

@@ -10,6 +10,7 @@ from pykueue.api import kueue
 from pykueue.api.crds.schema import Schema, object_schema
 from pykueue.api.crds.v1beta1 import v1beta1_schema
 from pykueue.api.model import Model
+from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.api.userkinds import manifest
 
 _DEPRECATION: Final = "This version is deprecated. Use v1beta2 instead."
@@ -141,6 +142,19 @@ _KINDS: Final = (
             _Column("Version", ".spec.version", "string", "Version in which jobs are read"),
             _Column("Active", _of_condition("Active"), "string", "Whether jobs of the kind are queued"),
             _Column("Reason", '.status.conditions[?(@.type=="Active")].reason', "string", "Why, or why not"),
+            _AGE,
+        ),
+        group=manifest.GROUP,
+        version=manifest.VERSION,
+    ),
+    _Kind(
+        PreemptionPolicy,
+        "preemptionpolicies",
+        ("pp",),
+        columns=(
+            _Column("Cohort", ".spec.cohort", "string", "Cohort that the policy is for"),
+            _Column("ClusterQueues", ".spec.clusterQueues", "string", "ClusterQueues that the policy is for"),
+            _Column("Active", _of_condition("Active"), "string", "Whether the policy is in force"),
             _AGE,
         ),
         group=manifest.GROUP,

@@ -12,9 +12,9 @@ from typing import Annotated, Final, Literal
 from pykueue.api.kueue.common import LABEL, LABEL_KEY, SUBDOMAIN, Conditions
 from pykueue.api.meta import ObjectMeta
 from pykueue.api.model import DEFAULTED, Cel, Model, Rule, atomic, checked
-from pykueue.api.resources import Resource
+from pykueue.api.resources import OWN_GROUP, Resource
 
-GROUP: Final = "pykueue.io"
+GROUP: Final = OWN_GROUP
 VERSION: Final = "v1alpha1"
 JOB_KINDS: Final = Resource(GROUP, VERSION, "jobkinds", "JobKind", False)
 

@@ -14,8 +14,10 @@ from pykueue.api.decoding import DecodeError
 from pykueue.api.kinds import decode, kind_of
 from pykueue.api.kueue import ClusterQueue, Cohort, ResourceFlavor, Workload
 from pykueue.api.model import Model
+from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.api.validation.fields import INVALID, FieldError
 from pykueue.api.validation.gates import Gates
+from pykueue.api.validation.preemption_policies import preemption_policy_errors
 from pykueue.api.validation.quotas import cluster_queue_errors, cohort_errors, resource_flavor_errors
 from pykueue.api.validation.workloads import workload_errors
 
@@ -61,9 +63,14 @@ def _workload(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
     return workload_errors(cast(Workload, new), cast(Workload | None, old), gates)
 
 
+def _preemption_policy(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
+    return preemption_policy_errors(cast(PreemptionPolicy, new))
+
+
 _RULES: Final[dict[str, Callable[[Model, Model | None, Gates], list[FieldError]]]] = {
     "ClusterQueue": _cluster_queue,
     "Cohort": _cohort,
+    "PreemptionPolicy": _preemption_policy,
     "ResourceFlavor": _resource_flavor,
     "Workload": _workload,
 }

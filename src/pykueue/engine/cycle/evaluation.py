@@ -42,6 +42,7 @@ from pykueue.engine.preemption.classical import (
     UsageOf,
     removed,
 )
+from pykueue.engine.preemption.damping import Damping
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.usage import FlavorUsage
@@ -60,6 +61,8 @@ class Evaluation(Struct):
     """Why shared capacities are not enough, one sentence each."""
     placed: Reservations = ()
     """What it would reserve of them, once its targets are gone."""
+    protected_until: float | None = None
+    """When the first candidate that a policy protects may be preempted, in seconds since 1970."""
 
 
 class Evaluator:
@@ -72,10 +75,12 @@ class Evaluator:
         usage_of: UsageOf,
         policies: Policies = NO_POLICIES,
         topology: TopologyTerms | None = None,
+        damping: Damping | None = None,
     ) -> None:
         self.options = options
         self._topology = topology
-        self.policies = policies
+        self._policies = policies
+        self._damping = damping
         self._flavors = flavors
         #: Past usage of LocalQueues; None where they do not compete by it.
         self.usage_of = usage_of if options.admission_fair_sharing is not None else None
@@ -87,11 +92,18 @@ class Evaluator:
             options.enabled("QuotaCheckStrategy") and options.quota_check_strategy == "IgnoreUndeclared"
         )
 
+    @property
+    def policies(self) -> Policies:
+        """The hooks of the engine, and those of PreemptionPolicies where there are any."""
+        damping = self._damping
+        return damping.hooks(self._policies) if damping is not None and damping.on else self._policies
+
     def context(self, now: float) -> PreemptionContext:
         """What evaluations at `now` (seconds since 1970) share, as long as no usage changes."""
-        if self.policies is NO_POLICIES:
+        policies = self.policies
+        if policies is NO_POLICIES:
             return PreemptionContext()
-        return PreemptionContext(EvaluationContext(now, self.options, self.policies))
+        return PreemptionContext(EvaluationContext(now, self.options, policies))
 
     def plan(self, scheduling_class: SchedulingClass, queue: ClusterQueue) -> Plan:
         """How the queue's flavors could serve a scheduling class."""
@@ -120,6 +132,11 @@ class Evaluator:
         attempt = _Attempt(
             self, info, queue, replaced, nominated, already_targeted, context or PreemptionContext()
         )
+        found = self._evaluated(attempt, info, replaced)
+        found.protected_until = attempt.protected_until
+        return found
+
+    def _evaluated(self, attempt: _Attempt, info: WorkloadInfo, replaced: WorkloadInfo | None) -> Evaluation:
         first = attempt.at()
         if attempt.succeeds(first):
             return first
@@ -197,6 +214,8 @@ class _Attempt:
         self.chooser = Chooser(queue, self._oracle, evaluator.fair_sharing, evaluator.fungible)
         #: Searches for one FlavorResource, which the search for the whole workload often repeats.
         self.found: dict[tuple[int, int], tuple[Targets, Search]] = {}
+        #: As in `Evaluation`, of all searches.
+        self.protected_until: float | None = None
 
     def at(self, counts: list[int] | None = None) -> Evaluation:
         """The outcome at full size, or at other counts."""
@@ -292,7 +311,7 @@ class _Attempt:
             self.excluded,
             self.context,
         )
-        targets, report = self.evaluator.search(request)
+        targets, report = self._search(request)
         self.found[(flavor_usage.flavor_resource, amount)] = targets, report
         if not targets:
             return NO_CANDIDATES, level
@@ -326,7 +345,14 @@ class _Attempt:
             self.context,
             demands,
         )
-        return self.evaluator.search(request)
+        return self._search(request)
+
+    def _search(self, request: PreemptionRequest) -> tuple[Targets, Search]:
+        targets, report = self.evaluator.search(request)
+        until = report.protected_until
+        if until is not None and (self.protected_until is None or until < self.protected_until):
+            self.protected_until = until
+        return targets, report
 
 
 def _slice_terms(

@@ -17,6 +17,7 @@ from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.decisions import Admit, Decision, Evict, PendingReason, Preempt, Requeue, RequeueReason
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.flavors.reservation import reservation_of
+from pykueue.engine.preemption.damping import lost_resource_seconds
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.state import State
 from pykueue.engine.workload import ACTIVE, INADMISSIBLE, NO_SCAN, WorkloadInfo, has_delayed_domains
@@ -189,6 +190,10 @@ class Outcomes:
             state.undo_log.set(target, "preempted_for", info.key)
             state.mark_evicted(target, True)
             self.progress = self._entries_change = True
+            lost: dict[str, int] = {}
+            if state.damping.on:
+                state.damping.preempted(target.key, queue.path, victim_queue.path, self._now)
+                lost = lost_resource_seconds(target, self._now)
             self.decisions.append(
                 Preempt(
                     target.key,
@@ -199,6 +204,7 @@ class Outcomes:
                     victim_queue.path,
                     queue.path,
                     state.cycle,
+                    lost,
                 )
             )
         self.set_scan(info, NO_SCAN)

@@ -235,6 +235,8 @@ class TreeCycle:
         exhausted = self._has_preempted_too_often(entry)
         if assignment.mode != FIT and (exhausted or not found.targets):
             entry.explanation.outcome = "PreemptionLimit" if exhausted else "NoCandidates"
+            if found.protected_until is not None:
+                self.state.flush_at(entry.queue, found.protected_until)
             self.outcomes.requeue(entry, REASONS[WAITING], "PreemptionNoCandidates")
             kept = capacity.kept(found.demands)
             if kept or not found.shortages:

@@ -8,6 +8,7 @@ from math import ceil
 
 from pykueue.api import kueue, pending_reasons
 from pykueue.api.cohorts import COHORT_CYCLE, cycle_message
+from pykueue.api.meta import parse_time
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.cycle.evaluation import Evaluator
@@ -16,6 +17,7 @@ from pykueue.engine.explain.render import reason_text
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.fair_sharing.shares import share_of
 from pykueue.engine.flavors.reservation import requests_of
+from pykueue.engine.preemption.damping import lost_resource_seconds
 from pykueue.engine.queues.cluster_queue import ClusterQueue, UsageCounts
 from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.queues.pending import Bucket
@@ -328,6 +330,25 @@ class Queries(QuotaQueries):
 
     # --- workloads --------------------------------------------------------------------------------------
 
+    @property
+    def has_preemption_policies(self) -> bool:
+        """Whether any PreemptionPolicy is in force."""
+        return self._state.damping.on
+
+    def preemption_policy_of(self, path: tuple[str, ...]) -> str:
+        """Name of the PreemptionPolicy of a queue, given its path from the root cohort; empty: none."""
+        return self._state.damping.policy_of(path)
+
+    def lost_work(self, key: str, at: str) -> dict[str, int]:
+        """What a workload that holds quota loses if it ends `at` (RFC 3339), by resource.
+
+        In cpus, bytes or pieces, times seconds since its admission or last checkpoint; empty: it holds none.
+        """
+        info = self._state.workloads.get(key)
+        if info is None or info.place != RESERVED:
+            return {}
+        return lost_resource_seconds(info, parse_time(at))
+
     def workload(self, key: str) -> WorkloadView | None:
         """Where a workload stands; None if the engine does not know it (finished ones are forgotten)."""
         state = self._state
@@ -429,8 +450,11 @@ class Queries(QuotaQueries):
             self._state.undo_log.set(bucket, "explained", text or "the workload is evaluated again")
         return bucket.explained
 
-    def explain(self, key: str) -> Explanation | None:
-        """How a waiting workload would fare if it were considered now; None if it does not wait."""
+    def explain(self, key: str, now: float | None = None) -> Explanation | None:
+        """How a waiting workload would fare if it were considered `now`; None if it does not wait.
+
+        `now` is in seconds since 1970; None: the time of the last cycle.
+        """
         state = self._state
         state.settle()
         info = state.workloads.get(key)
@@ -451,10 +475,13 @@ class Queries(QuotaQueries):
             info,
             queue,
             replaced=state.replaced_by(info),
-            context=self._evaluator.context(state.now),
+            context=self._evaluator.context(state.now if now is None else now),
         )
         info.scan = scan
-        return Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
+        explanation = Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
+        if found.protected_until is not None and not found.targets:
+            explanation.outcome = "NoCandidates"
+        return explanation
 
 
 def _of_local_queue(name: str, local: LocalQueue | None) -> PendingReason | None:

@@ -64,6 +64,8 @@ def reason_text(explanation: Explanation) -> str:
             text = "Workload no longer fits after processing another workload"
         case "PreemptionLimit":
             text = PREEMPTION_LIMIT_MESSAGE
+        case "NoCandidates" if explanation.search is not None and explanation.search.protected:
+            text = f"Workloads it could preempt are protected: {explanation.search.protection}"
         case "PreemptionGated":
             text = GATE_CLOSED_MESSAGE
         case "PreferredVariantAdmitted":

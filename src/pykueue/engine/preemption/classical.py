@@ -476,7 +476,7 @@ def _attempt(request: PreemptionRequest, field: _Field, borrowing: bool, report:
             assert info.queue is not None
             if field.protected(info.queue, cohort):
                 continue
-        if evaluation is not None and not evaluation.allows(request.info, info, reason):
+        if evaluation is not None and not evaluation.allows(request.info, info, reason, report):
             continue
         simulate_removal(info)
         removed.append((info, reason))

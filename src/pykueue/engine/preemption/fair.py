@@ -234,7 +234,10 @@ def _group(considered: Considered) -> tuple[Any, ...]:
 
 
 def _by_policy(
-    request: PreemptionRequest, candidates: dict[ClusterQueue, deque[Candidate]], within: bool
+    request: PreemptionRequest,
+    candidates: dict[ClusterQueue, deque[Candidate]],
+    within: bool,
+    report: Search,
 ) -> dict[ClusterQueue, deque[Candidate]]:
     """Those that policy hooks leave, in the order of the hooks."""
     evaluation, info = request.context.evaluation, request.info
@@ -245,7 +248,9 @@ def _by_policy(
         if queue is request.queue:
             reason = "InClusterQueue"
         allowed = (
-            Considered(each) for each in queue_candidates if evaluation.allows(info, each.info, reason)
+            Considered(each)
+            for each in queue_candidates
+            if evaluation.allows(info, each.info, reason, report)
         )
         ordered = evaluation.ordered(info, allowed, _group)
         left = deque(each.candidate for each in ordered)
@@ -306,7 +311,7 @@ def _search(
         return []
     candidates = _candidates(request, own)
     if request.context.evaluation is not None:
-        candidates = _by_policy(request, candidates, within)
+        candidates = _by_policy(request, candidates, within, report)
     report.considered = sum(map(len, candidates.values()))
     if not candidates:
         return []

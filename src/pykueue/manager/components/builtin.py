@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pykueue.api.jobkinds import LEADER_WORKER_SET
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -35,6 +36,7 @@ from .jobkinds import job_kinds
 from .jobs import jobs
 from .multikueue import multikueue
 from .pods import leader_worker_sets, pods, stateful_sets
+from .preemptions import preemption_policies
 from .queues import queues
 from .scheduler import explainer, scheduler
 from .topology import node_failures, ungater
@@ -56,6 +58,7 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield scheduler(kinds)
     yield explainer()
     yield queues()
+    yield preemption_policies()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
     yield variants(workers("Workload.kueue.x-k8s.io"))
     yield provisioning(workers("ProvisioningRequest.autoscaling.x-k8s.io"))
@@ -105,6 +108,7 @@ def caches(jobs: Iterable[Resource]) -> Component:
             NAMESPACES,
             LIMIT_RANGES,
             RUNTIME_CLASSES,
+            PREEMPTION_POLICIES,
             PODS,
             NODES,  # once a flavor refers to a Topology
             CRDS,  # whether what is optional is served

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -49,6 +50,7 @@ def scheduler(kinds: JobKinds) -> Component:
             DEVICE_CLASSES,
             RESOURCE_CLAIM_TEMPLATES,
             RESOURCE_SLICES,
+            PREEMPTION_POLICIES,
             NODES,
             PODS,
             *kinds.resources,

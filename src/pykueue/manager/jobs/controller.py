@@ -28,6 +28,7 @@ from pykueue.api.objects import (
     replaced,
     without_finalizer,
 )
+from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION, MIN_ADMIT_DURATION_ANNOTATION
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import MissingReferenceError, Outcome, UnreadableJobError
 from pykueue.jobs.podsets import PodSetConflictError
@@ -540,7 +541,7 @@ class JobController:
         return self._gates["MultiKueue"] and bool(get(workload, "status", "clusterName"))
 
     async def _with_job_changes(self, job: Object, workload: Object) -> Object:
-        """The Workload with what may change on a job: queue (while it waits), gates, priority."""
+        """The Workload with what may change on a job: queue (while it waits), gates, checkpoint, priority."""
         desired = workload
         if not conditions.has_quota(workload) and self.integration.is_suspended(job):
             desired = replaced(desired, ("spec", "queueName"), construction.queue_name(job) or None)
@@ -548,6 +549,10 @@ class JobController:
         if gates != annotations_of(workload).get(names.ADMISSION_GATED_BY_ANNOTATION):
             path = ("metadata", "annotations", names.ADMISSION_GATED_BY_ANNOTATION)
             desired = replaced(desired, path, gates or None)
+        for key in (CHECKPOINT_ANNOTATION, MIN_ADMIT_DURATION_ANNOTATION):
+            value = annotations_of(job).get(key)
+            if value and value != annotations_of(workload).get(key):
+                desired = replaced(desired, ("metadata", "annotations", key), value)
         desired = self._with_priority(job, desired)
         return await self._writer.change(self._cluster.workloads, workload, desired)
 

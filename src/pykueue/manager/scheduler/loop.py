@@ -89,6 +89,7 @@ class Scheduler:
             cluster.limit_ranges,
             cluster.runtime_classes,
             *cluster.devices,
+            cluster.preemption_policies,
         ):
             self._feed(informer)
         cluster.workloads.on_event(self._workload_changed, Order.DECIDE)

@@ -39,7 +39,9 @@ def webhooks(configuration: Configuration, lookups: Lookups, kinds: JobKinds) ->
         if integration.kind is not POD and not isinstance(integration, UserJob)
     ]
     rules.extend(pod_rules(configuration, lookups, kinds))
-    rules.extend(kind_rules(configuration, lambda workload: lookups.reclaimable(workload)))
+    rules.extend(
+        kind_rules(configuration, lambda workload: lookups.reclaimable(workload), lambda: lookups.policies())
+    )
     found = [registration for each in rules for registration in registrations(each, namespaces)]
     for integration in kinds.jobs.values():
         if isinstance(integration, UserJob):

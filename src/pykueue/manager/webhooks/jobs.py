@@ -45,6 +45,9 @@ class Lookups(Protocol):
 
     def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None: ...
 
+    def policies(self) -> Iterable[Object]:
+        """The PreemptionPolicies that there are."""
+
 
 class JobRules:
     """The rules of one job kind."""

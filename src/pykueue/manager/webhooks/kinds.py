@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import quantity
+from pykueue.api.decoding import decode_as
 from pykueue.api.defaults import default_on_create
 from pykueue.api.objects import Object, get
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES, PreemptionPolicy
 from pykueue.api.quantity import Quantity
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.api.validation import FieldError, validate
+from pykueue.api.validation.preemption_policies import overlap_errors
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.workloads.transitions import reclaimable_at_most
 
@@ -53,6 +56,23 @@ class KindRules:
         return _rounded_quotas(obj) if changed and self.resource in (CLUSTER_QUEUES, COHORTS) else ()
 
 
+class PolicyRules(KindRules):
+    """The rules of PreemptionPolicies: no two may be for the same queues.
+
+    `others` returns all that there are; what two clients create at the same time is for their status to say.
+    """
+
+    def __init__(self, configuration: Configuration, others: Callable[[], Iterable[Object]]) -> None:
+        super().__init__(PREEMPTION_POLICIES, configuration, (), ())
+        self._others = others
+
+    def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
+        errors = validate(obj, old, self._gates)
+        if errors:
+            return errors
+        return overlap_errors(decode_as(PreemptionPolicy, obj), self._others())
+
+
 def _rounded_quotas(obj: Object) -> Iterable[str]:
     """The fractional quotas that count as more than is written: shares of a device add up to too many."""
     for group in get(obj, "spec", "resourceGroups") or ():
@@ -72,10 +92,12 @@ def _rounded_quotas(obj: Object) -> Iterable[str]:
 def kind_rules(
     configuration: Configuration,
     reclaimable: Callable[[Object], Mapping[str, int] | None] = lambda workload: None,
+    policies: Callable[[], Iterable[Object]] = tuple,
 ) -> list[Rules]:
     """Rules of every kind that has any beyond its schema (docs/reference/kueue-api.md 1.0).
 
-    `reclaimable` returns what the job of a Workload says; None: there is no job to ask.
+    `reclaimable` returns what the job of a Workload says; None: there is no job to ask. `policies` returns
+    the PreemptionPolicies that there are.
     """
     # With partial admission nothing is filled in, and no review is spent on it.
     workload_defaults = () if configuration.gates["PartialAdmission"] else CREATE
@@ -84,4 +106,5 @@ def kind_rules(
         KindRules(RESOURCE_FLAVORS, configuration, defaults=CREATE, subresources=()),
         KindRules(COHORTS, configuration, defaults=(), subresources=()),
         KindRules(WORKLOADS, configuration, workload_defaults, ("status",), reclaimable),
+        PolicyRules(configuration, policies),
     ]

@@ -1,0 +1,72 @@
+"""`pykueue preemptions`: who was preempted for whom, and what was lost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+
+from pykueue.api.preemption_policies import PreemptionPolicy
+from pykueue.cli.options import SourceOptions
+from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
+from pykueue.engine.events import Upsert
+from pykueue.plugin.tables import table
+from pykueue.questions.preemptions import Preemptions
+from pykueue.questions.preemptions import preemptions as answer_preemptions
+
+#: Bytes and seconds of the units in which lost work is shown.
+_GIBI, _HOUR = 1 << 30, 3600
+
+
+def run(source: SourceOptions, limit: int, output: str) -> None:
+    """Carry out the command, whose options `questions` describes."""
+    found = read_source(source)
+    objects = [event.obj for event in found.surroundings if isinstance(event, Upsert)]
+    policies = [obj for obj in objects if isinstance(obj, PreemptionPolicy)]
+    answer = answer_preemptions(found.workloads, policies, limit)
+    answer.unread, answer.notes = found.unread, found.notes
+    print_answer(answer, output, lines)
+    if answer.unread:
+        sys.exit(INCOMPLETE)
+
+
+def lines(answer: Preemptions) -> Iterator[str]:
+    """The answer as two tables."""
+    titles = ["TIME", "PREEMPTED", "CLUSTERQUEUE", "FOR", "CLUSTERQUEUE", "REASON", "LOST"]
+    rows = [
+        [
+            each.time,
+            each.workload,
+            each.cluster_queue or "-",
+            each.preemptor or "-",
+            each.preemptor_cluster_queue or "-",
+            each.reason,
+            lost_text(each.lost),
+        ]
+        for each in answer.recent
+    ]
+    yield from table(titles, rows).splitlines() if rows else ["No workload is known to have been preempted."]
+    if answer.totals:
+        yield ""
+        titles = ["FOR", "PREEMPTED", "COUNT", "LOST", "POLICY"]
+        rows = [
+            [
+                each.preemptor_cluster_queue,
+                each.cluster_queue,
+                str(each.count),
+                lost_text(each.lost),
+                each.policy,
+            ]
+            for each in answer.totals
+        ]
+        yield from table(titles, rows).splitlines()
+
+
+def lost_text(lost: Mapping[str, int]) -> str:
+    """Lost work in hours of each resource; a dash for none."""
+    found = []
+    for resource, amount in lost.items():
+        in_bytes = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
+        hours = amount / _HOUR / (_GIBI if in_bytes else 1)
+        if amount:
+            found.append(f"{hours:.2f} {'Gi-hours' if in_bytes else 'hours'} of {resource}")
+    return ", ".join(found) or "-"
