@@ -55,7 +55,7 @@ class TestWholeInstallation:
         definitions = [obj for obj in everything if obj["spec"]["group"] == "kueue.x-k8s.io"]
         assert len(definitions) == 11
         own = [obj["metadata"]["name"] for obj in everything if obj not in definitions]
-        assert own == ["jobkinds.pykueue.io"]
+        assert own == ["jobkinds.pykueue.io", "preemptionpolicies.pykueue.io"]
         for definition in definitions:
             versions = {one["name"]: one for one in definition["spec"]["versions"]}
             assert {name for name, one in versions.items() if one["served"]} == {"v1beta1", "v1beta2"}
@@ -111,7 +111,7 @@ class TestWholeInstallation:
                 passes = "-without-queue." in webhook["name"]
                 assert webhook["failurePolicy"] == ("Ignore" if passes else "Fail")
                 (rule,) = webhook["rules"]
-                if rule["apiGroups"] == ["kueue.x-k8s.io"]:
+                if rule["apiGroups"] in (["kueue.x-k8s.io"], ["pykueue.io"]):
                     continue
                 (expression,) = webhook["namespaceSelector"]["matchExpressions"]
                 assert expression["operator"] == "NotIn"
@@ -383,8 +383,10 @@ def test_roles_of_people_grant_what_the_published_roles_of_kueue_grant() -> None
             without = kind in ("resourceflavor", "topology") or kind.startswith("pending-")
             assert bool(status) is not without, name
     people = {name for name in roles if name.endswith(("-editor-role", "-viewer-role"))}
-    ours = {"kueue-jobkind-editor-role", "kueue-jobkind-viewer-role", "kueue-workloads-why-viewer-role"}
-    assert compared | ours == people
+    ours = {
+        f"kueue-{kind}-{role}-role" for kind in ("jobkind", "preemptionpolicy") for role in ("editor", "viewer")
+    }
+    assert compared | ours | {"kueue-workloads-why-viewer-role"} == people
 
 
 def test_only_administrators_write_job_kinds() -> None:

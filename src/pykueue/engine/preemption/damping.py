@@ -169,7 +169,7 @@ class Damping:
         if rules is None:
             return found
         if rules.base and own is not others:
-            turn = self._turns.get(_pair(own.name, others.name))
+            turn = self._turns.get(_in_order(own.name, others.name))
             if turn is not None and turn.by == others.name and turn.at + rules.window > now:
                 wait = min(rules.base * 2 ** min(turn.count - 1, 60), rules.longest)
                 if turn.at + wait > now:
@@ -198,7 +198,8 @@ class Damping:
     def turns(self) -> list[tuple[str, str, str, float, int, str]]:
         """What it knows of preemptions between pairs of queues, for a dump."""
         return [
-            (*pair, turn.by, turn.at, turn.count, turn.victim) for pair, turn in sorted(self._turns.items())
+            (*queues, turn.by, turn.at, turn.count, turn.victim)
+            for queues, turn in sorted(self._turns.items())
         ]
 
     def issued(self, queue: str) -> tuple[float, ...]:
@@ -244,20 +245,20 @@ class Damping:
         windows = [each.window for each in (rules, self._of(others)) if each is not None and each.base]
         if not windows:
             return
-        pair = _pair(own[-1], others[-1])
-        last = self._turns.get(pair)
+        queues = _in_order(own[-1], others[-1])
+        last = self._turns.get(queues)
         if last is None or last.at + max(windows) <= at:
             count = 1
         else:
             count = last.count + (last.by != own[-1])
         before = _Turn(last.by, last.at, last.count, last.victim, None) if last is not None else None
-        self._undo_log.put(self._turns, pair, _Turn(own[-1], at, count, victim, before))
+        self._undo_log.put(self._turns, queues, _Turn(own[-1], at, count, victim, before))
 
     def forget(self, victim: str) -> None:
         """A preemption could not be written: if it was the last one between its queues, it did not happen."""
-        for pair, turn in list(self._turns.items()):
+        for queues, turn in list(self._turns.items()):
             if turn.victim == victim:
-                self._undo_log.replace(self._turns, pair, turn.before)
+                self._undo_log.replace(self._turns, queues, turn.before)
 
 
 def preemption_paths(message: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
@@ -366,5 +367,5 @@ def _later(one: Held | None, other: Held) -> Held:
     return other if one is None or one.until is None or one.until < other.until else one
 
 
-def _pair(one: str, other: str) -> tuple[str, str]:
+def _in_order(one: str, other: str) -> tuple[str, str]:
     return (one, other) if one < other else (other, one)
