@@ -384,7 +384,9 @@ def test_roles_of_people_grant_what_the_published_roles_of_kueue_grant() -> None
             assert bool(status) is not without, name
     people = {name for name in roles if name.endswith(("-editor-role", "-viewer-role"))}
     ours = {
-        f"kueue-{kind}-{role}-role" for kind in ("jobkind", "preemptionpolicy") for role in ("editor", "viewer")
+        f"kueue-{kind}-{role}-role"
+        for kind in ("jobkind", "preemptionpolicy")
+        for role in ("editor", "viewer")
     }
     assert compared | ours | {"kueue-workloads-why-viewer-role"} == people
 
