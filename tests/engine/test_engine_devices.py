@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from engine_devices import charged, device, device_class, pods, request, slices,
 from engine_world import World
 
 from pykueue.engine import Removed
+from pykueue.engine.dump import dump, load
 from pykueue.engine.options import DeviceMapping
 
 MEMORY = DeviceMapping(
@@ -256,3 +258,25 @@ def test_a_fork_forgets_devices() -> None:
     assert charged(made) == {"example.com/gpus": 1}
     made.stable()
     assert made.reserved() == {"w"}
+
+
+# --- dumps ----------------------------------------------------------------------------------------------
+
+
+def test_engine_loaded_from_a_dump_knows_the_devices_and_decides_the_same() -> None:
+    made = world()
+    device_class(made, "gpu.example.com")
+    slices(made, device("a"), device("b"))
+    template(made, "t", request(count=2))
+    for name, claim in (("fits", "t"), ("lost", "missing")):
+        made.workload(name, "q", template=pods(claim))
+    for moment in range(2):  # before and after the cycle that says why a workload is kept out
+        text = json.dumps(dump(made.engine))
+        other = load(json.loads(text))
+        assert json.dumps(dump(other)) == text
+        decisions = made.driver.cycle()
+        assert other.cycle(made.driver.now) == decisions
+        assert {each.key for each in decisions} == (
+            {"default/fits", "default/lost"} if moment == 0 else set()
+        )
+        made.driver.carry_out()

@@ -145,6 +145,8 @@ class EngineState(Model):
     and the preempted workload."""
     second_pass: dict[str, tuple[float, int]] = {}
     """Workloads that hold quota and for which nodes are to be chosen: (when, attempts so far), by key."""
+    kept_out: list[str] = []
+    """Workloads outside of their queue of which the next cycle says why."""
     cluster_queues: dict[str, ClusterQueueState] = {}
     local_queues: dict[str, LocalQueueState] = {}
     workloads: dict[str, WorkloadState] = {}
@@ -172,6 +174,7 @@ def engine_state(engine: Engine) -> dict[str, Any]:
         timers=sorted(timer for timer in state.timers if timer[1] in state.workloads),
         turns=state.damping.turns(),
         second_pass=dict(sorted(state.second_pass.items())),
+        kept_out=list(state.kept_out),
         cluster_queues={name: _queue(state, state.queues[name]) for name in sorted(state.queues)},
         local_queues={
             key: LocalQueueState(
@@ -205,6 +208,9 @@ def _objects(engine: Engine) -> Iterator[Model]:
         state.flavors,
         state.checks,
     ):
+        yield from (obj for _, obj in sorted(objects.items()))
+    devices = state.scheduling_classes.devices
+    for objects in (devices.classes, devices.templates, devices.slices):
         yield from (obj for _, obj in sorted(objects.items()))
     for _, ranges in sorted(engine._handlers.limit_ranges.items()):
         yield from (obj for _, obj in sorted(ranges.items()))
@@ -372,6 +378,7 @@ def restore(engine: Engine, found: EngineState) -> None:
         found.turns, {name: each.issued for name, each in found.cluster_queues.items() if each.issued}
     )
     state.second_pass.update({key: due for key, due in found.second_pass.items() if key in known})
+    state.kept_out = {key: known[key][0] for key in found.kept_out if key in known}
     state.now, state.cycle, state.changes = found.now, found.cycle, found.changes
 
 
