@@ -114,12 +114,18 @@ _OPTIONS: tuple[tuple[str, str, Callable[[str, str], Change], str], ...] = (
 )
 
 
-def _change_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def change_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of changes, which `taken_changes` collects."""
     for name, form, make, text in reversed(_OPTIONS):
         command = click.option(
             f"--{name}", multiple=True, metavar=form, callback=_changes(form, make), help=text
         )(command)
     return command
+
+
+def taken_changes(options: dict[str, Any]) -> list[Change]:
+    """The changes among the values of options, which are removed from these."""
+    return [change for name, *_ in _OPTIONS for change in options.pop(name.replace("-", "_"))]
 
 
 @click.command()
@@ -134,7 +140,7 @@ def _change_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Path(path_type=Path, allow_dash=True),
     help="Manifest of a job, or Workload, that is not submitted yet: the question is about it.",
 )
-@_change_options
+@change_options
 @click.option(
     "--with",
     "overrides",
@@ -176,5 +182,4 @@ def whatif(**options: Any) -> None:
     """
     from pykueue.cli.whatif import run
 
-    changes = [change for name, *_ in _OPTIONS for change in options.pop(name.replace("-", "_"))]
-    run(changes=changes, **options)
+    run(changes=taken_changes(options), **options)

@@ -48,6 +48,8 @@ class ChangedState:
         for workload in state.workloads:
             self._objects[identity_of(workload)] = workload
         self._options = state.options
+        #: The objects that were changed.
+        self.changed: set[Identity] = set()
         #: What was changed, in words.
         self.texts: list[str] = []
 
@@ -73,12 +75,15 @@ class ChangedState:
             obj = replace(obj, status=before.status)
         _check(obj, before)
         self._objects[identity] = obj
+        self.changed.add(identity)
         if before is None or encode(before) != encode(obj):
             self.texts.append(f"{_title(identity)}: {'added' if before is None else 'changed'}")
 
     def remove_node(self, name: str) -> None:
         """A node is gone. Raises ChangeError for one that does not exist."""
-        del self._objects[self._known("Node", "", name)]
+        identity = self._known("Node", "", name)
+        del self._objects[identity]
+        self.changed.add(identity)
         self.texts.append(f"Node {name}: removed")
 
     def add_nodes(self, like: str, count: int) -> None:
@@ -181,6 +186,7 @@ class ChangedState:
             raise ChangeError(f"{_title(identity)}: {error.why}") from None
         _check(after, before)
         self._objects[identity] = after
+        self.changed.add(identity)
         self.texts.append(f"{field} of {_title(identity)}: {old} -> {new}")
 
     def _known(self, kind: str, namespace: str, name: str) -> Identity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import chain
 from pathlib import Path
@@ -13,21 +13,23 @@ from typing import Any
 
 from pykueue.api import decode, kueue
 from pykueue.api.decoding import DecodeError, describe
-from pykueue.api.meta import parse_time
+from pykueue.api.meta import format_time, parse_time
 from pykueue.api.objects import Object
 from pykueue.api.similar import did_you_mean
 from pykueue.embedded.objects.patch import merge_patch
-from pykueue.engine import Removed, Upsert
+from pykueue.engine import Options, Removed, Upsert
 from pykueue.engine.events import Event
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import parse as parse_configuration
 from pykueue.manager.configuration.decode import camel
 from pykueue.manager.configuration.loading import CURRENT
 from pykueue.manager.scheduler.engine_options import engine_options
-from pykueue.manifests.files import InputError
+from pykueue.manifests.files import SUFFIXES, InputError
 from pykueue.manifests.namespaces import missing_namespaces
 from pykueue.manifests.reading import Source as Files
 from pykueue.manifests.reading import read
+from pykueue.simulate.recorded.history import History, of_objects, of_recording
+from pykueue.simulate.recorded.reading import RecordingError
 from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
 from pykueue.simulate.scenario.kueue_generator import KueueGenerator
 from pykueue.simulate.scenario.laws import Draw, draw_of
@@ -43,7 +45,7 @@ from pykueue.simulate.scenario.types import (
     Trace,
     Variant,
 )
-from pykueue.simulate.simulation import Outside, Plan
+from pykueue.simulate.simulation import Outside, Plan, Present
 from pykueue.simulate.traces.jobs import TraceJobs
 
 #: Kind, namespace and name.
@@ -67,6 +69,8 @@ class Prepared:
     workloads: dict[int, list[Object]] = field(default_factory=dict)
     """Of sources that are manifests, by the number of the source."""
     generators: dict[int, KueueGenerator] = field(default_factory=dict)
+    history: History | None = None
+    """What is recorded, where the scenario names a recording."""
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -76,6 +80,14 @@ class Prepared:
 def prepare(scenario: Scenario, folder: Path) -> Prepared:
     """Reads the files of a scenario. Raises ScenarioError naming file and field of what is wrong."""
     prepared = Prepared(scenario, folder)
+    if scenario.recording:
+        history = prepared.history = _history(folder / scenario.recording)
+        prepared.objects |= history.objects
+        horizon = scenario.horizon
+        if horizon is None and history.end > history.start:
+            horizon = history.end - history.start
+        start = format_time(int(history.start))
+        prepared.scenario = scenario = replace(scenario, start=start, horizon=horizon)
     for manifest in _manifests(prepared, scenario.manifests, {}, "manifests"):
         prepared.objects[_identity(manifest)] = manifest
     for number, source in enumerate(scenario.arrivals):
@@ -94,16 +106,30 @@ def prepare(scenario: Scenario, folder: Path) -> Prepared:
     return prepared
 
 
+def _history(path: Path) -> History:
+    """What is recorded in a dump or by a flight recorder. Raises ScenarioError."""
+    try:
+        if path.suffix in SUFFIXES:
+            return of_objects([each for _, each in Files([path]).documents])
+        return of_recording(path)
+    except (InputError, RecordingError, DecodeError) as error:
+        raise ScenarioError(f"recording: {path.name}: {error}") from None
+    except OSError as error:
+        raise ScenarioError(f"recording: {path.name}: {error.strerror}") from None
+
+
 def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
     """What one run depends on. Raises ScenarioError."""
     scenario = prepared.scenario
     start = parse_time(scenario.start)
-    configuration = _configuration(merge_patch(scenario.configuration, variant.configuration))
+    options = _options(prepared, merge_patch(scenario.configuration, variant.configuration))
     objects = dict(prepared.objects)
     where = f'variant "{variant.name}"'
+    changed = set()
     for manifest in _manifests(prepared, variant.apply, {}, where):
         objects[_identity(manifest)] = manifest
-    _patch(objects, variant.patches, where)
+        changed.add(_identity(manifest))
+    changed.update(_patch(objects, variant.patches, where))
     classes = {
         manifest["metadata"]["name"]: int(manifest.get("value", 0))
         for manifest in objects.values()
@@ -119,11 +145,18 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
         for number, one in enumerate(interventions)
     ]
     named |= {namespace for _, namespace, _ in objects}  # of the objects that interventions apply too
+    workloads: list[Present] = []
+    if (history := prepared.history) is not None:
+        jobs.append(iter(history.jobs))
+        workloads = history.present
+        # What a variant changes stays as it changes it.
+        changes = sorted([*changes, *history.changes_but(changed)], key=lambda one: one[0])
     return Plan(
-        options=engine_options(configuration),
+        options=options,
         objects=[*map(Upsert, missing_namespaces(present, sorted(named))), *map(Upsert, present)],
         jobs=merge(*jobs, key=lambda job: job.at),
         start=start,
+        present=workloads,
         changes=changes,
         outside=_outside(latencies, Random(f"{seed} latencies")),
         horizon=scenario.horizon,
@@ -164,6 +197,14 @@ def _lengths(scenario: Scenario) -> float:
 
 
 # --- objects ----------------------------------------------------------------------------------------------
+
+
+def _options(prepared: Prepared, document: Mapping[str, Any]) -> Options:
+    """The options of the configuration; those of the recording where there is none."""
+    history = prepared.history
+    if not document and history is not None and history.options is not None:
+        return history.options
+    return engine_options(_configuration(document))
 
 
 def _configuration(document: Mapping[str, Any]) -> Configuration:

@@ -73,6 +73,10 @@ def digest_of(prepared: Prepared) -> str:
         scenario.pop(name)
     objects = sorted(prepared.objects.values(), key=orjson.dumps)
     result.update(orjson.dumps([scenario, objects, list(prepared.workloads.values())]))
+    if prepared.history is not None:
+        present = [each.job for each in prepared.history.present]
+        jobs = [(job.key, job.at, job.run_time) for job in (*present, *prepared.history.jobs)]
+        result.update(orjson.dumps([jobs, len(prepared.history.changes)]))
     for source in prepared.scenario.arrivals:
         for name in (source.kueue_generator, source.trace.file if source.trace is not None else ""):
             if name:

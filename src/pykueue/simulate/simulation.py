@@ -317,9 +317,18 @@ class Simulation:
         _, queue = self.driver.engine.queues_of(workload)
         lives = self._group(queue.name if queue is not None else "", job.job_class)
         lives.created += counts
-        life = self._lives[workload.metadata.key] = _Life(job, created, lives, counts, waiting_since=since)
+        key = workload.metadata.key
+        life = self._lives[key] = _Life(job, created, lives, counts, waiting_since=since)
+        if job.leaves_at is not None:
+            self._later(job.leaves_at, lambda at: self._leave(key, at))
         self.driver.apply(Upsert(workload))
         return life
+
+    def _leave(self, key: str, now: float) -> None:
+        """A job is deleted, if it is pending."""
+        life = self._lives.get(key)
+        if life is not None and not life.held:
+            self._over(key, life.attempt, "stopped", now)
 
     def _group(self, cluster_queue: str, job_class: str) -> Lives:
         group = Group(cluster_queue, job_class)

@@ -35,6 +35,8 @@ class Job:
     """Its end is a failure."""
     checkpoint_every: float | None = None
     """Seconds of run time."""
+    leaves_at: float | None = None
+    """When it is deleted if it is pending then, in seconds from the start of the simulation."""
     over: Callable[[float, bool], Job | None] | None = None
     """The job that follows when this one is over, by the time and whether it failed."""
 

@@ -260,9 +260,13 @@ class Scenario:
     name: str
     manifests: tuple[str, ...] = ()
     """Files and directories with queues, flavors, priority classes, nodes: what is there at the start."""
+    recording: str = ""
+    """Directory of a flight recorder, one of its files, or a dump: its objects are there at the start, jobs
+    arrive and objects change as recorded, from its beginning to its end."""
     configuration: Annotated[dict[str, Any], Raw("a configuration of the manager")] = field(
         default_factory=dict
     )
+    """Empty: that of the recording, if there is one."""
     arrivals: tuple[Source, ...] = ()
     run_time: Law = field(default_factory=lambda: Law(declared=1.0))
     """Of Workloads that say nothing else."""

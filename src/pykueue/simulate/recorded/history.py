@@ -1,0 +1,290 @@
+"""What a recording or a dump tells of the jobs of a cluster: when they came, how long they ran, what changed.
+
+Decisions are left out: this is what a simulation needs to decide again, under the same or other rules. How
+long a job runs is the time from its last admission to its end; one that had not ended runs as long as those
+like it that ran longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pykueue.api import KINDS, conditions, decode, kueue
+from pykueue.api.decoding import decode_as
+from pykueue.api.kueue.names import FINISHED
+from pykueue.api.meta import find_condition, parse_time
+from pykueue.api.objects import Object
+from pykueue.engine import Removed, Upsert, lifecycle
+from pykueue.engine.dump import is_state, options_of, state_of
+from pykueue.engine.events import Event
+from pykueue.engine.options import Options
+from pykueue.simulate.changes import Identity, identity_of
+from pykueue.simulate.recorded.reading import segments
+from pykueue.simulate.run_times import RunTimes
+from pykueue.simulate.scenario.jobs import Job
+from pykueue.simulate.simulation import Present
+
+
+@dataclass
+class History:
+    """The jobs of a time, and everything else that decisions depend on."""
+
+    start: float
+    """Seconds since 1970."""
+    end: float
+    options: Options | None
+    """None: not known."""
+    objects: dict[Identity, Object]
+    """What was there at the start, but Workloads."""
+    present: list[Present]
+    """Workloads that were there at the start."""
+    jobs: list[Job]
+    """Those that came later, in order; times in seconds from the start."""
+    changes: list[tuple[float, Event]]
+    """Of objects other than Workloads, in seconds from the start."""
+    starts: dict[str, float] = field(default_factory=dict)
+    """First admission of each workload that was admitted later than the start, in seconds from it."""
+    gaps: int = 0
+    """Times of which nothing is known."""
+
+    def changes_but(self, identities: Collection[Identity]) -> list[tuple[float, list[Event]]]:
+        """The changes of all objects but these."""
+        return [(at, [event]) for at, event in self.changes if _subject(event) not in identities]
+
+
+def _subject(event: Event) -> Identity:
+    if isinstance(event, Upsert):
+        return identity_of(event.obj)
+    return event.kind, event.namespace, event.name
+
+
+@dataclass
+class _Life:
+    """One Workload as it was seen."""
+
+    manifest: Object
+    at: float
+    """When it was seen first."""
+    present: bool
+    admitted: float | None = None
+    """Since when it runs."""
+    first_admitted: float | None = None
+    over: float | None = None
+    """When it finished or was deleted."""
+    ran: float | None = None
+    """Seconds of its last run."""
+    finished: bool = False
+    failed: bool = False
+
+
+def of_recording(path: Path) -> History:
+    """The history in the files of a flight recorder. Raises RecordingError, DecodeError and OSError."""
+    found = segments(path)
+    reader = _Reader(found[0].at, found[0].head["items"])
+    for number, segment in enumerate(found):
+        if number and segment.head.get("gap"):
+            reader.resume(segment.at, segment.head["items"])
+        for entry in segment.entries():
+            reader.take(entry)
+    return reader.history()
+
+
+def of_objects(items: list[Object], now: float | None = None) -> History:
+    """The present state in a dump. Raises DecodeError."""
+    state = state_of(items)
+    start = state.now if state is not None and state.now else now
+    if start is None:
+        start = max((_newest(item) for item in items), default=0.0)
+    return _Reader(start, items).history()
+
+
+def _newest(item: Object) -> float:
+    """The newest time in an object, in seconds since 1970."""
+    found = (
+        [parse_time(item["metadata"]["creationTimestamp"])]
+        if item["metadata"].get("creationTimestamp")
+        else []
+    )
+    for one in (item.get("status") or {}).get("conditions") or ():
+        if one.get("lastTransitionTime"):
+            found.append(parse_time(one["lastTransitionTime"]))
+    return max(found, default=0.0)
+
+
+class _Reader:
+    def __init__(self, start: float, items: list[Object]) -> None:
+        self._start = start
+        self._last = start
+        self._gaps = 0
+        state = state_of(items)
+        self._options = options_of(state) if state is not None else None
+        self._objects: dict[Identity, Object] = {}
+        self._now: dict[Identity, Object] = {}
+        self._changes: list[tuple[float, Event]] = []
+        self._lives: list[_Life] = []
+        #: The Workloads that exist, by key.
+        self._alive: dict[str, _Life] = {}
+        for item in items:
+            if item["kind"] == "Workload":
+                self._workload(item, start, present=True)
+            elif (item.get("apiVersion"), item["kind"]) in KINDS:
+                self._objects[_identity(item)] = self._now[_identity(item)] = item
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """The next entry of a recording."""
+        at = entry.get("at", self._last)
+        self._last = max(self._last, at)
+        if "upsert" in entry:
+            self._upsert(entry["upsert"], at)
+        elif "removed" in entry:
+            self._removed(tuple(entry["removed"]), at)
+
+    def resume(self, at: float, items: list[Object]) -> None:
+        """The state after a time of which nothing is known."""
+        self._gaps += 1
+        self._last = max(self._last, at)
+        for item in items:
+            if not is_state(item):
+                self._upsert(item, at)
+        known = {_identity(item) for item in items}
+        for identity in [each for each in self._now if each not in known]:
+            self._removed(identity, at)
+        for key in list(self._alive):
+            namespace, _, name = key.partition("/")
+            if ("Workload", namespace, name) not in known:
+                self._removed(("Workload", namespace, name), at)
+
+    def _upsert(self, item: Object, at: float) -> None:
+        if item["kind"] == "Workload":
+            self._workload(item, at, present=False)
+            return
+        identity = _identity(item)
+        before = self._now.get(identity)
+        if before is None or _content(before) != _content(item):
+            self._changes.append((at - self._start, Upsert(decode(item))))
+        self._now[identity] = item
+
+    def _removed(self, identity: Identity, at: float) -> None:
+        kind, namespace, name = identity
+        if kind != "Workload":
+            if self._now.pop(identity, None) is not None:
+                self._changes.append((at - self._start, Removed(*identity)))
+            return
+        life = self._alive.pop(f"{namespace}/{name}", None)
+        if life is not None and life.over is None:
+            self._end(life, at)
+
+    def _workload(self, item: Object, at: float, present: bool) -> None:
+        metadata = item["metadata"]
+        key = f"{metadata['namespace']}/{metadata['name']}"
+        life = self._alive.get(key)
+        if life is not None and life.manifest["metadata"].get("uid") != metadata.get("uid"):
+            self._removed(_identity(item), at)
+            life = None
+        if life is None:
+            if conditions.is_finished(item) and not present:
+                return  # its life is not known
+            life = self._alive[key] = _Life(item, at, present)
+            self._lives.append(life)
+        if life.over is not None:
+            return
+        if conditions.is_admitted(item) and not conditions.is_evicted(item):
+            if life.admitted is None:
+                life.admitted = _since(item, at) if present else at
+            if life.first_admitted is None:
+                life.first_admitted = life.admitted
+        elif not conditions.is_finished(item):
+            life.admitted = None
+        if conditions.is_finished(item):
+            life.manifest, life.finished = item, True
+            found = next(each for each in item["status"]["conditions"] if each["type"] == FINISHED)
+            life.failed = found.get("reason") == "Failed"
+            self._end(life, at)
+
+    def _end(self, life: _Life, at: float) -> None:
+        life.over = at
+        if life.admitted is not None:
+            life.ran = at - life.admitted
+
+    # --- result -----------------------------------------------------------------------------------------
+
+    def history(self) -> History:
+        """Everything that was read."""
+        typed = [decode_as(kueue.Workload, life.manifest) for life in self._lives]
+        known = RunTimes(_ended(workload, life) for workload, life in zip(typed, self._lives, strict=True))
+        result = History(
+            self._start, self._last, self._options, self._objects, [], [], self._changes, gaps=self._gaps
+        )
+        names: dict[str, int] = {}
+        for workload, life in zip(typed, self._lives, strict=True):
+            if life.present and life.finished:
+                continue
+            key = workload.metadata.key
+            number = names[key] = names.get(key, 0) + 1
+            name = workload.metadata.name + (f"-{number}" if number > 1 else "")
+            job = self._job(workload, life, name, known)
+            if life.present:
+                started = None if life.admitted is None and life.over is None else _started(workload, life)
+                since = None if started is None else started - self._start
+                result.present.append(Present(workload, job, since))
+            else:
+                result.jobs.append(job)
+            if life.first_admitted is not None and life.first_admitted >= self._start:
+                result.starts[job.key] = life.first_admitted - self._start
+        return result
+
+    def _job(self, workload: kueue.Workload, life: _Life, name: str, known: RunTimes) -> Job:
+        metadata = workload.metadata
+        random = Random(metadata.key)
+        run_time, leaves = life.ran, None
+        if life.over is None:
+            run_time = known.draw(workload, random, self._last - life.admitted if life.admitted else 0.0)
+        elif run_time is None:
+            # It was deleted while it was pending, and would be under other rules too.
+            run_time, leaves = known.draw(workload, random), life.over - self._start
+        at = (metadata.created or life.at) - self._start if life.present else life.at - self._start
+        queue = f"{metadata.namespace}/{workload.spec.queue_name}"
+        return Job(
+            at, metadata.namespace, name, queue, workload.spec, run_time, fails=life.failed, leaves_at=leaves
+        )
+
+
+def _started(workload: kueue.Workload, life: _Life) -> float | None:
+    """Since when a Workload that was there at the start ran then."""
+    found = find_condition(workload.status.conditions, "Admitted")
+    if found is None or found.status != "True" or not found.last_transition_time:
+        return None
+    return min(parse_time(found.last_transition_time), life.at)
+
+
+def _since(item: Object, at: float) -> float:
+    """When a Workload was admitted."""
+    for each in (item.get("status") or {}).get("conditions") or ():
+        if each["type"] == "Admitted" and each.get("lastTransitionTime"):
+            return min(at, parse_time(each["lastTransitionTime"]))
+    return at
+
+
+def _ended(workload: kueue.Workload, life: _Life) -> kueue.Workload:
+    """The Workload as run times are learnt from it."""
+    return (
+        workload if life.finished or life.over is None else lifecycle.finished(workload, "Deleted", life.over)
+    )
+
+
+def _identity(item: Object) -> Identity:
+    metadata = item["metadata"]
+    return item["kind"], metadata.get("namespace") or "", metadata["name"]
+
+
+def _content(item: Object) -> tuple[Any, ...]:
+    """What decisions read of an object; the heartbeats of nodes are left out."""
+    metadata = item["metadata"]
+    status = item.get("status") or {}
+    states = [(each["type"], each["status"]) for each in status.get("conditions") or ()]
+    rest = {name: value for name, value in status.items() if name != "conditions"}
+    return item.get("spec"), metadata.get("labels"), metadata.get("annotations"), states, rest

@@ -1,0 +1,159 @@
+"""Recorded jobs under other rules: `pykueue replay --with`, and recordings and dumps as scenarios."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from manager_stack import Stack, job, story
+
+from pykueue.api.resources import JOBS, WORKLOADS
+from pykueue.cli.dump import collect
+from pykueue.cli.replay import replay
+from pykueue.cli.simulate import simulate
+from pykueue.manager.recorder import Limits, component
+from pykueue.manager.recorder.files import prepare_directory
+from pykueue.simulate.recorded.history import of_objects, of_recording
+from queue_manifests import cluster_queue, flavor, local_queue, priority
+
+QUEUES = [flavor(), cluster_queue("a", {"cpu": 4}), local_queue("a"), priority("high", 100)]
+
+
+async def work(s: Stack) -> None:
+    """The first job runs for 60 s and the second, pending for as long, for 30 s; the third is given up."""
+    await s.apply(job("first", 4, queue="a"))
+    await s.settle(10)
+    await s.apply(job("second", 2, queue="a"))
+    await s.apply(job("third", 4, queue="a"))
+    await s.settle(50)
+    await s.finish_job("first")
+    await s.settle(10)
+    await s.run_job("second")
+    third = await s.workload("third")
+    await s.delete(JOBS, "third")
+    await s.delete(WORKLOADS, third["metadata"]["name"])  # there is no garbage collector
+    await s.settle(20)
+    await s.finish_job("second")
+    await s.settle(10)
+    await s.apply(job("last", 1, queue="a"))
+    await s.settle(10)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded") / "flight"
+    prepare_directory(folder)
+
+    async def main(s: Stack) -> None:
+        s.manager.add(component(folder, Limits()))
+        await s.settle(1)
+        await work(s)
+
+    story(main, queues=QUEUES)
+    return folder
+
+
+def ask(recording: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(replay, [str(recording), *arguments])
+
+
+def test_jobs_of_a_recording_arrive_run_and_leave_as_they_did(recording: Path) -> None:
+    history = of_recording(recording)
+    found = {each.name.split("-")[1]: each for each in history.jobs}
+    assert list(found) == ["first", "second", "third", "last"]
+    assert [round(found[name].run_time) for name in ("first", "second")] == [60, 30]
+    leaves = {name: each.leaves_at for name, each in found.items()}
+    assert leaves.pop("third") == pytest.approx(found["third"].at + 60, abs=2)
+    assert set(leaves.values()) == {None}
+    assert {name.split("-")[1] for name in history.starts} == {"first", "second", "last"}
+
+
+def test_more_quota_is_attributed_to_the_workload_that_held_it(recording: Path) -> None:
+    found = ask(recording, "--quota", "a/default-flavor/cpu=8", "-o", "json")
+    assert found.exit_code == 0, found.output
+    answer = json.loads(found.stdout)["difference"]
+    assert answer["near"] == 1.0
+    assert answer["changes"] == ["nominalQuota of cpu in flavor default-flavor of ClusterQueue a: 4 -> 8"]
+    assert "under the changed rules only, default/job-second-" in answer["first"]
+    (team,) = answer["teams"]
+    assert (team["queue"], team["later"], team["earlier"]) == ("default/a", 0, 2)
+    assert (team["startedBefore"], team["startedAfter"]) == (3, 4)
+    reasons = {one["workload"].split("-")[1]: one["decision"] for one in team["attributions"]}
+    assert set(reasons) == {"second", "third"}
+    assert all("no other workload holds quota then" in text for text in reasons.values())
+
+
+def test_a_stopped_queue_and_a_text_of_the_difference(recording: Path, tmp_path: Path) -> None:
+    queue = cluster_queue("a", {"cpu": 4}, stopPolicy="Hold")
+    (tmp_path / "queue.yaml").write_text(yaml.safe_dump(queue))
+    found = ask(recording, "--with", str(tmp_path / "queue.yaml"))
+    assert found.exit_code == 0, found.output
+    lines = found.stdout.splitlines()
+    assert lines[1:3] == ["changes:", "  ClusterQueue a: changed"]
+    row = next(line.split() for line in lines if line.strip().startswith("default/a"))
+    assert row[:4] == ["default/a", "3", "->", "0"]
+
+
+def test_what_is_wrong_with_a_change_is_named(recording: Path) -> None:
+    found = ask(recording, "--quota", "b/default-flavor/cpu=8")
+    assert (found.exit_code, found.stderr) == (2, "Error: ClusterQueue b does not exist\n")
+
+
+def test_a_recording_is_a_scenario(recording: Path, tmp_path: Path) -> None:
+    figures = simulated(
+        tmp_path, str(recording), [{"name": "recorded"}, {"name": "half", "patches": [PATCH]}]
+    )
+    assert figures["recorded"]["admissions"] == 3
+    assert figures["recorded"]["finished"] == 2
+    assert figures["recorded"]["stopped"] == 1
+    # With half of the quota only the second and the last job ever fit.
+    assert figures["half"]["admissions"] == 2
+
+
+GROUPS = cluster_queue("a", {"cpu": 2})["spec"]["resourceGroups"]
+PATCH = {"kind": "ClusterQueue", "name": "a", "patch": {"spec": {"resourceGroups": GROUPS}}}
+
+
+def simulated(folder: Path, recording: str, variants: list[Any]) -> dict[str, dict[str, float]]:
+    """The figures of each variant of a scenario."""
+    head = {"apiVersion": "pykueue.io/v1alpha1", "kind": "Scenario", "name": "recorded"}
+    (folder / "scenario.yaml").write_text(
+        yaml.safe_dump({**head, "recording": recording, "variants": variants})
+    )
+    found = CliRunner().invoke(simulate, [str(folder / "scenario.yaml"), "-o", "json", "--processes", "1"])
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    return {run["variant"]: run["figures"] for run in document["runs"]}
+
+
+def test_a_dump_is_a_scenario(tmp_path: Path) -> None:
+    async def life(s: Stack) -> Any:
+        await s.apply(job("running", 4, queue="a"))
+        await s.settle(10)
+        await s.apply(job("pending", 2, queue="a"))
+        await s.settle(10)
+        return await collect(s.client)
+
+    document, _ = story(life, queues=QUEUES)
+    (tmp_path / "dump.json").write_text(json.dumps(document))
+    history = of_objects(document["items"])
+    assert [(each.job.name.split("-")[1], each.started is not None) for each in history.present] == [
+        ("pending", False),
+        ("running", True),
+    ]
+    figures = simulated(tmp_path, "dump.json", [{"name": "recorded"}])
+    assert (figures["recorded"]["created"], figures["recorded"]["finished"]) == (2, 2)
+    assert figures["recorded"]["admissions"] == 1
+
+
+def test_a_recording_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    head = {"apiVersion": "pykueue.io/v1alpha1", "kind": "Scenario", "name": "recorded"}
+    for name, message in (("lost", "recording: lost: "), ("text.json", "recording: text.json: ")):
+        (tmp_path / "text.json").write_text("{")
+        (tmp_path / "scenario.yaml").write_text(yaml.safe_dump({**head, "recording": name}))
+        found = CliRunner().invoke(simulate, [str(tmp_path / "scenario.yaml")])
+        assert (found.exit_code, message in found.stderr) == (2, True), found.output
