@@ -1,8 +1,8 @@
 """`python -m bench.recorded`: a day of a whole cluster is recorded in virtual time, and replayed.
 
 Embedded API server, controllers, pod scheduler, simulated nodes and the manager with its flight recorder run
-in one process in virtual time. Jobs of four teams in one cohort arrive by chance around the clock, run, and are
-deleted ten minutes after their end. The replay must decide the same; its wall time is the figure.
+in one process in virtual time. Jobs of four teams in one cohort arrive by chance around the clock, run, and
+are deleted ten minutes after their end. The replay must decide the same; its wall time is the figure.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-from bench import usage
 
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS
 from pykueue.clock import Clock, run_virtual
