@@ -99,7 +99,12 @@ def flavor_order(queue_spec: Mapping[str, Any]) -> list[str]:
 
 
 def may_migrate(policy: ConcurrentAdmissionPolicy | None, order: Sequence[str], flavor: str) -> bool:
-    """Whether a workload may leave a flavor for this one, by lastAcceptableFlavorName."""
+    """Whether a workload may leave a less preferred flavor for this one.
+
+    A variant is evaluated once more before it is deactivated, where the first admission is to be retained.
+    """
+    if policy is not None and policy.migration.mode == "RetainFirstAdmission":
+        return False
     constraints = policy.migration.constraints if policy is not None else None
     last = constraints.last_acceptable_flavor_name if constraints is not None else None
     return (

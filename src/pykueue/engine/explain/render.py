@@ -71,7 +71,7 @@ def reason_text(explanation: Explanation) -> str:
         case "PreferredVariantAdmitted":
             text = "A variant with a more preferred flavor is admitted"
         case "MigrationNotAllowed":
-            text = "Another variant is admitted, and its job may not migrate beyond lastAcceptableFlavorName"
+            text = "Another variant is admitted, and its job may not migrate to this flavor"
         case "Migrating":
             text = "Pending the migration from a less preferred flavor"
         case "PodsNotReady":

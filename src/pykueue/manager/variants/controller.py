@@ -67,7 +67,9 @@ class VariantController:
         if parent is not None:
             self.controller.queue.add((namespace, str(parent.get("name"))))
         elif variants.has_variants(workload) or (
-            self._is_on and not conditions.is_finished(workload) and self._policy(workload) is not None
+            self._is_on
+            and not conditions.is_finished(workload)
+            and _policy(self._queue(workload)) is not None
         ):
             self.controller.queue.add((namespace, name))
 
@@ -97,14 +99,17 @@ class VariantController:
         if parent is None or is_deleting(parent) or self._reservations.lost(key) is not None:
             return None
         members = [each for each in owned if (variants.parent_reference(each) or {}).get("uid") == uid]
-        queue = self._queue(parent)
-        policy = self._policy(parent)
+        # Where its LocalQueue is gone, the variants say which queue it is admitted by.
+        queue = next(filter(None, map(self._queue, (parent, *members))), None)
+        policy = _policy(queue)
         if not self._is_on or (policy is None and queue is not None):
             await self._dissolve(parent, members)
             return None
         if conditions.is_finished(parent):
             if not self._cluster.runs(parent):
                 await self._carry_out(rules.finished(self._family(parent, members, queue or {}, policy)))
+                for variant in filter(is_deleting, members):
+                    await self._drop_finalizer(variant)
             return None
         if queue is None:
             return None  # once it is known which queue it competes in
@@ -206,13 +211,13 @@ class VariantController:
             name = str(get(local, "spec", "clusterQueue") or "") if local is not None else ""
         return self._cluster.cluster_queues.get("", name) if name else None
 
-    def _policy(self, workload: Mapping[str, Any]) -> ConcurrentAdmissionPolicy | None:
-        """How the variants of a Workload compete; None where it has none."""
-        queue = self._queue(workload)
-        found = get(queue, "spec", "concurrentAdmissionPolicy") if queue is not None else None
-        if not found:
-            return None
-        try:
-            return decode_as(ConcurrentAdmissionPolicy, found)
-        except DecodeError:
-            return None  # as of a later version
+
+def _policy(queue: Mapping[str, Any] | None) -> ConcurrentAdmissionPolicy | None:
+    """How the variants of Workloads of a ClusterQueue compete; None where they have none."""
+    found = get(queue, "spec", "concurrentAdmissionPolicy") if queue is not None else None
+    if not found:
+        return None
+    try:
+        return decode_as(ConcurrentAdmissionPolicy, found)
+    except DecodeError:
+        return None  # as of a later version

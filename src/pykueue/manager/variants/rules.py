@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from pykueue.api import conditions, variants
@@ -172,14 +173,18 @@ def _membership(family: Family, plan: Plan) -> None:
         if is_deleting(variant):
             if not conditions.has_quota(variant):
                 plan.changes.append(Change(key_of(variant), _without_finalizer, ""))
+            elif conditions.is_active(variant):
+                plan.changes.append(_deactivation(variant, "The variant is being deleted"))
             elif not conditions.is_evicted(variant):
-                plan.changes.append(_eviction(variant, DEACTIVATED, "The variant is being deleted"))
+                # The workload controller leaves alone what is being deleted.
+                step = partial(_deactivated, now=family.now)
+                plan.changes.append(Change(key_of(variant), step))
         elif flavor_of(variant) not in family.order:
             if not conditions.has_quota(variant):
                 plan.deleted.append(variant)
-            elif not conditions.is_evicted(variant):
+            elif conditions.is_active(variant):
                 text = f"The ClusterQueue has no flavor {flavor_of(variant)} any more"
-                plan.changes.append(_eviction(variant, DEACTIVATED, text))
+                plan.changes.append(_deactivation(variant, text))
         elif not conditions.is_active(family.parent) and _is_rejected(variant):
             plan.deleted.append(variant)  # it competes again when the parent does
 
@@ -223,8 +228,8 @@ def _evictions(family: Family, plan: Plan) -> None:
 
 def _left_by_parent(parent: Workload, variant: Workload) -> bool:
     """Whether the parent was evicted, for a reason of its own, from the admission of this variant."""
-    if not conditions.is_evicted(parent) or not _runs(variant):
-        return False
+    if not conditions.is_evicted(parent) or not _runs(variant) or not conditions.is_active(parent):
+        return False  # variants of an inactive parent are deactivated
     if _mirrors(parent, variant):
         return True
     own = conditions.reason(parent, conditions.EVICTED) not in (
@@ -250,7 +255,13 @@ def _following(parent: Workload, variant: Workload, now: float) -> Change:
     return Change(key_of(variant), step)
 
 
-def _eviction(variant: Workload, reason: str, message: str) -> Change:
+def _deactivated(variant: Object, now: float) -> Object | None:
+    if not conditions.has_quota(variant) or conditions.is_evicted(variant):
+        return None
+    return transitions.deactivated(variant, now)
+
+
+def _deactivation(variant: Workload, message: str) -> Change:
     """Deactivate a variant that is to go: the workload controller evicts it."""
 
     def step(current: Object) -> Object | None:
@@ -342,6 +353,8 @@ def _activity(family: Family, plan: Plan) -> None:
     for active in (False, True):
         for variant in family.members:
             if (flavor_of(variant) in wanted) != active or conditions.is_active(variant) == active:
+                continue
+            if is_deleting(variant):
                 continue
             if active and _is_rejected(variant):
                 continue

@@ -15,6 +15,7 @@ from pykueue.simulate.faults.elasticruns import play_elastic
 from pykueue.simulate.faults.kindruns import chosen, play_kinds
 from pykueue.simulate.faults.podruns import play_pods
 from pykueue.simulate.faults.topologyruns import play_topology
+from pykueue.simulate.faults.variantruns import play_variants
 
 
 @click.command()
@@ -34,6 +35,7 @@ from pykueue.simulate.faults.topologyruns import play_topology
 @click.option("--elastic", is_flag=True, help="Run elastic jobs that change their size.")
 @click.option("--clusters", is_flag=True, help="Dispatch jobs to worker clusters (MultiKueue).")
 @click.option("--topology", is_flag=True, help="Place pods by topology on nodes that fail.")
+@click.option("--variants", is_flag=True, help="Let jobs compete for each flavor (concurrent admission).")
 @click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
@@ -47,6 +49,7 @@ def main(
     elastic: bool,
     clusters: bool,
     topology: bool,
+    variants: bool,
     edits: bool,
     keep_going: bool,
 ) -> None:
@@ -67,6 +70,8 @@ def main(
             report = play_elastic(number)
         elif topology:
             report = play_topology(number)
+        elif variants:
+            report = play_variants(number)
         else:
             report = play_pods(number, edits) if plain_pods else play(number, pods, edits)
         ended, writes, deaths = ended + 1, writes + report.writes, deaths + report.deaths

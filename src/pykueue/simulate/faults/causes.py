@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pykueue.api import conditions
+from pykueue.api import conditions, variants
 from pykueue.api.jobkinds import with_value
 from pykueue.api.objects import Object, get, key_of
-from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, Resource
+from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
+from pykueue.api.variants import parent_reference
 from pykueue.clock import Clock
 from pykueue.manager.configuration import Configuration
 
@@ -84,7 +85,9 @@ class Causes:
     def missing(self, before: Object, after: Object) -> Iterable[str]:
         """What the manager's write did to a Workload without a cause."""
         deactivated = conditions.is_active(before) and not conditions.is_active(after)
-        if deactivated and not conditions.is_true(before, conditions.DEACTIVATION_TARGET):
+        if deactivated and not (
+            conditions.is_true(before, conditions.DEACTIVATION_TARGET) or parent_reference(before)
+        ):
             yield "was deactivated without a cause"
         if conditions.has_quota(after) and not conditions.has_quota(before):
             return  # a status that is written back says again what it said before it was edited
@@ -129,7 +132,17 @@ class Causes:
         """What is missing for an eviction with this reason."""
         if reason.startswith(conditions.DEACTIVATED):
             return "" if not conditions.is_active(before) else "spec.active is true"
+        if self._follows_parent(reason, before):
+            return ""
         match reason:
+            case variants.FLAVOR_MIGRATION:
+                return "" if parent_reference(before) else "it is no variant"
+            case variants.VARIANT_EVICTED:
+                evicted = any(map(conditions.is_evicted, self._family(before)))
+                return "" if evicted else "none of its variants was evicted"
+            case variants.NO_VARIANT:
+                admitted = any(map(conditions.may_run, self._family(before)))
+                return "a variant is admitted" if admitted else ""
             case conditions.PREEMPTED:
                 return self._lacks_preemptor(before, after)
             case conditions.PODS_READY_TIMEOUT:
@@ -145,6 +158,21 @@ class Causes:
             case "NodeFailures":
                 return "" if get(before, "status", "unhealthyNodes") else "none of its nodes is unhealthy"
         return "the reason is unknown"
+
+    def _family(self, parent: Object) -> list[Object]:
+        """The variants of a Workload."""
+        uid = parent["metadata"]["uid"]
+        return [
+            one for one in self._stored.objects(WORKLOADS) if (parent_reference(one) or {}).get("uid") == uid
+        ]
+
+    def _follows_parent(self, reason: str, workload: Object) -> bool:
+        """Whether it is a variant, and was evicted as its parent was."""
+        reference = parent_reference(workload)
+        if reference is None:
+            return False
+        parent = self._stored.find(WORKLOADS, key_of(workload)[0], str(reference["name"]))
+        return parent is not None and conditions.reason(parent, conditions.EVICTED) == reason
 
     def _drains(self, resource: Resource, namespace: str, name: str) -> bool:
         queue = self._stored.find(resource, namespace, name)

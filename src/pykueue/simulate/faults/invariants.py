@@ -200,6 +200,11 @@ class Invariants(Stored):
         stored = {w["metadata"]["uid"]: w for w in self.objects(WORKLOADS)}
         yield from map(self.counted, {**stored, **self._owed}.values())
 
+    def _holders_of(self, job: Mapping[str, Any]) -> list[Object]:
+        """Those of them that a job controls."""
+        uid = job["metadata"]["uid"]
+        return [one for one in self._holders() if (controller_of(one) or {}).get("uid") == uid]
+
     def _settle_debts(self) -> None:
         """A job that has stopped need not get its quota back."""
         for uid, owed in list(self._owed.items()):
@@ -237,7 +242,7 @@ class Invariants(Stored):
                 self._conditions(before, after)
             if conditions.is_finished(before) and not conditions.is_finished(after) and not edited:
                 self._violate(after, "is not finished any more")
-            if had and has and _admission(before) != _admission(after):
+            if had and has and admission_of(before) != admission_of(after):
                 self._violate(after, "its admission changed while it holds quota")
         if after is not None:
             if before is None or not _is_inconsistent(before):
@@ -460,9 +465,7 @@ class Invariants(Stored):
             workload = self._edited_workloads.get(job["metadata"]["uid"], "")
             if self._just_stopped(job) or self._just_edited(job) or self._was_just_edited(workload):
                 continue
-            mine = [
-                w for w in self._holders() if (controller_of(w) or {}).get("uid") == job["metadata"]["uid"]
-            ]
+            mine = self._holders_of(job)
             if any(map(self._just_edited, mine)):
                 continue
             if labels_of(job).get(QUEUE_LABEL) and not any(map(holds_quota, mine)):
@@ -490,7 +493,7 @@ def _has_stopped(job: Mapping[str, Any]) -> bool:
     return suspended(job) and not active(job) and not stopping
 
 
-def _admission(workload: Mapping[str, Any]) -> Any:
+def admission_of(workload: Mapping[str, Any]) -> Any:
     """The admission without the domains of its pods, which may be chosen later and change with the nodes."""
     admission = dict(get(dict(workload), "status", "admission") or {})
     given = admission.get("podSetAssignments") or ()

@@ -16,6 +16,7 @@ from pykueue.api import conditions
 from pykueue.api.objects import Object, controller_of, get, is_deleting
 from pykueue.api.resources import JOB_SETS, WORKLOADS, Resource
 from pykueue.api.times import format_time
+from pykueue.api.variants import has_variants
 from pykueue.clock import Clock
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
@@ -72,7 +73,9 @@ class JobRunner:
         self._poke((resource, metadata["namespace"], metadata["name"]), self._rng.uniform(0.05, 1.0))
 
     def workload_stored(self, before: Object | None, after: Object | None) -> None:
-        """React to a write of a Workload: collect one whose owner is gone already."""
+        """React to a write of a Workload: collect one whose owner is gone already, and its variants."""
+        if after is None and before is not None and has_variants(before):
+            self._spawn(self._collect(before["metadata"]["namespace"], str(before["metadata"]["uid"])))
         owner = controller_of(after) if after is not None and before is None else None
         if after is not None and owner is not None:
             self._spawn(self._collect(after["metadata"]["namespace"], str(owner["uid"]), owner))
@@ -110,7 +113,9 @@ class JobRunner:
         """Delete the Workloads of a job that is gone."""
         await self._clock.sleep(self._rng.uniform(0.1, 2.0))
         if owner is not None:
-            job = await self._client.find(KINDS[str(owner["kind"])], str(owner["name"]), namespace)
+            # The owner of a variant is a Workload.
+            kind = KINDS.get(str(owner["kind"]), WORKLOADS)
+            job = await self._client.find(kind, str(owner["name"]), namespace)
             if job is not None and job["metadata"]["uid"] == uid:
                 return
         for workload in (await self._client.list(WORKLOADS, namespace)).items:

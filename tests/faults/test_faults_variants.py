@@ -1,0 +1,25 @@
+"""Runs by seed whose jobs compete for each flavor; docs/develop/testing.md says how they are made."""
+
+from __future__ import annotations
+
+import os
+
+from pykueue.simulate.faults.variantruns import play_variants
+
+RUNS = int(os.environ.get("PYKUEUE_FAULT_RUNS", "1000")) // 200
+FIRST = int(os.environ.get("PYKUEUE_FAULT_SEED", "0"))
+#: Lines of the trace that a failure shows.
+SHOWN = 120
+
+
+def test_variants_survive_whatever_fails() -> None:
+    for seed in range(FIRST, FIRST + RUNS):
+        report = play_variants(seed)
+        assert not report.violations, report.text(SHOWN)
+
+
+def test_mended_runs() -> None:
+    """A variant deleted by hand, one whose LocalQueue is gone, and a first admission that is retained."""
+    for seed in (37, 61, 65):
+        report = play_variants(seed)
+        assert not report.violations, report.text(SHOWN)
