@@ -1,4 +1,4 @@
-"""The example of docs/use/python.md runs and decides what the page says."""
+"""The examples of docs/use/python.md run and print what the page says."""
 
 from __future__ import annotations
 
@@ -7,14 +7,29 @@ import io
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "use" / "python.md"
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "use" / "python.md"
 
 
-def test_example_admits_the_first_workload_and_says_what_the_second_lacks() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+def printed(number: int) -> list[str]:
+    """What an example prints."""
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)[number]
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         exec(compile(code, str(PAGE), "exec"), {})
-    first, second = output.getvalue().splitlines()
+    return output.getvalue().splitlines()
+
+
+def test_example_admits_the_first_workload_and_says_what_the_second_lacks() -> None:
+    first, second = printed(0)
     assert first.startswith("Admit team/first ")
     assert second.endswith("insufficient unused quota for cpu in flavor default, 2 more needed")
+
+
+def test_example_simulates_each_variant_of_the_scenario(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    shared, separate = printed(1)
+    assert re.fullmatch(r"shared \d+ s \d+%", shared)
+    assert re.fullmatch(r"separate \d+ s \d+%", separate)

@@ -15,7 +15,7 @@ from cli_processes import PATIENCE, ROOT, Up, kubectl_program
 pytestmark = pytest.mark.kubectl
 
 PAGE = ROOT / "docs" / "use" / "tutorial.md"
-_BLOCK = re.compile(r"^```(sh|text|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(sh|text|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: What differs from run to run: ages and the ends of the names of Workloads.
 _AGE = re.compile(r"(?<=\s)(?:\d+[dhms])+(?=\s|$)")
 _HASH = re.compile(r"(?<=job-)(\w+)-[0-9a-f]{5}\b")
@@ -30,7 +30,6 @@ def test_commands_of_the_tutorial_print_what_it_says(
     start_up: Callable[..., Up], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     blocks = _BLOCK.findall(PAGE.read_text())
-    assert [kind for kind, _ in blocks if kind == "console"] == ["console"]
     programs = (str(Path(kubectl_program()).parent), str(Path(sys.executable).parent))
     environment = {
         **os.environ,
@@ -62,6 +61,6 @@ def test_commands_of_the_tutorial_print_what_it_says(
 
 
 def test_set_up_of_the_tutorial_is_a_target_of_make() -> None:
-    (lines,) = (text for kind, text in _BLOCK.findall(PAGE.read_text()) if kind == "console")
+    (lines,) = (text for kind, text in _BLOCK.findall(PAGE.read_text()) if kind == "bash")
     assert lines.splitlines() == ["make venv", ". .venv/bin/activate", "pykueue up"]
     assert re.search(r"^venv: ", (ROOT / "Makefile").read_text(), re.MULTILINE)
