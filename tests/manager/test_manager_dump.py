@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from manager_stack import Object, Stack, job, story
 from pykueue.api import resources
 from pykueue.api.meta import parse_time
 from pykueue.api.resources import JOBS
-from pykueue.cli.dump import collect
+from pykueue.cli.dump import collect, key_of
 from pykueue.cli.schedule import schedule
 from pykueue.cli.story import read
 from pykueue.engine import Admit, Decision, Preempt, Requeue
@@ -23,6 +24,7 @@ from pykueue.engine.explain.render import message
 from pykueue.engine.story import lines
 from pykueue.kube.errors import ApiError
 from pykueue.manager.scheduler.loop import Scheduler
+from pykueue.questions.pseudonyms import Pseudonyms
 from pykueue.web.visibility.embedded import serve
 from queue_manifests import cluster_queue, flavor, local_queue, priority
 
@@ -193,6 +195,10 @@ def test_schedule_decides_on_a_dump_what_the_manager_decides_next(tmp_path: Path
     kinds = set()
     for number, (document, decided) in enumerate(found):
         assert scheduled(tmp_path, document) == decided, number
+        other, pseudonym = with_pseudonyms(document)
+        assert [renamed(each) for each in scheduled(tmp_path, other)] == [
+            renamed(each, pseudonym) for each in decided
+        ], number
         kinds |= {each[0] for each in decided}
     assert kinds == {"Admit", "Preempt", "Requeue"}
     states = [document["items"][-1]["spec"] for document, _ in found]
@@ -284,3 +290,47 @@ def test_story_after_a_restart_begins_with_the_workload_and_has_times_of_its_lif
     assert times == sorted(times)
     assert "ClusterQueue cq: spec.queueingStrategy: unset -> StrictFIFO" in told[-1]
     assert parse_time(times[-1]) >= parse_time(times[0]) + 7200
+
+
+def with_pseudonyms(document: Object) -> tuple[Object, Callable[[str], str]]:
+    """A dump with pseudonyms in place of names, and the pseudonym of each name."""
+    names = Pseudonyms(document["items"], b"key")
+    return {**document, "items": [names.renamed(item) for item in document["items"]]}, names.of
+
+
+def renamed(summary: tuple[str, ...], rename: Callable[[str], str] = str) -> tuple[str, ...]:
+    """A decision without its text, and with other names."""
+    kind, key, third, fourth = summary
+    if kind == "Admit":
+        flavors = re.sub(r"(?<=', ')[^']+(?='\))", lambda found: rename(found[0]), fourth)
+        return kind, rename(key), rename(third), flavors
+    return kind, rename(key), third, rename(fourth) if kind == "Preempt" else ""
+
+
+def test_pseudonyms_depend_on_the_key_and_leave_no_name_in_the_dump() -> None:
+    async def life(s: Stack) -> Object:
+        await serve(s.server, s.manager)
+        for one in (job("a", 6), job("b", 4), job("c", 4), job("d", 5, queue="other")):
+            await s.apply(one)
+        await s.settle(10)
+        document, problem = await collect(s.client)
+        assert problem == ""
+        return document
+
+    document = story(life, USAGE, TWO_QUEUES)
+    text = json.dumps(with_pseudonyms(document)[0])
+    names = {item["metadata"]["name"] for item in document["items"] if item["kind"] != "EngineState"}
+    words = {"on-demand", "spot", "cq", "light", "default", *names} - {"default"}
+    assert not [name for name in words if re.search(rf'["/]{re.escape(name)}["/]', text)]
+    assert '"env"' not in text
+    assert '"image"' not in text
+    one, other = (Pseudonyms(document["items"], key).of("default/lq") for key in (b"1", b"2"))
+    assert one != other
+    assert one.partition("-")[0] == other.partition("-")[0]
+
+
+def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    first = key_of(file)
+    assert (key_of(file), file.stat().st_mode & 0o777) == (first, 0o600)
+    assert key_of(None) != key_of(None)

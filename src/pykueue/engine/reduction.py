@@ -30,6 +30,7 @@ _SELECTED: Final = frozenset({"Namespace", "Node"})
 #: Fields of the status that are kept, by kind.
 _STATUS: Final = {"LocalQueue": ("fairSharing",), "AdmissionCheck": ("conditions",)}
 
+_NODE: Final = ("taints", "unschedulable")
 _CONTAINER: Final = ("name", "resources", "ports", "restartPolicy")
 #: Fields of a pod that exists: where it is, besides what it requests.
 _POD: Final = (*POD_CLASS_FIELDS, "nodeName", "schedulerName", "priorityClassName")
@@ -49,7 +50,7 @@ def reduced(manifest: Mapping[str, Any]) -> Manifest:
         found["spec"] = _pod_spec(spec or {}, _POD)
         found["status"] = {name: value for name, value in (status or {}).items() if name == "phase"}
     elif kind == "Node":
-        found["spec"] = spec or {}
+        found["spec"] = {name: value for name, value in (spec or {}).items() if name in _NODE}
         found["status"] = {
             name: _conditions(value) if name == "conditions" else value
             for name, value in (status or {}).items()

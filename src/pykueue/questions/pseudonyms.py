@@ -1,0 +1,156 @@
+"""A dump with other names: keyed pseudonyms for the names of objects and the values of labels.
+
+The same name and key give the same pseudonym. A pseudonym begins with the rank of the name among all names of
+the dump, because the engine breaks ties by name: it decides on the dump as on the original. Texts for people
+are removed. What stays: kinds, amounts, times, priorities, keys of labels, resources and conditions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from pykueue.api.objects import Object
+
+#: Characters of the keyed digest in a pseudonym.
+_DIGEST: Final = 10
+
+#: Fields whose texts are names of objects.
+_NAMES: Final = frozenset(
+    {
+        "clusterName",
+        "clusterQueue",
+        "cohortName",
+        "kubernetes.io/hostname",
+        "localQueue",
+        "nodeName",
+        "parentName",
+        "preemptedFor",
+        "preemptor",
+        "priorityClassName",
+        "queueName",
+        "replaces",
+        "runtimeClassName",
+        "topologyName",
+        "uid",
+    }
+)
+#: Fields that are maps or lists of names, or of values of labels.
+_COLLECTIONS: Final = frozenset(
+    {
+        "admissionChecks",
+        "flavors",
+        "keptOut",
+        "labels",
+        "matchLabels",
+        "nodeLabels",
+        "nodeSelector",
+        "nominatedClusterNames",
+        "onFlavors",
+        "unhealthyNodes",
+        "values",
+    }
+)
+#: Lists of objects whose `name` is that of an object of the cluster.
+_REFERENCES: Final = frozenset(
+    {"admissionChecks", "flavors", "metadata", "ownerReferences", "parameters", "priorityClassRef"}
+)
+#: Texts for people.
+_TEXTS: Final = frozenset({"explained", "inadmissible", "message", "problem", "reason"})
+#: Lists whose items have a `value` that labels could have too.
+_TAINTS: Final = frozenset({"taints", "tolerations"})
+#: Maps of an EngineState whose keys are names.
+_KEYED: Final = frozenset({"clusterQueues", "localQueues", "penalties", "secondPass", "workloads"})
+#: Pairs of an EngineState, by the place of the name in them.
+_PAIRS: Final = {"flavorResources": 0, "usage": 0, "timers": 1}
+
+
+class Pseudonyms:
+    """The pseudonyms of the names in some objects."""
+
+    def __init__(self, items: Iterable[Object], key: bytes) -> None:
+        found: set[str] = set()
+
+        def collect(name: str) -> str:
+            found.update(name.split("/") if name.count("/") == 1 else [name])
+            return name
+
+        for item in items:
+            _renamed(item, "", collect)
+        found.discard("")
+        self._names = {
+            name: f"p{rank:06d}-{hmac.new(key, name.encode(), hashlib.sha256).hexdigest()[:_DIGEST]}"
+            for rank, name in enumerate(sorted(found))
+        }
+
+    def of(self, name: str) -> str:
+        """The pseudonym of a name, or of `namespace/name`; an empty name stays so."""
+        if name.count("/") == 1:
+            return "/".join(map(self.of, name.split("/")))
+        return self._names[name] if name else name
+
+    def renamed(self, item: Object) -> Object:
+        """The object with other names."""
+        result: Object = _renamed(item, "", self.of)
+        return result
+
+
+def _renamed(value: Any, field: str, rename: Any) -> Any:
+    """A value of a field with other names; `rename` gives the new name of each."""
+    if isinstance(value, dict):
+        return dict(_entries(value, field, rename))
+    if isinstance(value, list):
+        if field in _PAIRS and all(isinstance(each, list | tuple) for each in value):
+            place = _PAIRS[field]
+            return [[rename(one) if n == place else one for n, one in enumerate(each)] for each in value]
+        return [
+            rename(each) if isinstance(each, str) and field in _COLLECTIONS else _renamed(each, field, rename)
+            for each in value
+        ]
+    return value
+
+
+def _entries(value: dict[str, Any], field: str, rename: Any) -> Iterator[tuple[str, Any]]:
+    if field == "valuesPerLevel":
+        yield from _level_values(value, rename)
+        return
+    for name, each in value.items():
+        if name == "options":
+            yield name, each  # of the engine: no names
+        elif name == "shared":
+            yield name, {kind: [_placed(one, rename) for one in found] for kind, found in each.items()}
+        elif isinstance(each, str):
+            yield name, _text(each, name, field, rename)
+        elif field in _KEYED:
+            yield rename(name), _renamed(each, "", rename)
+        else:
+            yield name, _renamed(each, name, rename)
+
+
+def _text(value: str, name: str, field: str, rename: Any) -> Any:
+    """The value of the entry `name` in an object in that field."""
+    if field in _REFERENCES and name in ("name", "namespace"):
+        return rename(value)
+    is_name = field in _COLLECTIONS and field != "admissionChecks"
+    if is_name or (field in _TAINTS and name == "value") or name in _NAMES:
+        return rename(value)
+    return "removed" if name in _TEXTS and " " in value else value
+
+
+def _placed(placed: list[Any], rename: Any) -> list[Any]:
+    """A pod set on nodes: its name, flavor, levels, the values of its domains with their pods, amounts."""
+    name, flavor, levels, domains, amounts = placed
+    found = [[[rename(value) for value in values], pods] for values, pods in domains]
+    return [name, rename(flavor), levels, found, amounts]
+
+
+def _level_values(value: dict[str, Any], rename: Any) -> Iterator[tuple[str, Any]]:
+    """Values of a topology level, whose common beginnings and ends are written once."""
+    if "universal" in value:
+        yield "universal", rename(value["universal"])
+    found = value.get("individual")
+    if found is not None:
+        begin, end = found.get("prefix", ""), found.get("suffix", "")
+        yield "individual", {"roots": [rename(f"{begin}{root}{end}") for root in found["roots"]]}
