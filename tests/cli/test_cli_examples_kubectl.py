@@ -46,7 +46,15 @@ def environment(
 def test_every_family_of_kinds_has_an_example() -> None:
     found = {path.parent.name for path in READMES}
     assert found >= {"appwrapper", "kubeflow", "leaderworkerset", "mpi", "ray", "spark", "trainjob"}
-    assert found >= {"argo-workflows", "cronjob", "flux", "fractional-devices", "spark-submit", "tekton"}
+    assert found >= {
+        "argo-workflows",
+        "cronjob",
+        "devices",
+        "flux",
+        "fractional-devices",
+        "spark-submit",
+        "tekton",
+    }
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
