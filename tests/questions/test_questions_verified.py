@@ -89,6 +89,7 @@ def release(engine: Engine, key: str, now: float, reason: str) -> None:
     assert view is not None
     if view.admission is not None and workload.status.admission is None:
         workload = lifecycle.reserved(workload, view.admission, view.admitted, now)
+        engine.apply(Upsert(workload))
     engine.apply(Upsert(lifecycle.released(lifecycle.preempted(workload, reason, now), now)))
 
 

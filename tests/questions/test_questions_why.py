@@ -284,6 +284,21 @@ def test_workload_behind_another_that_does_not_fit_would_be_admitted_as_the_head
     assert edits(change) == [("small", "priority", "0", "1")]
 
 
+def test_workload_that_would_be_admitted_first_and_then_preempted_returns_its_quota() -> None:
+    world = World()
+    world.flavor()
+    world.queue("lender", {"f": {"cpu": 4}}, cohort="team", reclaim="Any")
+    world.queue("borrower", {"f": {"cpu": 0}}, cohort="team")
+    world.workload("large", "lender", 9, prio=1)
+    world.workload("w", "lender", 4)
+    world.workload("borrows", "borrower", 4)
+    answer = ask(world, "w")
+    assert answer.place is not None
+    # In the first cycle the other one borrows what it then preempts.
+    assert (answer.place.outcome, answer.place.cycles) == ("Admitted", 3)
+    assert answer.place.preempted == ["default/borrows"]
+
+
 def test_limit_of_decisions_leaves_the_place_undetermined_and_the_head_answered() -> None:
     world = pending()
     world.workload("other", "q", 5)

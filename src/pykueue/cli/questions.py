@@ -21,6 +21,8 @@ from pykueue.cli.options import SourceOptions, duration, kubeconfig_option
 SECTIONS = ("queues", "flavors", "nodes")
 #: What `pykueue used` groups by, besides labels.
 GROUPS = ("clusterqueue", "localqueue", "namespace", "priority")
+#: Decisions that `pykueue why` tries for a workload at its place.
+PLACE_DECISIONS = 2500
 #: Futures that `pykueue when` simulates.
 FUTURES = 40
 
@@ -138,6 +140,13 @@ def output_options(module: str, kind: str) -> Callable[[F], F]:
     default=True,
     show_default=True,
     help="Answer also for the Workload at its place, with the queue as it is.",
+)
+@click.option(
+    "--place-decisions",
+    type=click.IntRange(min=1),
+    default=PLACE_DECISIONS,
+    show_default=True,
+    help="Decisions to try for that answer, about 10000 a second; what takes more is not determined.",
 )
 @output_options("pykueue.questions.answers", "Why")
 def why(**options: Any) -> None:

@@ -16,6 +16,7 @@ from pykueue.cli.options import SourceOptions
 from pykueue.cli.question_source import INCOMPLETE, WRONG, formatted
 from pykueue.cli.question_source import of_manifests as manifest_state
 from pykueue.clock import Clock
+from pykueue.engine import Engine
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
@@ -26,6 +27,7 @@ from pykueue.questions import TargetError, Why, answer_from, find_workload, from
 from pykueue.questions import why as answer_why
 from pykueue.questions.cluster_state import ClusterState, read_cluster
 from pykueue.questions.targets import job_resources, without_workload
+from pykueue.questions.why import PLACE_DECISIONS_MAX
 
 #: Exit status where there is no such Workload or the cluster cannot be read.
 _FAILED = 1
@@ -38,6 +40,8 @@ class Question:
     target: str
     namespace: str
     place: bool
+    place_decisions: int = PLACE_DECISIONS_MAX
+    """The most decisions that are tried for the workload at its place."""
 
 
 def of_manifests(question: Question, paths: tuple[Path, ...], config: Path | None) -> Why:
@@ -50,7 +54,7 @@ def of_manifests(question: Question, paths: tuple[Path, ...], config: Path | Non
     key = workload.metadata.key
     if source.engine.workload(key) is None:
         return from_status(workload)
-    return answer_why(source.engine, key, source.now, place=question.place)
+    return _answered(source.engine, key, source.now, question)
 
 
 def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
@@ -66,9 +70,13 @@ def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
         raise
     if state.unread or workload.condition_is("Finished"):
         return from_status(workload, state.unread, state.notes)
-    answer = answer_why(state.engine(), workload.metadata.key, now, place=question.place)
+    answer = _answered(state.engine(), workload.metadata.key, now, question)
     answer.notes += state.notes
     return answer
+
+
+def _answered(engine: Engine, key: str, now: float, question: Question) -> Why:
+    return answer_why(engine, key, now, place=question.place, place_decisions_max=question.place_decisions)
 
 
 async def _answer(
@@ -115,9 +123,11 @@ async def _of_job(client: Client, question: Question, state: ClusterState) -> st
     return ""
 
 
-def run(source: SourceOptions, target: str, namespace: str, place: bool, output: str) -> None:
+def run(
+    source: SourceOptions, target: str, namespace: str, place: bool, place_decisions: int, output: str
+) -> None:
     """Carry out the command, whose options `questions` describes."""
-    question = Question(target, namespace, place)
+    question = Question(target, namespace, place, place_decisions)
     try:
         if source.paths:
             answer = of_manifests(question, source.paths, source.config)

@@ -96,11 +96,14 @@ class Trials:
         with self.engine.fork() as trial:
             key = self._apply(trial, events)
             queues: frozenset[str] | None = None
+            final = False
             if events and not trial.options.block_admission:
                 # Other trees decide the same with and without the change.
                 names = sorted({before, _cluster_queue(trial, key)} & set(trial.cluster_queues()))
                 trial.focus(names)
                 queues = frozenset(member for name in names for member in trial.members(name))
+                # Without preemption nothing returns quota: what is inadmissible is not evaluated again.
+                final = not to_end and not any(_may_preempt(trial, name) for name in queues)
             preempted: dict[str, None] = {}
             others: dict[str, None] = {}
             explanation = None
@@ -120,6 +123,8 @@ class Trials:
                     admitted_in = cycle
                     if not to_end:
                         break
+                if final and isinstance(own, Requeue) and own.inadmissible:
+                    break
                 targets = _all_targets(decisions)
                 preempted |= dict.fromkeys(targets)
                 _release(trial, targets, now)
@@ -134,6 +139,15 @@ def _cluster_queue(engine: Engine, key: str) -> str:
     """The ClusterQueue that the workload competes in; empty for none."""
     view = engine.workload(key)
     return view.cluster_queue if view is not None else ""
+
+
+def _may_preempt(engine: Engine, name: str) -> bool:
+    """Whether workloads of a ClusterQueue may preempt any others."""
+    queue = engine.cluster_queue_object(name)
+    if queue is None:
+        return False
+    policy = queue.spec.preemption
+    return policy.within_cluster_queue != "Never" or policy.reclaim_within_cohort != "Never"
 
 
 def _own(decisions: Sequence[Decision], key: str) -> Admit | Requeue | None:
@@ -168,6 +182,9 @@ def _release(engine: Engine, targets: Mapping[str, PreemptionReason], now: float
         workload = _with_reservation(engine, key, now)
         if workload is None:
             continue
+        if workload is not engine.workload_object(key):
+            # Admitted in this trial: its status shows that before it can show that it is evicted.
+            engine.apply(Upsert(workload))
         if not workload.condition_is(EVICTED):
             workload = lifecycle.preempted(workload, reason, now)
         engine.apply(Upsert(lifecycle.released(workload, now)))

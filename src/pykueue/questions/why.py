@@ -24,7 +24,7 @@ from pykueue.questions.smallest import Amounts, Smallest, bisected, smallest
 from pykueue.questions.trials import Outcome, Trials, TrialsExhausted
 
 #: Decisions in trials in place for one question: each trial decides about all pending workloads concerned.
-PLACE_DECISIONS_MAX: Final = 10_000
+PLACE_DECISIONS_MAX: Final = 2_500
 
 Try = Callable[[Sequence[Upsert]], Outcome]
 #: A change to try, and the amounts that are probably its smallest, if any are known.
