@@ -26,13 +26,14 @@ from pykueue.kube.errors import ApiError
 from .pages.base import DeniedError, NotFoundError, Page, View, denied
 from .pages.builtin import PAGES
 from .pages.objects import raw_object
-from .render import Renderer, yaml_text
+from .render import Renderer
 from .security.guard import HEADERS, Guard
 from .security.reviews import Need, TokenEndedError
 from .security.sessions import CODE_TIME, TOKEN_MAX, FullError, Session, Sessions, TransportOf
 from .state.board import Board
 from .state.trends import Trends
 from .stream import Streams
+from .texts import yaml_text
 from .writes import Writes
 
 #: Bytes of a request's body.

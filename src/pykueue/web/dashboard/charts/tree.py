@@ -47,7 +47,7 @@ def tree(nodes: Sequence[TreeNode], text: str) -> Markup:
             labels.append(label)
         boxes.append(_box(node, x, y))
     return Markup(
-        '<svg class="tree" viewBox="-2 -2 {} {}" width="{}" height="{}" role="img" aria-label="{}">'
+        '<svg class="tree" viewBox="-2 -2 {} {}" width="{}" height="{}" role="group" aria-label="{}">'
         '<defs><marker id="arrow-lends" class="lends" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
         'markerHeight="7" orient="auto-start-reverse"><path d="M0 0L8 4L0 8z"/></marker>'
         '<marker id="arrow-borrows" class="borrows" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '

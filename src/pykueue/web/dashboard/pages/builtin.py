@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import objects, overview, queues, workload, workloads
+from . import cohorts, flavors, nodes, objects, overview, preemptions, queues, trends, workload, workloads
 from .base import Page
 
 PAGES: Final[tuple[Page, ...]] = (
@@ -12,5 +12,10 @@ PAGES: Final[tuple[Page, ...]] = (
     workloads.PAGE,
     workload.PAGE,
     *queues.PAGES,
+    *cohorts.PAGES,
+    *flavors.PAGES,
+    nodes.PAGE,
+    preemptions.PAGE,
+    trends.PAGE,
     objects.PAGE,
 )

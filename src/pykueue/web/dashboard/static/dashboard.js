@@ -74,10 +74,10 @@ function follow(path) {
   stream = new EventSource(path);
   stream.addEventListener("open", () => show("live", "Live"));
   stream.addEventListener("page", (event) => {
-    const content = new DOMParser().parseFromString(JSON.parse(event.data), "text/html");
-    const fresh = document.createElement("main");
-    fresh.append(...content.body.childNodes);
-    morphChildren(document.getElementById("main"), fresh);
+    // A template parses as the browser parsed the page, and runs nothing.
+    const fresh = document.createElement("template");
+    fresh.innerHTML = JSON.parse(event.data);
+    morphChildren(document.getElementById("main"), fresh.content);
     show("live", "Live");
   });
   stream.addEventListener("end", () => {

@@ -1,0 +1,70 @@
+"""Preemptions: which queues preempt workloads of which, and the latest of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pykueue.api.resources import CLUSTER_QUEUES, WORKLOADS
+from pykueue.web.dashboard.charts.flow import flow
+from pykueue.web.dashboard.state.board import Board
+
+from .base import DeniedError, Page, View, denied, everywhere, part_of
+
+_UNKNOWN: Final = "unknown"
+
+
+async def build(view: View) -> Mapping[str, Any]:
+    sees_queues = view.grants.lists(CLUSTER_QUEUES)
+    if not sees_queues and not view.grants.some("list", WORKLOADS):
+        raise DeniedError(denied(view.user, "list", WORKLOADS, ""))
+    board = view.board
+    rows: list[dict[str, Any]] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    reasons: Counter[str] = Counter()
+    for target, found in reversed(board.preemptions):
+        queue, preemptor = board.queue_of(target), _preemptor(board, found.preemptor)
+        source = found.queue or (board.queue_of(preemptor) if preemptor is not None else "")
+        counts[source or _UNKNOWN, queue or _UNKNOWN] += 1
+        reasons[found.reason] += 1
+        if view.grants.lists(WORKLOADS, target.namespace):
+            named = preemptor is not None and view.grants.lists(WORKLOADS, preemptor.namespace)
+            rows.append(
+                {
+                    "at": found.at,
+                    "target": target,
+                    "queue": queue,
+                    "preemptor": preemptor if named else None,
+                    "source": source if sees_queues else "",
+                    "reason": found.reason,
+                }
+            )
+    rows.sort(key=lambda one: float(one["at"]), reverse=True)
+    context: dict[str, Any] = {
+        "part": part_of(rows, view, "/preemptions"),
+        "sees_queues": sees_queues,
+        "reasons": reasons.most_common(),
+        "count": len(board.preemptions),
+    }
+    if sees_queues:
+        text = "; ".join(
+            f"{source} preempted {count} of {target}" for (source, target), count in counts.most_common(10)
+        )
+        context["graph"] = flow(counts, f"Preemptions between ClusterQueues: {text}")
+    return context
+
+
+def _preemptor(board: Board, uid: str) -> Any:
+    key = board.by_uid.get(uid)
+    return board.workloads.get(key) if key is not None else None
+
+
+PAGE = Page(
+    "/preemptions",
+    "Preemptions",
+    "preemptions.html",
+    build,
+    lambda params: everywhere(WORKLOADS, CLUSTER_QUEUES),
+    section="Preemptions",
+)
