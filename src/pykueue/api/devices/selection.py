@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pykueue.api.cel.functions import T
-from pykueue.api.cel.library import parse_semver, quantity_map
-from pykueue.api.cel.program import Program, RuleError
+from pykueue import extras
 from pykueue.api.devices.types import Device, DeviceSelector, ResourceSlice
+
+if TYPE_CHECKING:
+    from pykueue.api.cel.program import Program
 
 #: Texts in brackets: the domains an expression may read.
 _DOMAINS: Final = re.compile(r"""\[\s*(?:"([^"\\]+)"|'([^'\\]+)')\s*\]""")
@@ -30,20 +31,25 @@ class _Expression:
 
     __slots__ = ("domains", "program")
 
-    def __init__(self, text: str) -> None:
-        self.program = Program(text, variables=("device",))
-        if not self.program.returns(T.BOOL):
-            raise RuleError("must evaluate to bool")
+    def __init__(self, text: str, program: Program) -> None:
+        self.program = program
         self.domains = sorted({one or other for one, other in _DOMAINS.findall(text)})
 
 
 @lru_cache(maxsize=512)
 def compiled(text: str) -> _Expression | str:
     """The program of an expression, which is remembered, or why it does not compile."""
+    if not extras.installed("cel"):
+        return f"the library for CEL is missing; {extras.how_to_install('cel')}"
+    # The library takes 22 MB and 50 ms; few clusters have device classes with expressions.
+    from pykueue.api.cel.functions import T
+    from pykueue.api.cel.program import Program, RuleError
+
     try:
-        return _Expression(text)
+        program = Program(text, variables=("device",))
     except RuleError as error:
         return str(error)
+    return _Expression(text, program) if program.returns(T.BOOL) else "must evaluate to bool"
 
 
 def compile_error(text: str) -> str:
@@ -107,6 +113,9 @@ class Candidate:
 
 
 def _view(device: Device, driver: str) -> dict[str, Any]:
+    """The variable `device` of expressions."""
+    from pykueue.api.cel.library import quantity_map
+
     attributes: dict[str, dict[str, Any]] = {}
     for name, value in device.attributes.items():
         domain, short = _qualified(name, driver)
@@ -130,6 +139,8 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 def _attribute(value: Mapping[str, Any]) -> Any:
     if "version" in value:
+        from pykueue.api.cel.library import parse_semver
+
         try:
             return parse_semver(value["version"])
         except ValueError:
