@@ -10,6 +10,7 @@ from typing import Final
 EXTRAS: Final = {
     "cel": ("cel_expr_python",),
     "cluster": ("cel_expr_python", "httptools", "uvloop", "websockets"),
+    "reports": ("jinja2", "plotly", "polars"),
 }
 
 

@@ -25,7 +25,7 @@ PUBLIC = {
     "pykueue.engine.events.Upsert": "obj",
     "pykueue.engine.events.Removed": "kind, namespace, name",
     "pykueue.engine.explain.render.message": "decision",
-    "pykueue.simulate.simulate": "scenario, *seeds, *processes",
+    "pykueue.simulate.simulate": "scenario, *seeds, *variants, *processes, *folder",
     "pykueue.simulate.figure": "outcome, name, where",
     "pykueue.testing.running_server": "*parts, *nodes, *seed",
 }
@@ -34,7 +34,8 @@ DECISIONS = {
     "Assign": "key, cluster_queue, admission, admitted, cycle",
     "Delay": "key, cluster_queue, message, until, cycle",
     "Evict": "key, reason, message, cluster_queue, cycle",
-    "Preempt": "key, reason, preemptor, preemptor_uid, cluster_queue, path, preemptor_path, cycle",
+    "Preempt": "key, reason, preemptor, preemptor_uid, cluster_queue, path, preemptor_path, cycle, "
+    "lost_resource_seconds",
     "Requeue": "key, cluster_queue, reason, requeue, inadmissible, cycle, explanation, blocked_on_gates",
 }
 

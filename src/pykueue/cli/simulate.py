@@ -9,17 +9,19 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from pykueue.simulate.api import MissingPackageError, Simulated, check_packages
 from pykueue.simulate.figures import NAMES, figure, shown, summary
 from pykueue.simulate.measures import Outcome
 from pykueue.simulate.prepare import Prepared, prepare
-from pykueue.simulate.results import digest_of, read_outcome, rows, write_outcome
+from pykueue.simulate.report.page import write_report
+from pykueue.simulate.results import digest_of, groups_of, read_outcome, rows, write_outcome
 from pykueue.simulate.runs import all_runs, run_all
 from pykueue.simulate.scenario.reading import ScenarioError, load
 from pykueue.simulate.scenario.types import Where
@@ -64,6 +66,17 @@ _OF_RUNS = ("unfinished", "makespan")
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory for outcome and decision log of each run. Runs whose outcome is there are not repeated.",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="HTML file for a report that needs no network.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory for the tables of the report.",
+)
+@click.option("--data-format", type=click.Choice(["parquet", "csv"]), default="parquet", show_default=True)
 @click.option("--by", type=click.Choice(["queue", "class"]), help="Add a table by ClusterQueue or by class.")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json", "csv"]), default="table", show_default=True
@@ -76,6 +89,7 @@ def simulate(
     folder: Path | None,
     by: str | None,
     output: str,
+    **files: Unpack[_Files],
 ) -> None:
     """Run SCENARIO in virtual time and print what came of it.
 
@@ -95,15 +109,20 @@ def simulate(
                 raise ScenarioError(f"--variant: {unknown[0]!r} is not accepted; accepted: {accepted}")
             read = replace(read, variants=tuple(one for one in read.variants if one.name in chosen))
         check_names(read)
+        detailed = files["report"] is not None or files["data"] is not None
+        if detailed:
+            check_packages()
         prepared = prepare(read, scenario.parent)
+        prepared = replace(prepared, detail=prepared.detail or detailed)
         outcomes, complete = _outcomes(prepared, processes or os.cpu_count() or 1, folder)
-    except ScenarioError as error:
+    except (ScenarioError, MissingPackageError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(_WRONG)
     except OSError as error:
         click.echo(f"Error: {error.filename}: {error.strerror}", err=True)
         sys.exit(_WRONG)
     found = list(verdicts(read, outcomes))
+    _write_files(prepared, outcomes, found, files)
     match output:
         case "json":
             click.echo(json.dumps(_document(prepared, outcomes, found), indent=2))
@@ -115,6 +134,28 @@ def simulate(
         click.echo("Interrupted: runs that had not ended are left out.", err=True)
         sys.exit(_INTERRUPTED)
     sys.exit(0 if all(each.holds for each in found) else _FAILED)
+
+
+class _Files(TypedDict):
+    """Files that a simulation writes."""
+
+    report: Path | None
+    data: Path | None
+    data_format: str
+
+
+def _write_files(
+    prepared: Prepared, outcomes: Sequence[Outcome], found: Sequence[Verdict], files: _Files
+) -> None:
+    """Writes the report and its tables where they are asked for; ends the program where that fails."""
+    try:
+        if files["report"] is not None:
+            write_report(files["report"], prepared, outcomes, found)
+        if files["data"] is not None:
+            Simulated(prepared, outcomes).write(files["data"], files["data_format"])
+    except OSError as error:
+        click.echo(f"Error: {error.filename}: {error.strerror}", err=True)
+        sys.exit(_WRONG)
 
 
 def _outcomes(prepared: Prepared, processes: int, folder: Path | None) -> tuple[list[Outcome], bool]:
@@ -158,15 +199,15 @@ def _document(prepared: Prepared, outcomes: Sequence[Outcome], found: Iterable[V
                 "figures": {name: _number(figure(outcome, name)) for name in NAMES},
                 "groups": [
                     {
-                        "clusterQueue": group.cluster_queue,
-                        "class": group.job_class,
+                        "clusterQueue": queue,
+                        "class": job_class,
                         "figures": {
-                            name: _number(figure(outcome, name, Where(group.cluster_queue, group.job_class)))
+                            name: _number(figure(outcome, name, Where(queue, job_class)))
                             for name in _SHOWN
                             if name not in (*_OF_RUNS, "utilization")
                         },
                     }
-                    for group in sorted(outcome.lives)
+                    for queue, job_class in groups_of(outcome)
                 ],
                 "preemptions": [
                     {**pair._asdict(), "count": lost.count, "lost": dict(lost.lost)}

@@ -9,6 +9,7 @@ within its borrowing limit. Quota in different flavors is added up.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pykueue.engine import Engine
 from pykueue.engine.explain.quota_queries import NodeView
@@ -81,8 +82,30 @@ class _Part:
         self.entitled = 0
 
 
+class Entitlement(NamedTuple):
+    """What a queue or cohort is entitled to of one resource, in quota units."""
+
+    demand: int
+    """What workloads hold and pending ones request."""
+    entitled: int
+    received: int
+    """What workloads hold."""
+
+
+def entitlements(engine: Engine) -> dict[Key, Entitlement]:
+    """What each queue and cohort is entitled to and has received, by kind, name and resource."""
+    _, _, parts = _divide(engine)
+    return {key: Entitlement(part.demand, part.entitled, part.received) for key, part in parts.items()}
+
+
 def shares(engine: Engine) -> Shares:
     """What each queue and cohort is entitled to and has received."""
+    views, resources, parts = _divide(engine)
+    return Shares(queues=[_row(view, parts, resources) for view in views])
+
+
+def _divide(engine: Engine) -> tuple[list[NodeView], list[str], dict[Key, _Part]]:
+    """The nodes of all trees, their resources, and what each node is entitled to."""
     views = engine.nodes()
     resources = sorted({quota.resource for view in views for quota in view.quotas})
     parts: dict[Key, _Part] = {
@@ -100,7 +123,7 @@ def shares(engine: Engine) -> Shares:
                 above.demand += part.demand
     for resource in resources:
         _entitle(views, parts, resource)
-    return Shares(queues=[_row(view, parts, resources) for view in views])
+    return views, resources, parts
 
 
 def _entitle(views: Sequence[NodeView], parts: Mapping[Key, _Part], resource: str) -> None:

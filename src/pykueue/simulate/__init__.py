@@ -1,25 +1,26 @@
 """Virtual-time runs of the same engine and controllers.
 
-Public: `simulate`, `figure`, `Outcome`, `ScenarioError` (docs/use/python.md). They are imported when they are
-first used, as the parts of this package need different things.
+Public: `simulate`, `Simulated`, `figure`, `Outcome`, `ScenarioError` (docs/use/python.md). They are imported
+when they are first used, as the parts of this package need different things.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .api import Simulated, simulate
     from .figures import figure
-    from .library import simulate
     from .measures import Outcome
     from .scenario.reading import ScenarioError
 
-__all__ = ["Outcome", "ScenarioError", "figure", "simulate"]
+__all__ = ["Outcome", "ScenarioError", "Simulated", "figure", "simulate"]
 
 _PLACES = {
     "Outcome": "measures",
     "ScenarioError": "scenario.reading",
+    "Simulated": "api",
     "figure": "figures",
-    "simulate": "library",
+    "simulate": "api",
 }
 
 

@@ -67,6 +67,13 @@ class Distribution:
         self._buckets.update(map(_bucket, self._exact))
         self._exact = None
 
+    def above(self, limit: float) -> int:
+        """How many values are above a limit; within a bucket of it, none."""
+        if self._exact is not None:
+            return sum(value > limit for value in self._exact)
+        last = _bucket(limit)
+        return sum(count for bucket, count in self._buckets.items() if bucket > last)
+
     @property
     def mean(self) -> float:
         """NaN where there are no values."""

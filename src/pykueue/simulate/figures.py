@@ -6,14 +6,14 @@ Source of the definitions: docs/reference/simulation.md 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pykueue.api.durations import format_duration
 from pykueue.api.similar import did_you_mean
 from pykueue.simulate.distribution import Distribution, merged
-from pykueue.simulate.measures import Lives, Outcome, Usage, UsageKey
+from pykueue.simulate.measures import Lives, Outcome, Share, Usage, UsageKey
 from pykueue.simulate.scenario.types import Where
 
 EVERYTHING: Final = Where()
@@ -46,6 +46,14 @@ _COUNTS: Final[dict[str, Callable[[Lives], int]]] = {
 
 _OTHERS: Final = ("used", "utilization", "lostWork", "unfinished", "makespan", "end", "cycles")
 
+#: Figures that only runs in detail have.
+DETAILED: Final = frozenset({"entitled", "deficit", "jain", "starved"})
+
+#: A workload is starved if it waits longer than this times the median of its size.
+_STARVED: Final = 10
+#: And longer than this, in seconds.
+_STARVED_LEAST: Final = 60.0
+
 #: Figures that are durations.
 _DURATIONS: Final = frozenset({"wait", "pending", "turnaround", "makespan", "end"})
 
@@ -54,6 +62,7 @@ NAMES: Final = (
     *(f"{name}.{statistic}" for name in _DISTRIBUTIONS for statistic in STATISTICS),
     *_COUNTS,
     *_OTHERS,
+    *sorted(DETAILED),
 )
 
 
@@ -91,6 +100,15 @@ def figure(outcome: Outcome, name: str, where: Where = EVERYTHING) -> float:
                 for resource, amount in lives.lost.items()
                 if where.resource in ("", resource)
             )
+        case "entitled" | "deficit":
+            found = _shares(outcome, where)
+            return sum(getattr(share, name) for share in found) if found else math.nan
+        case "jain":
+            return _jain(
+                [share.received / share.entitled for share in _shares(outcome, where) if share.entitled]
+            )
+        case "starved":
+            return _starved(outcome, where)
         case "unfinished":
             return float(outcome.unfinished)
         case "makespan":
@@ -118,6 +136,30 @@ def _lives(outcome: Outcome, where: Where) -> Iterable[Lives]:
         for group, lives in outcome.lives.items()
         if where.cluster_queue in ("", group.cluster_queue) and where.job_class in ("", group.job_class)
     ]
+
+
+def _shares(outcome: Outcome, where: Where) -> list[Share]:
+    return [
+        share
+        for key, share in outcome.shares.items()
+        if where.cluster_queue in ("", key.cluster_queue) and where.resource in ("", key.resource)
+    ]
+
+
+def _jain(values: Sequence[float]) -> float:
+    """Jain's index of fairness: 1 where all values are equal, 1/n where one has everything."""
+    squares = math.fsum(value * value for value in values)
+    return math.fsum(values) ** 2 / (len(values) * squares) if squares else math.nan
+
+
+def _starved(outcome: Outcome, where: Where) -> float:
+    """Workloads that waited much longer than the median of their size."""
+    sizes: dict[str, list[Distribution]] = {}
+    for group, lives in outcome.lives.items():
+        if where.cluster_queue in ("", group.cluster_queue) and where.job_class in ("", group.job_class):
+            sizes.setdefault(group.size, []).append(lives.wait)
+    waits = map(merged, sizes.values())
+    return float(sum(each.above(max(_STARVED_LEAST, _STARVED * each.quantile(0.5))) for each in waits))
 
 
 def _usage(all: dict[UsageKey, Usage], where: Where) -> Iterable[Usage]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pykueue.simulate.distribution import Distribution
+from pykueue.simulate.timeline import Entry
 
 #: The shortest run time that a bounded slowdown divides by, in seconds.
 SLOWDOWN_BOUND = 10.0
@@ -17,6 +18,15 @@ class Group(NamedTuple):
 
     cluster_queue: str
     job_class: str
+    size: str = ""
+    """What they request together, as a range; empty where sizes are not told apart."""
+
+
+class ShareKey(NamedTuple):
+    """What a queue is entitled to under weighted fair sharing."""
+
+    cluster_queue: str
+    resource: str
 
 
 class UsageKey(NamedTuple):
@@ -113,6 +123,16 @@ class Lost:
 
 
 @dataclass(slots=True)
+class Share:
+    """What a queue was entitled to and had, in unit-seconds, as sampled once in each interval."""
+
+    entitled: float = 0.0
+    received: float = 0.0
+    deficit: float = 0.0
+    """Of what it was entitled to and had not."""
+
+
+@dataclass(slots=True)
 class Outcome:
     """What one run of one variant gave."""
 
@@ -125,6 +145,12 @@ class Outcome:
     preemptions: dict[Pair, Lost] = field(default_factory=dict)
     first_admissions: dict[str, float] = field(default_factory=dict)
     """Of watched workloads: seconds from the start."""
+    shares: dict[ShareKey, Share] = field(default_factory=dict)
+    """Only of runs in detail."""
+    timeline: list[Entry] = field(default_factory=list)
+    """Only of the run in detail with the first seed."""
+    timeline_omitted: int = 0
+    """Entries that are not in `timeline`."""
     unfinished: int = 0
     """Workloads that were not over at the end."""
     cycles: int = 0

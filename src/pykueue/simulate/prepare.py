@@ -28,6 +28,7 @@ from pykueue.manifests.files import SUFFIXES, InputError
 from pykueue.manifests.namespaces import missing_namespaces
 from pykueue.manifests.reading import Source as Files
 from pykueue.manifests.reading import read
+from pykueue.simulate.figures import DETAILED
 from pykueue.simulate.recorded.history import History, of_objects, of_recording
 from pykueue.simulate.recorded.reading import RecordingError
 from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
@@ -69,6 +70,8 @@ class Prepared:
     workloads: dict[int, list[Object]] = field(default_factory=dict)
     """Of sources that are manifests, by the number of the source."""
     generators: dict[int, KueueGenerator] = field(default_factory=dict)
+    detail: bool = False
+    """Runs record what reports need beyond figures: sizes, shares, and the timeline of the first seed."""
     history: History | None = None
     """What is recorded, where the scenario names a recording."""
 
@@ -79,7 +82,8 @@ class Prepared:
 
 def prepare(scenario: Scenario, folder: Path) -> Prepared:
     """Reads the files of a scenario. Raises ScenarioError naming file and field of what is wrong."""
-    prepared = Prepared(scenario, folder)
+    detail = any(assertion.metric in DETAILED for assertion in scenario.assertions)
+    prepared = Prepared(scenario, folder, detail=detail)
     if scenario.recording:
         history = prepared.history = _history(folder / scenario.recording)
         prepared.objects |= history.objects
@@ -162,6 +166,8 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
         horizon=scenario.horizon,
         warm_up=scenario.warm_up,
         interval=max(1e-3, (scenario.horizon or _lengths(scenario)) / scenario.samples),
+        detail=prepared.detail,
+        timeline=prepared.detail and seed == scenario.seeds[0],
     )
 
 

@@ -72,7 +72,7 @@ def digest_of(prepared: Prepared) -> str:
     for name in ("seeds", "assertions"):
         scenario.pop(name)
     objects = sorted(prepared.objects.values(), key=orjson.dumps)
-    result.update(orjson.dumps([scenario, objects, list(prepared.workloads.values())]))
+    result.update(orjson.dumps([scenario, objects, list(prepared.workloads.values()), prepared.detail]))
     if prepared.history is not None:
         present = [each.job for each in prepared.history.present]
         jobs = [(job.key, job.at, job.run_time) for job in (*present, *prepared.history.jobs)]
@@ -87,7 +87,7 @@ def digest_of(prepared: Prepared) -> str:
 
 _HEAD = ("variant", "seed", "clusterQueue", "class")
 #: Figures that are of a whole run.
-_OF_RUNS = frozenset({"unfinished", "makespan", "end", "cycles"})
+OF_RUNS = frozenset({"unfinished", "makespan", "end", "cycles"})
 
 
 def rows(outcomes: Iterable[Outcome]) -> Iterator[list[str]]:
@@ -96,7 +96,12 @@ def rows(outcomes: Iterable[Outcome]) -> Iterator[list[str]]:
     for outcome in outcomes:
         whole = [repr(figure(outcome, name)) for name in NAMES]
         yield [outcome.variant, str(outcome.seed), "", "", *whole]
-        for group in sorted(outcome.lives):
-            where = Where(group.cluster_queue, group.job_class)
-            cells = ["" if name in _OF_RUNS else repr(figure(outcome, name, where)) for name in NAMES]
-            yield [outcome.variant, str(outcome.seed), group.cluster_queue, group.job_class, *cells]
+        for queue, job_class in groups_of(outcome):
+            where = Where(queue, job_class)
+            cells = ["" if name in OF_RUNS else repr(figure(outcome, name, where)) for name in NAMES]
+            yield [outcome.variant, str(outcome.seed), queue, job_class, *cells]
+
+
+def groups_of(outcome: Outcome) -> list[tuple[str, str]]:
+    """ClusterQueue and class of each group of workloads, sorted."""
+    return sorted({(group.cluster_queue, group.job_class) for group in outcome.lives})

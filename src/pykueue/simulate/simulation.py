@@ -7,6 +7,7 @@ outside of decisions: jobs run and end, pods take time to start and stop, checks
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,12 +21,37 @@ from pykueue.api import kueue
 from pykueue.api.kueue.names import ADMITTED, EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from pykueue.api.meta import ObjectMeta, format_micro_time
 from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION
-from pykueue.engine import Admit, Assign, Decision, Evict, Options, Preempt, Removed, Upsert, lifecycle
+from pykueue.engine import (
+    Admit,
+    Assign,
+    Decision,
+    Evict,
+    Options,
+    Preempt,
+    Removed,
+    Requeue,
+    Upsert,
+    lifecycle,
+)
 from pykueue.engine.driver import Change, Driver
 from pykueue.engine.events import Event
+from pykueue.questions.share import entitlements
 from pykueue.simulate.journal import Journal
-from pykueue.simulate.measures import SLOWDOWN_BOUND, Group, Lives, Lost, Outcome, Pair, Usage, UsageKey
+from pykueue.simulate.measures import (
+    SLOWDOWN_BOUND,
+    Group,
+    Lives,
+    Lost,
+    Outcome,
+    Pair,
+    Share,
+    ShareKey,
+    Usage,
+    UsageKey,
+)
 from pykueue.simulate.scenario.jobs import Job
+from pykueue.simulate.sizes import Sizes
+from pykueue.simulate.timeline import Timeline
 
 #: Cycles at one moment after which a run ends: the rules then lead to no end.
 CYCLES_AT_ONCE: Final = 20_000
@@ -58,6 +84,8 @@ class _Life:
     waiting_since: float | None = 0.0
     pending: float = 0.0
     was_admitted: bool = False
+    cluster_queue: str = ""
+    """Of its LocalQueue when it was created."""
 
 
 def _no_time() -> float:
@@ -113,6 +141,10 @@ class Plan:
     warm_up: float = 0.0
     interval: float = 3600.0
     """Seconds of an interval of series over time."""
+    detail: bool = False
+    """Tell workloads apart by size, and sample what queues are entitled to."""
+    timeline: bool = False
+    """Keep what happens to the first workloads, with the reasons."""
 
 
 class _Owner(NamedTuple):
@@ -147,6 +179,10 @@ class Simulation:
         self._evicted: dict[str, None] = {}
         #: Watched workloads that were not admitted yet.
         self._watched = set(plan.watched)
+        self._timeline = Timeline() if plan.timeline else None
+        self._sizes = Sizes() if plan.detail else None
+        #: When shares are sampled next, in seconds from the start.
+        self._next_shares = plan.warm_up if plan.detail else math.inf
         self._apply(plan.objects, 0.0)
         for each in plan.present:
             self._adopt(each)
@@ -179,6 +215,8 @@ class Simulation:
                 now = plan.horizon
                 break
             now = at
+            if now >= self._next_shares:
+                self._sample_shares(now)
             self.driver.advance(plan.start + now)
             while change is not None and change[0] <= now:
                 self._apply(change[1], now)
@@ -308,17 +346,21 @@ class Simulation:
         if self._first is None:
             self._first = now
         self.journal.created(now, job.key, job.job_class)
-        self._live(workload, job, created=now, since=now, counts=now >= self._plan.warm_up)
+        life = self._live(workload, job, created=now, since=now, counts=now >= self._plan.warm_up)
+        if self._timeline is not None:
+            self._timeline.created(now, job.key, life.cluster_queue, job.job_class)
 
     def _live(
         self, workload: kueue.Workload, job: Job, *, created: float, since: float, counts: bool
     ) -> _Life:
         """A workload is there, without quota since a time; `counts`: it is reported."""
         _, queue = self.driver.engine.queues_of(workload)
-        lives = self._group(queue.name if queue is not None else "", job.job_class)
+        name = queue.name if queue is not None else ""
+        lives = self._group(name, job.job_class, "" if self._sizes is None else self._sizes.of(job.spec))
         lives.created += counts
         key = workload.metadata.key
-        life = self._lives[key] = _Life(job, created, lives, counts, waiting_since=since)
+        life = _Life(job, created, lives, counts, waiting_since=since, cluster_queue=name)
+        self._lives[key] = life
         if job.leaves_at is not None:
             self._later(job.leaves_at, lambda at: self._leave(key, at))
         self.driver.apply(Upsert(workload))
@@ -330,14 +372,16 @@ class Simulation:
         if life is not None and not life.held:
             self._over(key, life.attempt, "stopped", now)
 
-    def _group(self, cluster_queue: str, job_class: str) -> Lives:
-        group = Group(cluster_queue, job_class)
+    def _group(self, cluster_queue: str, job_class: str, size: str) -> Lives:
+        group = Group(cluster_queue, job_class, size)
         found = self.outcome.lives.get(group)
         if found is None:
             found = self.outcome.lives[group] = Lives()
         return found
 
     def _decided(self, decision: Decision, now: float) -> None:
+        if self._timeline is not None and isinstance(decision, Admit | Preempt | Requeue | Evict):
+            self._timeline.decided(now, decision)
         match decision:
             case Admit():
                 self.journal.admitted(now, decision)
@@ -367,6 +411,8 @@ class Simulation:
                 continue
             if kind == "Evicted" and key not in self._evicted:
                 self.journal.evicted(now, key, reason)
+                if self._timeline is not None:
+                    self._timeline.evicted(now, key, reason)
                 self._interrupted(life, reason, now)
             self._settle(key, now)
 
@@ -501,6 +547,8 @@ class Simulation:
         self._unreserved(life, now)
         del self._lives[key]
         self.journal.over(now, key, how)
+        if self._timeline is not None:
+            self._timeline.over(now, key, how)
         if life.counts:
             lives, turnaround = life.lives, now - life.created
             setattr(lives, how, getattr(lives, how) + 1)
@@ -522,8 +570,21 @@ class Simulation:
             usage = all[key] = Usage(self._plan.interval, since=self._plan.warm_up)
         return usage
 
+    def _sample_shares(self, now: float) -> None:
+        """What each queue is entitled to and has now counts for one interval."""
+        self._next_shares = (now // self._plan.interval + 1) * self._plan.interval
+        for (kind, name, resource), one in entitlements(self.driver.engine).items():
+            if kind == "ClusterQueue" and (one.demand or one.entitled):
+                share = self.outcome.shares.setdefault(ShareKey(name, resource), Share())
+                seconds = self._plan.interval / (1000 if resource == "cpu" else 1)
+                share.entitled += one.entitled * seconds
+                share.received += one.received * seconds
+                share.deficit += max(0, one.entitled - one.received) * seconds
+
     def _ended(self, now: float) -> Outcome:
         outcome = self.outcome
+        if self._timeline is not None:
+            outcome.timeline, outcome.timeline_omitted = self._timeline.entries, self._timeline.omitted
         outcome.end = now
         outcome.unfinished = sum(life.counts for life in self._lives.values())
         for usage in (*outcome.usage.values(), *outcome.quota.values()):

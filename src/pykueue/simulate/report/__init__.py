@@ -1,0 +1,1 @@
+"""Reports of simulations: one HTML file that needs no network."""
