@@ -1,4 +1,4 @@
-"""`pykueue top`, `share` and `used` on manifests: text, data, exit status, and the examples of their page."""
+"""`pykueue top`, `share`, `used` and `preemptions` on manifests: text, data, status, examples of the docs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-@pytest.mark.parametrize("command", ["top", "share", "used"])
+@pytest.mark.parametrize("command", ["top", "share", "used", "preemptions"])
 def test_data_follows_the_printed_schema(command: str) -> None:
     schema = json.loads(run(command, "--print-schema").output)
     result = run(command, "-f", EXAMPLE, "-o", "json")
@@ -140,3 +140,60 @@ def test_weighted_share_is_rounded_up_as_in_the_status() -> None:
 def test_section_without_content_says_so() -> None:
     result = run("top", "nodes", "-f", EXAMPLE)
     assert (result.stdout, result.exit_code) == ("No nodes found\n", 0)
+
+
+PREEMPTED = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: first, namespace: lab, uid: u1}
+spec: {queueName: none, podSets: [{name: main, count: 1, template: {spec: {containers: [{name: c}]}}}]}
+status:
+  conditions:
+  - type: Preempted
+    status: "True"
+    reason: InCohortReclamation
+    message: "Preempted to accommodate a workload (UID: u2, JobUID: j) due to reclamation within the cohort;
+      preemptor path: /all/b; preemptee path: /all/a"
+    lastTransitionTime: "2026-01-01T10:00:00Z"
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {name: second, namespace: lab, uid: u2}
+spec: {queueName: none, podSets: [{name: main, count: 1, template: {spec: {containers: [{name: c}]}}}]}
+---
+apiVersion: pykueue.io/v1alpha1
+kind: PreemptionPolicy
+metadata: {name: all}
+spec: {}
+status:
+  recent:
+  - time: "2026-01-01T09:00:00Z"
+    workload: lab/gone
+    clusterQueue: a
+    preemptorUID: u3
+    preemptorClusterQueue: b
+    reason: InCohortFairSharing
+    lostResourceSeconds: {cpu: 7200, memory: 7730941132800}
+  totals:
+  - {preemptorClusterQueue: b, clusterQueue: a, count: 3, lostResourceSeconds: {cpu: 10800}}
+"""
+
+
+def test_preemptions_come_from_policies_and_from_conditions(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(PREEMPTED)
+    result = run("preemptions", "-f", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    lines = [re.split(r"\s{2,}", line) for line in result.output.splitlines()]
+    assert lines[1] == [
+        "2026-01-01T10:00:00Z",
+        "lab/first",
+        "a",
+        "lab/second",
+        "b",
+        "InCohortReclamation",
+        "-",
+    ]
+    lost = "2.00 hours of cpu, 2.00 Gi-hours of memory"
+    assert lines[2] == ["2026-01-01T09:00:00Z", "lab/gone", "a", "u3", "b", "InCohortFairSharing", lost]
+    assert lines[-1] == ["b", "a", "3", "3.00 hours of cpu", "all"]
+    assert len(run("preemptions", "-f", str(tmp_path), "--limit", "1").output.splitlines()) == 5

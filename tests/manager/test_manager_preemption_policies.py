@@ -75,6 +75,10 @@ def test_job_is_preempted_once_its_minimum_run_time_is_over_and_the_ledger_says_
         assert (entry["clusterQueue"], entry["preemptorClusterQueue"]) == ("research", "production")
         lost = entry["lostResourceSeconds"]["cpu"] / 7
         assert 290 <= lost <= 310, "since the checkpoint, not since the admission"
+        counted = 'pykueue_preemption_lost_resource_seconds_total{preempted_cluster_queue="research"'
+        (line,) = [one for one in s.manager.metrics.text().decode().splitlines() if one.startswith(counted)]
+        assert 'resource="cpu"' in line
+        assert abs(float(line.rpartition(" ")[2]) - entry["lostResourceSeconds"]["cpu"]) <= 7
         (total,) = status["totals"]
         assert (total["count"], total["lostResourceSeconds"]) == (1, entry["lostResourceSeconds"])
 

@@ -110,6 +110,12 @@ class Observer:
             causes,
             "ClusterQueue",
         )
+        self._lost = Counter(
+            "pykueue_preemption_lost_resource_seconds_total",
+            "Work that preempted workloads lost, under PreemptionPolicies.",
+            ("preempting_cluster_queue", "preempted_cluster_queue", "reason", "resource", "replica_role"),
+            registry=self._registry,
+        )
         self._eviction_latency = self._histogram(
             "workload_eviction_latency_seconds",
             "Time from eviction to the release of the quota.",
@@ -247,6 +253,11 @@ class Observer:
     def preemption(self, cluster_queue: str, reason: str) -> None:
         """A workload was preempted for one of this ClusterQueue."""
         self._preempted.labels(cluster_queue, reason, *self._of_queue(cluster_queue)).inc()
+
+    def lost_work(self, preempting: str, preempted: str, reason: str, lost: Mapping[str, int]) -> None:
+        """A workload of one ClusterQueue lost these resource-seconds when it was preempted for another."""
+        for resource, amount in lost.items():
+            self._lost.labels(preempting, preempted, reason, resource, self._role).inc(amount)
 
     def dispatched(self, cluster_queue: str, cluster: str) -> None:
         """A copy of a workload of this ClusterQueue was created on a worker cluster."""

@@ -314,6 +314,9 @@ class Scheduler:
             if preemptor is not None:
                 queue = decision.preemptor_path[-1] if decision.preemptor_path else ""
                 self._metrics.observer.preemption(queue, decision.reason)
+                self._metrics.observer.lost_work(
+                    queue, decision.cluster_queue, decision.reason, decision.lost_resource_seconds
+                )
                 note = f"Preempted {decision.key} due to {decision.reason}"
                 self._recorder.event(preemptor, NORMAL, "PreemptedWorkload", note)
 

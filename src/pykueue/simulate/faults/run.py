@@ -397,15 +397,19 @@ class EditedRun(Run):
     users_class = EditingUsers
 
 
-def play(seed: int, pods: bool = False, edits: bool = False) -> Report:
+def play(seed: int, pods: bool = False, edits: bool = False, policies: bool = False) -> Report:
     """Play the run of this seed, in virtual time.
 
     With `pods` the cluster's own controllers and nodes run the jobs; with `edits` users also edit statuses,
-    annotations and finalizers by hand.
+    annotations and finalizers by hand; with `policies` a PreemptionPolicy limits preemptions.
     """
     rng = random.Random(seed)
-    options = "".join(f" --{name}" for name, given in (("pods", pods), ("edits", edits)) if given)
-    report = play_run(EditedRun if edits else Run, seed, scenario(rng), rng, pods)
+    given = (("pods", pods), ("edits", edits), ("policies", policies))
+    options = "".join(f" --{name}" for name, is_given in given if is_given)
+    plan = scenario(rng)
+    if policies:
+        plan = plan.with_preemption_policy(random.Random(f"policy {seed}"))
+    report = play_run(EditedRun if edits else Run, seed, plan, rng, pods)
     return replace(report, options=options)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pykueue.api.kueue.names import MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from pykueue.api.objects import Object
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 
 from .transport import Rates
 
@@ -20,6 +21,8 @@ CHECK = "check"
 FLAVORS = ("f0", "f1")
 #: The node label that distinguishes flavors.
 FLAVOR_LABEL = "example.com/flavor"
+#: From what a PreemptionPolicy protects workloads.
+_PROTECTED_FROM = ("withinClusterQueue", "reclaimWithinCohort", "fairSharing")
 PRIORITIES = {"low": 10, "mid": 100, "high": 1000}
 
 
@@ -68,6 +71,20 @@ class Scenario:
         """The same cluster with quotas for memory in proportion to those for cpu."""
         objects = [_with_memory(obj) if obj["kind"] == "ClusterQueue" else obj for obj in self.objects]
         return replace(self, objects=objects)
+
+    def with_preemption_policy(self, rng: random.Random) -> Scenario:
+        """The same cluster with a PreemptionPolicy for all of its ClusterQueues."""
+        limits: list[Object] = [
+            {"minAdmitDuration": {name: rng.choice(("2s", "20s", "2m")) for name in _PROTECTED_FROM}},
+            {"coolDown": {"base": rng.choice(("1s", "10s")), "max": "2m", "window": "10m"}},
+            {"maxPreemptionsPerHour": rng.randint(1, 5)},
+            {"candidateOrder": "LeastLostWork"},
+        ]
+        policy = _object(PREEMPTION_POLICIES.kind, "policy", {})
+        policy["apiVersion"] = PREEMPTION_POLICIES.api_version
+        for limit in rng.sample(limits, rng.randint(1, len(limits))):
+            policy["spec"] |= limit
+        return replace(self, objects=[*self.objects, policy])
 
 
 def scenario(rng: random.Random) -> Scenario:

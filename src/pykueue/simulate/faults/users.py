@@ -14,6 +14,7 @@ from pykueue.api import conditions
 from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from pykueue.api.objects import Object, controller_of, is_deleting
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -45,6 +46,7 @@ _RESOURCES: dict[str, Resource] = {
         COHORTS,
         LOCAL_QUEUES,
         PODS,
+        PREEMPTION_POLICIES,
         RESOURCE_FLAVORS,
         TOPOLOGIES,
         WORKLOAD_PRIORITY_CLASSES,
