@@ -23,7 +23,7 @@ from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.install_names import why_path
 from pykueue.manifests.files import InputError
-from pykueue.questions import TargetError, Why, answer_from, find_workload, from_status
+from pykueue.questions import TargetError, Why, answer_from, competing, find_workload, from_status
 from pykueue.questions import why as answer_why
 from pykueue.questions.cluster_state import ClusterState, read_cluster
 from pykueue.questions.targets import job_resources, without_workload
@@ -51,10 +51,13 @@ def of_manifests(question: Question, paths: tuple[Path, ...], config: Path | Non
     """
     source = manifest_state(paths, config)
     workload = find_workload(source.workloads, question.target, question.namespace)
+    workload, notes = competing(source.workloads, workload)
     key = workload.metadata.key
     if source.engine.workload(key) is None:
-        return from_status(workload)
-    return _answered(source.engine, key, source.now, question)
+        return from_status(workload, (), notes)
+    answer = _answered(source.engine, key, source.now, question)
+    answer.notes += notes
+    return answer
 
 
 def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
@@ -70,8 +73,12 @@ def of_cluster(question: Question, state: ClusterState, now: float) -> Why:
         raise
     if state.unread or workload.condition_is("Finished"):
         return from_status(workload, state.unread, state.notes)
-    answer = _answered(state.engine(), workload.metadata.key, now, question)
-    answer.notes += state.notes
+    engine = state.engine()
+    workload, notes = competing(state.workloads(), workload)
+    if engine.workload(workload.metadata.key) is None:
+        return from_status(workload, (), [*notes, *state.notes])
+    answer = _answered(engine, workload.metadata.key, now, question)
+    answer.notes += [*notes, *state.notes]
     return answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykueue.questions.answers import Answer, Change, Prospect, Why, answer_from, schema_of, to_data
 from pykueue.questions.edits import edited
 from pykueue.questions.rights import EVERYTHING, Rights
-from pykueue.questions.targets import TargetError, find_workload
+from pykueue.questions.targets import TargetError, competing, find_workload
 from pykueue.questions.why import from_status, why
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "TargetError",
     "Why",
     "answer_from",
+    "competing",
     "edited",
     "find_workload",
     "from_status",

@@ -11,6 +11,7 @@ from pykueue.api.meta import OwnerReference
 from pykueue.api.objects import Object, labels_of
 from pykueue.api.resources import JOBS, KUEUE_GROUP, Resource
 from pykueue.api.similar import did_you_mean
+from pykueue.api.variants import flavor_of, is_parent, parent_uid
 from pykueue.jobs.kinds import BUILT_IN
 
 #: How the type of a Workload is written before its name, as kubectl prints and accepts it.
@@ -50,6 +51,41 @@ def find_workload(workloads: Iterable[kueue.Workload], target: str, namespace: s
     if kind and kind not in WORKLOAD_TYPES:
         what = f"no Workload of {kind} {name}"
     raise TargetError(f"{what} in namespace {namespace}{near}")
+
+
+def competing(
+    workloads: Iterable[kueue.Workload], workload: kueue.Workload
+) -> tuple[kueue.Workload, list[str]]:
+    """The Workload that competes for quota in place of one, and notes on that.
+
+    It is the Workload itself, or of one with variants (concurrent admission) that which is admitted, holds
+    quota or is pending, in this order.
+    """
+    if not is_parent(workload.metadata.labels):
+        return workload, []
+    uid = workload.metadata.uid
+    family = [each for each in workloads if parent_uid(each.metadata) == uid]
+    if not family:
+        return workload, []
+    chosen = min(family, key=_standing)
+    others = ", ".join(
+        f"workload/{each.metadata.name} ({flavor_of(each.metadata.annotations)})"
+        for each in family
+        if each is not chosen
+    )
+    flavor = flavor_of(chosen.metadata.annotations)
+    return chosen, [
+        f"the workload has a variant for each flavor; this is the one for {flavor}"
+        + (f", the others are {others}" if others else "")
+    ]
+
+
+def _standing(variant: kueue.Workload) -> tuple[bool, bool, bool]:
+    return (
+        not variant.condition_is("Admitted"),
+        not variant.condition_is("QuotaReserved"),
+        not variant.spec.active,
+    )
 
 
 def _is_of_job(workload: kueue.Workload, kind: str, name: str) -> bool:

@@ -13,7 +13,7 @@ from pykueue.api import conditions, variants
 from pykueue.api.jobkinds import with_value
 from pykueue.api.objects import Object, get, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
-from pykueue.api.variants import parent_reference
+from pykueue.api.variants import has_variants, parent_reference
 from pykueue.clock import Clock
 from pykueue.manager.configuration import Configuration
 
@@ -117,7 +117,8 @@ class Causes:
     def _may_deactivate(self, workload: Object, cause: str) -> bool:
         match cause:
             case "AdmissionCheck":
-                return _has_check(workload, "Rejected")
+                # Of a parent all variants have been rejected, whose checks were reset since.
+                return _has_check(workload, "Rejected") or has_variants(workload)
             case "MaximumExecutionTimeExceeded":
                 return get(workload, "spec", "maximumExecutionTimeSeconds") is not None
             case "RequeuingLimitExceeded":
