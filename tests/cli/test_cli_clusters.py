@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from cli_processes import ROOT
+from cli_processes import PATIENCE, ROOT
 from click.testing import CliRunner
 
 from pykueue.cli.clusters_file import ClustersError, load_clusters
@@ -69,6 +71,16 @@ def test_faulty_pool_is_refused_with_its_cluster_and_field(tmp_path: Path) -> No
     text = "workers: [{name: w, pools: [{name: p, allocatable: {cpu: x}}]}]"
     with pytest.raises(PoolError, match="w: pools"):
         load_clusters(written(tmp_path, text))
+
+
+def test_cluster_stops_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
+    """Its standard input, a pipe of that process, ends then."""
+    options = ["--data-dir", str(tmp_path), "--port", "0", "--in-memory", "--no-dashboard"]
+    command = [sys.executable, "-m", "pykueue.cli.main", "up", *options, "--job-kinds", "none"]
+    ended = subprocess.run(
+        [*command, "--until-end-of-input"], input="", capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert ended.returncode in (0, 1), ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,10 @@ class ClusterProcess:
         if nodes is not None:
             write_private(self.folder / "nodes.yaml", nodes.encode())
         with _private(self.folder / "log") as log:
+            # Its input ends with this process, however that ends, and then it stops too.
             process = self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "pykueue.cli.main", *self.command),
-                stdin=asyncio.subprocess.DEVNULL,
+                *(sys.executable, "-m", "pykueue.cli.main", *self.command, "--until-end-of-input"),
+                stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,

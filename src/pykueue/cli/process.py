@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -21,6 +23,17 @@ def log_to_stderr(verbose: bool) -> None:
     )
     if verbose:
         logging.getLogger("pykueue.manager.scheduler.decision_log").setLevel(logging.DEBUG)
+
+
+def stop_at_end_of_input() -> None:
+    """Stop this process, as Ctrl-C would, when its standard input ends: that which started it is gone."""
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, name="end of input", daemon=True).start()
 
 
 @contextlib.contextmanager

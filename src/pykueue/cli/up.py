@@ -19,7 +19,14 @@ from pykueue.api.resources import CLUSTER_ROLES
 from pykueue.api.yaml import YamlError
 from pykueue.cli.dashboard import PORT as DASHBOARD_PORT
 from pykueue.cli.dashboard import print_link
-from pykueue.cli.process import collect_less_often, held_back, log_to_stderr, run_event_loop, until_stopped
+from pykueue.cli.process import (
+    collect_less_often,
+    held_back,
+    log_to_stderr,
+    run_event_loop,
+    stop_at_end_of_input,
+    until_stopped,
+)
 from pykueue.cli.up_dashboard import serving as serving_dashboard
 from pykueue.clock import Clock
 from pykueue.cluster import FEATURE_GATES, FRAMEWORKS, JOB_KINDS, PARTS, Cluster
@@ -337,6 +344,7 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
     help="Port of the dashboard; 0: any free port. Where the default port is in use, any free port is used.",
 )
 @click.option("--no-dashboard", is_flag=True, help="Do not serve the dashboard.")
+@click.option("--until-end-of-input", "of_parent", is_flag=True, hidden=True)
 @click.option(
     "-v",
     "--verbose",
@@ -357,10 +365,13 @@ def up(
     job_kinds: tuple[str, ...],
     dashboard_port: int,
     no_dashboard: bool,
+    of_parent: bool,
     verbose: bool,
 ) -> None:
     """Run the embedded cluster, whole or in parts."""
     log_to_stderr(verbose)
+    if of_parent:
+        stop_at_end_of_input()
     folder = data_folder(folder)
     if clusters is not None:
         parameters = click.get_current_context().params
