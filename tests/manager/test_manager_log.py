@@ -63,7 +63,7 @@ def test_gates_without_effect_are_named_whatever_way_they_are_chosen() -> None:
     assert found("PartialAdmission: true") == []
     (group,) = found("AllAlpha: true")
     assert group.startswith("featureGates.AllAlpha: the behaviour of ")
-    assert "MultiKueueClusterProfile" in group
+    assert "WorkloadRequestUseMergePatch" in group
     assert "PriorityBoost" not in group
     assert found("AllAlpha: false") == []
 

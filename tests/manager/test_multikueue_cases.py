@@ -237,6 +237,26 @@ class TestPreemption:
         dispatched(test, "w1", "w2", configuration=ORCHESTRATED)
 
 
+def test_cluster_that_is_connected_under_another_name_is_refused() -> None:
+    async def test(c: Clusters) -> None:
+        await c.manager.client.create(SECRETS, secret("again", kubeconfig("w1")))
+        await c.manager.client.create(MULTIKUEUE_CLUSTERS, cluster("again"))
+        await c.manager.patch(MULTIKUEUE_CONFIGS, "config", {"spec": {"clusters": ["w1", "again"]}})
+        await c.wait()
+        status, reason, message = await c.active("again")
+        assert (status, reason) == ("False", "ClientConnectionFailed")
+        assert message.startswith("MultiKueueCluster w1 is the same cluster; attempts: ")
+        await c.manager.apply(job("a"))
+        await c.wait()
+        assert (await placed(c), await c.jobs()) == ("w1", ["w1"])
+        # Under its new name it is connected once the other name is gone.
+        await c.manager.delete(MULTIKUEUE_CLUSTERS, "w1")
+        await c.wait(700)
+        assert (await c.active("again"))[:2] == ("True", "Active")
+
+    dispatched(test, "w1")
+
+
 class TestCopies:
     def test_41_copy_that_differs_in_more_than_priority_is_replaced(self) -> None:
         async def test(c: Clusters) -> None:

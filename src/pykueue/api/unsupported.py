@@ -33,12 +33,6 @@ TOPOLOGY = Feature(
         TASCacheNodeMatchResults TASCacheTopologyTree TASCachingRemainingResources
     """),
 )
-MULTI_KUEUE = Feature(
-    "parts of MultiKueue",
-    gates=_names("""
-        MultiKueueClusterProfile
-    """),
-)
 OTHER_KINDS = Feature(
     "the job kinds of other operators",
     gates=_names("""
@@ -57,6 +51,6 @@ OTHER = Feature(
 )
 
 #: In the order in which documents list them.
-FEATURES = (TOPOLOGY, MULTI_KUEUE, OTHER_KINDS, RECOVERY, OTHER)
+FEATURES = (TOPOLOGY, OTHER_KINDS, RECOVERY, OTHER)
 #: Gates whose behaviour this version does not have.
 GATES = frozenset(gate for feature in FEATURES for gate in feature.gates)

@@ -64,8 +64,6 @@ def without_effect(configuration: Configuration, kinds: JobKinds = BUILT_IN) -> 
             yield f"featureGates.{name}: the behaviour of this gate is not part of this version"
         elif ignored and value:
             yield f"featureGates.{name}: the behaviour of {', '.join(ignored)} is not part of this version"
-    if configuration.multi_kueue.cluster_profile is not None:
-        yield "multiKueue.clusterProfile: ClusterProfiles are not used by this version"
 
 
 class Manager:

@@ -16,10 +16,12 @@ from pykueue.manager.ancestors import dispatched_externals
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.multikueue import MultiKueue
 from pykueue.manager.multikueue.remote import dispatched_kinds, is_dispatched
+from pykueue.manager.multikueue.sources import CLUSTER_PROFILES
 from pykueue.manager.rights import allow
 
 from .component import RECORD_EVENTS, WRITE_WORKLOAD_STATUS, Component, Context
 
+_PROFILES = "MultiKueueClusterProfile"
 _WRITE_QUOTA = (allow(CLUSTER_QUEUES, "patch"), allow(CLUSTER_QUEUES, "patch", subresource="status"))
 
 
@@ -43,7 +45,7 @@ def multikueue(kinds: JobKinds, workers: int, configuration: Configuration) -> C
             *others,
             *((LOCAL_QUEUES,) if automates_quota else ()),
         ),
-        own_namespace=(SECRETS,),
+        own_namespace=(SECRETS, *((CLUSTER_PROFILES,) if configuration.gates[_PROFILES] else ())),
         writes=(
             allow(ADMISSION_CHECKS, "patch", subresource="status"),
             allow(MULTIKUEUE_CLUSTERS, "patch", subresource="status"),

@@ -5,10 +5,7 @@ work on Workloads. Source: docs/reference/admission-checks.md 14 and 17.2.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pykueue.api.jobkinds import JobKind
@@ -20,7 +17,6 @@ from pykueue.api.resources import (
     KUEUE_GROUP,
     MULTIKUEUE_CLUSTERS,
     MULTIKUEUE_CONFIGS,
-    SECRETS,
     WORKLOADS,
 )
 from pykueue.clock import Clock
@@ -35,15 +31,12 @@ from pykueue.manager.metrics.observer import Observer
 from pykueue.manager.workloads.transitions import cut
 
 from .dispatch import dispatcher
-from .kubeconfig import BAD, KubeConfigError, Target, parse
+from .kubeconfig import BAD, KubeConfigError
 from .quota import QuotaAutomation
 from .remote import Connect, Hooks, RemoteCluster, dispatched_kinds
+from .sources import Sources
 from .workloads import WorkloadDispatcher
 
-#: Key of a Secret with a kubeconfig.
-SECRET_KEY = "kubeconfig"
-#: Where kubeconfig files must be while their paths are validated.
-KUBECONFIG_FOLDER = Path("/etc/multikueue/kubeconfigs")
 #: Seconds between reads of a kubeconfig file, which may have changed.
 FILE_POLL = 10.0
 #: Workers of the incremental dispatcher's rounds where the configuration says nothing.
@@ -68,18 +61,13 @@ class MultiKueue:
         self._connect = connect
         self._settings = cluster.configuration.multi_kueue
         gates = cluster.configuration.gates
-        self._validates_paths = gates["MultiKueueKubeConfigPathValidation"]
         informer = cluster.connection.informer
         self._clusters = informer(MULTIKUEUE_CLUSTERS, optional=True)
         self._configs = informer(MULTIKUEUE_CONFIGS, optional=True)
-        #: Of the manager's own namespace; watched once a MultiKueueCluster names one.
-        self._secrets = Informer(
-            cluster.connection.client, SECRETS, cluster.configuration.namespace, clock=clock
-        )
-        self._needs_secrets = asyncio.Event()
-        self._clusters.add_index("secret", _secret_names)
         self._configs.add_index("cluster", lambda config: list(get(config, "spec", "clusters") or ()))
         self._remotes: dict[str, RemoteCluster] = {}
+        #: The uid of an object of each worker, by which it is recognized under another name.
+        self._identities: dict[str, str] = {}
         incremental = self._settings.incremental_dispatcher_config
         configurable = gates["MultiKueueIncrementalDispatcherConfig"]
         step = incremental.step_size if incremental is not None and configurable else STEP
@@ -99,6 +87,7 @@ class MultiKueue:
         self._check_controller: Controller[str] = Controller(
             "multikueue check controller", self._reconcile_check, clock=clock, wait_for=ready
         )
+        self._sources = Sources(cluster, self._clusters, clock, self._cluster_controller.queue.add)
         self._quota: QuotaAutomation | None = None
         if gates["MultiKueueManagerQuotaAutomation"]:
             self._quota = QuotaAutomation(cluster, self._dispatch.sessions, self._configs, clock)
@@ -110,7 +99,6 @@ class MultiKueue:
             None if self._quota is None else self._quota.add_all,
         )
         self._clusters.on_event(self._cluster_changed)
-        self._secrets.on_event(self._secret_changed)
         self._configs.on_event(self._config_changed)
         cluster.checks.on_event(self._check_changed)
         cluster.workloads.on_event(self._workload_changed)
@@ -135,7 +123,7 @@ class MultiKueue:
                     tasks.create_task(controller.run())
                 if self._quota is not None:
                     tasks.create_task(self._quota.controller.run())
-                tasks.create_task(self._run_secrets())
+                tasks.create_task(self._sources.run())
                 if self._settings.gc_interval > 0:
                     tasks.create_task(self._collect_garbage())
         finally:
@@ -146,14 +134,6 @@ class MultiKueue:
     def connected(self) -> frozenset[str]:
         """Names of the workers that are connected."""
         return frozenset(self._dispatch.sessions())
-
-    async def _run_secrets(self) -> None:
-        await self._needs_secrets.wait()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._secrets.run())
-            await self._secrets.synced()
-            for one in self._clusters.list():
-                self._cluster_controller.queue.add(one["metadata"]["name"])
 
     async def _collect_garbage(self) -> None:
         await self._cluster.synced()
@@ -166,10 +146,6 @@ class MultiKueue:
     def _cluster_changed(self, type_: str, old: Any, new: Any) -> None:
         if spec_differs(old, new):
             self._worker_changed((old if new is None else new)["metadata"]["name"])
-
-    def _secret_changed(self, type_: str, old: Any, new: Any) -> None:
-        for one in self._clusters.by_index("secret", (old if new is None else new)["metadata"]["name"]):
-            self._cluster_controller.queue.add(one["metadata"]["name"])
 
     def _worker_changed(self, name: str) -> None:
         """A worker was declared, connected or lost: its condition, its checks and their Workloads."""
@@ -233,15 +209,19 @@ class MultiKueue:
                 self._hooks,
             )
         try:
-            remote.use(self._target(obj))
+            remote.use(self._sources.target(obj))
         except KubeConfigError as error:
             remote.refuse((error.reason, str(error)))
         await self._write_cluster_activity(name, remote)
         by_path = get(obj, "spec", "clusterSource", "kubeConfig", "locationType") == "Path"
         return FILE_POLL if by_path else None
 
-    async def _verify(self, worker: Client) -> None:
-        """Raises KubeConfigError where a worker is the manager's own cluster."""
+    async def _verify(self, name: str, worker: Client) -> None:
+        """Raises KubeConfigError where a worker is the manager's own cluster.
+
+        And ConnectionError where it is one that is connected under another name: what is removed from the one
+        would be missing on the other.
+        """
         definition = f"{WORKLOADS.plural}.{WORKLOADS.group}"
         try:
             found = await worker.find(CRDS, definition)
@@ -252,44 +232,11 @@ class MultiKueue:
             raise
         if found is not None and own is not None and found["metadata"]["uid"] == own["metadata"]["uid"]:
             raise KubeConfigError(BAD, "the kubeconfig leads to this cluster, which cannot be its own worker")
-
-    def _target(self, obj: Mapping[str, Any]) -> Target:
-        """Where the cluster is, as its kubeconfig says. Raises KubeConfigError."""
-        source = get(obj, "spec", "clusterSource", "kubeConfig")
-        if not source:
-            raise KubeConfigError(
-                "MultiKueueClusterProfileFeatureDisabled",
-                "spec.clusterSource.clusterProfileRef is not supported by this version of pykueue",
-            )
-        location = str(source.get("location") or "")
-        return parse(
-            self._read_file(location) if source.get("locationType") == "Path" else self._read(location)
-        )
-
-    def _read(self, name: str) -> str:
-        namespace = self._cluster.configuration.namespace
-        self._needs_secrets.set()
-        secret = self._secrets.get(namespace, name)
-        if secret is None and not self._secrets.has_synced:
-            raise KubeConfigError(BAD, f"Secrets of the namespace {namespace} have not been read yet")
-        if secret is None:
-            raise KubeConfigError(BAD, f"Secret {name} is not found in the namespace {namespace}")
-        value = (secret.get("data") or {}).get(SECRET_KEY)
-        if value is None:
-            raise KubeConfigError(BAD, f"Secret {name} has no key {SECRET_KEY}")
-        try:
-            return base64.b64decode(value, validate=True).decode()
-        except (binascii.Error, ValueError) as error:
-            raise KubeConfigError(BAD, f"key {SECRET_KEY} of Secret {name} is not text") from error
-
-    def _read_file(self, location: str) -> str:
-        path = Path(location)
-        if self._validates_paths and not _is_below(path, KUBECONFIG_FOLDER):
-            raise KubeConfigError(BAD, f"path {location} is not allowed: it must be in {KUBECONFIG_FOLDER}")
-        try:
-            return path.read_text()
-        except (OSError, ValueError) as error:
-            raise KubeConfigError(BAD, f"file {location} cannot be read") from error
+        if found is not None:
+            self._identities[name] = found["metadata"]["uid"]
+            for other in sorted(self.connected() - {name}):
+                if self._identities.get(other) == found["metadata"]["uid"]:
+                    raise ConnectionError(f"MultiKueueCluster {other} is the same cluster")
 
     async def _write_cluster_activity(self, name: str, remote: RemoteCluster) -> None:
         if remote.session is not None:
@@ -348,14 +295,5 @@ class MultiKueue:
         return CHECK_ACTIVE
 
 
-def _is_below(path: Path, folder: Path) -> bool:
-    return path.is_absolute() and path.resolve().is_relative_to(folder)
-
-
 def _is_ours(check: Mapping[str, Any]) -> bool:
     return is_check_of(check, names.MULTIKUEUE_CONTROLLER)
-
-
-def _secret_names(cluster: Mapping[str, Any]) -> list[str]:
-    source = get(cluster, "spec", "clusterSource", "kubeConfig") or {}
-    return [] if source.get("locationType") == "Path" else [str(source.get("location") or "")]

@@ -9,19 +9,26 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import logging
 import ssl as tls
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
 import yaml
 
+from pykueue.clock import Clock
 from pykueue.kube.certificate_file import certificate_file
+from pykueue.kube.credentials import Credentials, credentials_of
 from pykueue.kube.http import HttpTransport
+from pykueue.kube.kubeconfig import ConfigError
 from pykueue.kube.transport import Transport
 
-BAD, INSECURE = "BadKubeConfig", "InsecureKubeConfig"
+BAD, INSECURE, BAD_REST = "BadKubeConfig", "InsecureKubeConfig", "BadRestConfig"
+
+log = logging.getLogger(__name__)
 
 #: Fields of a user that are refused, with what they would do.
 _REFUSED_OF_USER = {
@@ -56,6 +63,9 @@ class Target:
     key: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     server_name: str = ""
+    #: How a program is run that gives the credentials, and what it receives of the cluster.
+    plugin: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    cluster: Mapping[str, Any] = field(default_factory=dict, repr=False)
     #: Changes with every change of the kubeconfig.
     fingerprint: str = ""
 
@@ -94,8 +104,56 @@ def parse(content: str) -> Target:
         _decoded(user, "client-key-data"),
         str(user.get("token") or ""),
         str(cluster.get("tls-server-name") or ""),
-        hashlib.sha256(content.encode()).hexdigest(),
+        fingerprint=hashlib.sha256(content.encode()).hexdigest(),
     )
+
+
+def of_profile(cluster: Mapping[str, Any], plugin: Mapping[str, Any]) -> Target:
+    """A cluster of a ClusterProfile, whose credentials a program of the manager's configuration gives.
+
+    Raises KubeConfigError.
+    """
+    try:
+        server = _server(cluster.get("server"))
+        authority = _decoded(cluster, "certificate-authority-data")
+    except KubeConfigError as error:
+        raise KubeConfigError(BAD_REST, str(error)) from error
+    if cluster.get("insecure-skip-tls-verify") or cluster.get("certificate-authority"):
+        text = "the cluster of the profile skips verification or names a file of the manager"
+        raise KubeConfigError(BAD_REST, text)
+    described = orjson.dumps([cluster, plugin], option=orjson.OPT_SORT_KEYS)
+    return Target(
+        server,
+        authority,
+        server_name=str(cluster.get("tls-server-name") or ""),
+        plugin={**plugin, "interactiveMode": "Never"},
+        cluster=cluster,
+        fingerprint=hashlib.sha256(described).hexdigest(),
+    )
+
+
+class _Plugin:
+    """Credentials of a program, which is run when they are first needed and before they expire."""
+
+    def __init__(self, target: Target, context: tls.SSLContext | None) -> None:
+        self._target = target
+        self._context = context
+        self._credentials: Credentials | None = None
+
+    async def authorization(self) -> str | None:
+        """The Authorization header. Raises ConnectionError, without what the program has printed."""
+        if self._credentials is None:
+            try:
+                user = {"exec": self._target.plugin}
+                found = await credentials_of(user, self._target.cluster, Clock())
+                if self._context is not None:
+                    found.use_in(self._context)
+            except (ConfigError, OSError, ValueError, LookupError, TypeError) as error:
+                name = self._target.plugin.get("command")
+                log.debug("access provider %s: %s", name, type(error).__name__)
+                raise ConnectionError(f"the program {name} gives no credentials") from error
+            self._credentials = found
+        return await self._credentials.authorization()
 
 
 def _server(value: Any) -> str:
@@ -143,7 +201,11 @@ def connect(target: Target) -> Transport:
                 with certificate_file(f"{target.certificate}\n{target.key}\n".encode()) as path:
                     context.load_cert_chain(path)
         except (tls.SSLError, ValueError, OSError) as error:
-            raise KubeConfigError("BadRestConfig", "the certificates cannot be used") from error
+            raise KubeConfigError(BAD_REST, "the certificates cannot be used") from error
     return HttpTransport(
-        target.server, ssl=context, token=target.token or None, server_name=target.server_name or None
+        target.server,
+        ssl=context,
+        token=target.token or None,
+        authorization=_Plugin(target, context).authorization if target.plugin else None,
+        server_name=target.server_name or None,
     )

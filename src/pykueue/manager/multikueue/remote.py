@@ -250,8 +250,8 @@ class Hooks:
     changed: Callable[[str], None]
     #: With the key of the Workload of every copy that changes there.
     touched: Callable[[Key], None]
-    #: Raises KubeConfigError for a cluster that cannot be a worker.
-    verify: Callable[[Client], Awaitable[None]]
+    #: With its name; raises KubeConfigError and ConnectionError for a cluster that cannot be a worker.
+    verify: Callable[[str, Client], Awaitable[None]]
     #: Most characters of the name of a Workload.
     name_limit: int
     #: When its queues have changed; None: they are not watched.
@@ -383,7 +383,7 @@ class RemoteCluster:
             if broken.done():
                 raise ConnectionError(broken.result())
             if synced.done():
-                await self._hooks.verify(Client(transport, clock=self._clock))
+                await self._hooks.verify(self.name, Client(transport, clock=self._clock))
             else:
                 raise ConnectionError(f"watches are not established after {limit:g} s")
             session.workloads.on_event(self._workload_event)
