@@ -3,6 +3,7 @@
 Embedded API server, controllers, pod scheduler, simulated nodes and the manager with its flight recorder run
 in one process in virtual time. Jobs of four teams in one cohort arrive by chance around the clock, run, and
 are deleted ten minutes after their end. The replay must decide the same; its wall time is the figure.
+With `--workloads` the jobs are Workloads without pods, which takes a fifth of the time.
 """
 
 from __future__ import annotations
@@ -16,13 +17,25 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pykueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, NAMESPACES, RESOURCE_FLAVORS
+from pykueue.api import conditions
+from pykueue.api.objects import key_of, merge_patch
+from pykueue.api.resources import (
+    CLUSTER_QUEUES,
+    JOBS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    RESOURCE_FLAVORS,
+    WORKLOADS,
+)
 from pykueue.clock import Clock, run_virtual
-from pykueue.cluster import Cluster
+from pykueue.cluster import PARTS, Cluster
 from pykueue.embedded.nodes.pool import parse_pools
 from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
+from pykueue.kube.informer import Informer
 from pykueue.manager.recorder import Limits, component
 from pykueue.manager.recorder.files import prepare_directory, segments
+from pykueue.manager.workloads import transitions
 from pykueue.simulate.recorded.replay import replay
 
 #: The bars: jobs, seconds of the replay of a day.
@@ -101,9 +114,72 @@ def job(number: int, random_: random.Random) -> dict[str, Any]:
     }
 
 
-async def day(clock: Clock, folder: Path, count: int) -> None:
-    """Record a day with so many jobs."""
-    cluster = Cluster(clock=clock, rng=random.Random(1), pools=parse_pools(_POOLS), job_kinds=())
+def workload(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The Workload of a Job, without the Job."""
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    pods = {"name": "main", "count": spec["parallelism"], "template": {"spec": spec["template"]["spec"]}}
+    return {
+        "apiVersion": _API,
+        "kind": "Workload",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "spec": {"queueName": "jobs", "priority": 0, "podSets": [pods]},
+    }
+
+
+class Runs:
+    """Finishes admitted Workloads after their run time, and deletes them ten minutes later."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client, self._clock = client, clock
+        self.informer = Informer(client, WORKLOADS)
+        self.informer.on_event(self._changed)
+        #: Run times in seconds, by namespace and name.
+        self.seconds: dict[tuple[str, str], float] = {}
+        self._running: dict[tuple[str, str], asyncio.Task[None]] = {}
+
+    def _changed(self, _type: str, _old: Any, new: Any) -> None:
+        if new is None or conditions.is_finished(new):
+            return
+        key = key_of(new)
+        runs = conditions.is_admitted(new) and not conditions.is_evicted(new)
+        if runs and key not in self._running:
+            self._running[key] = asyncio.create_task(self._run(key))
+        elif not runs and key in self._running:
+            self._running.pop(key).cancel()
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What goes on."""
+        return list(self._running.values())
+
+    async def _run(self, key: tuple[str, str]) -> None:
+        await self._clock.sleep(self.seconds[key])
+        while True:
+            seen = self.informer.get(*key)
+            if not conditions.is_admitted(seen) or conditions.is_evicted(seen):
+                return
+            patch = merge_patch(seen, transitions.finished(seen, "Succeeded", "Done", self._clock.time()))
+            patch.setdefault("metadata", {})["resourceVersion"] = seen["metadata"]["resourceVersion"]
+            try:
+                await self._client.patch(WORKLOADS, key[1], key[0], patch, subresource="status")
+                break
+            except ApiError as error:
+                if error.code != 409:
+                    raise
+                await self._clock.sleep(0.01)
+        await self._clock.sleep(600)
+        await self._client.delete(WORKLOADS, key[1], key[0])
+        del self._running[key], self.seconds[key]
+
+
+async def day(clock: Clock, folder: Path, count: int, alone: bool) -> None:
+    """Record a day with so many jobs; `alone`: Workloads without Jobs."""
+    cluster = Cluster(
+        clock=clock,
+        rng=random.Random(1),
+        pools=() if alone else parse_pools(_POOLS),
+        parts=("apiserver", "manager") if alone else PARTS,
+        job_kinds=(),
+    )
     await cluster.start()
     running = asyncio.create_task(cluster.run())
     await cluster.synced()
@@ -114,23 +190,35 @@ async def day(clock: Clock, folder: Path, count: int) -> None:
     await clock.sleep(10)
     cluster.manager.add(component(folder, Limits(size_bytes_max=1 << 34)))
     await clock.sleep(1)
+    runs = Runs(client, clock)
+    follower = asyncio.create_task(runs.informer.run()) if alone else None
     random_, began = random.Random(2), clock.monotonic()
     at = 0.0
     for number in range(count):
         at += random_.expovariate(count / DAY)
         await clock.sleep(max(0.0, began + at - clock.monotonic()))
-        await client.create(JOBS, job(number, random_))
+        made = job(number, random_)
+        if alone:
+            annotations = made["spec"]["template"]["metadata"]["annotations"]
+            seconds = float(annotations["sim.pykueue.io/run-time"].removesuffix("s"))
+            runs.seconds[made["metadata"]["namespace"], made["metadata"]["name"]] = seconds
+            await client.create(WORKLOADS, workload(made))
+        else:
+            await client.create(JOBS, made)
         if number % 1000 == 0:
             print(f"  {number} jobs, {at / 3600:.1f} h", flush=True)
     await clock.sleep(max(0.0, began + DAY - clock.monotonic()))
-    running.cancel()
-    await asyncio.wait([running])
+    tasks = [each for each in (running, follower, *runs.tasks()) if each is not None]
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
     await cluster.stop()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.recorded", description=__doc__)
     parser.add_argument("--jobs", type=int, default=JOBS_MIN)
+    parser.add_argument("--workloads", action="store_true", help="Workloads without Jobs and pods")
     parser.add_argument("--folder", type=Path, help="where the recording is kept; default: nowhere")
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
     options = parser.parse_args()
@@ -138,7 +226,7 @@ def main() -> None:
         folder = options.folder or Path(scratch) / "flight"
         prepare_directory(folder)
         began = time.perf_counter()
-        run_virtual(lambda clock: day(clock, folder, options.jobs))
+        run_virtual(lambda clock: day(clock, folder, options.jobs, options.workloads))
         recorded = time.perf_counter() - began
         size = sum(each.stat().st_size for each in segments(folder))
         began = time.perf_counter()
