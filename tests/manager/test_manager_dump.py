@@ -329,6 +329,52 @@ def test_pseudonyms_depend_on_the_key_and_leave_no_name_in_the_dump() -> None:
     assert one.partition("-")[0] == other.partition("-")[0]
 
 
+def test_pseudonyms_of_policies_turns_and_domains() -> None:
+    policy = {
+        "apiVersion": "pykueue.io/v1alpha1",
+        "kind": "PreemptionPolicy",
+        "metadata": {"name": "calm"},
+        "spec": {"clusterQueues": ["cq"], "cohort": "all", "priorityClasses": [{"name": "high"}]},
+    }
+    levels = [{"individual": {"prefix": "node-", "roots": ["1", "2"]}}, {"universal": "rack-1"}]
+    assignment = {"levels": ["rack", "host"], "slices": [{"domainCount": 2, "valuesPerLevel": levels}]}
+    given = {"name": "main", "flavors": {"cpu": "spot"}, "topologyAssignment": assignment}
+    workload = {
+        "kind": "Workload",
+        "metadata": {"name": "w", "namespace": "default"},
+        "spec": {"queueName": "lq", "podSets": [{"name": "main"}]},
+        "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": [given]}},
+    }
+    state = {
+        "kind": "EngineState",
+        "metadata": {"name": "engine"},
+        "spec": {
+            "turns": [["cq", "other", "cq", 1.0, 2, "default/w"]],
+            "workloads": {
+                "default/w": {"shared": {"nodes": [["main", "spot", ["rack"], [[["rack-1"], 2]], []]]}}
+            },
+        },
+    }
+    items = [policy, workload, state]
+    names = Pseudonyms(items, b"key")
+    of = names.of
+    first, second, third = (names.renamed(item) for item in items)
+    assert first["spec"] == {
+        "clusterQueues": [of("cq")],
+        "cohort": of("all"),
+        "priorityClasses": [{"name": of("high")}],
+    }
+    (found,) = second["status"]["admission"]["podSetAssignments"]
+    assert (found["name"], found["flavors"]) == ("main", {"cpu": of("spot")})
+    assert found["topologyAssignment"]["slices"][0]["valuesPerLevel"] == [
+        {"individual": {"roots": [of("node-1"), of("node-2")]}},
+        {"universal": of("rack-1")},
+    ]
+    assert third["spec"]["turns"] == [[of("cq"), of("other"), of("cq"), 1.0, 2, of("default/w")]]
+    placed = third["spec"]["workloads"][of("default/w")]["shared"]["nodes"]
+    assert placed == [["main", of("spot"), ["rack"], [[[of("rack-1")], 2]], []]]
+
+
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "key"
     first = key_of(file)

@@ -17,6 +17,7 @@ from pykueue.cli.replay import replay
 from pykueue.cli.simulate import simulate
 from pykueue.manager.recorder import Limits, component
 from pykueue.manager.recorder.files import prepare_directory
+from pykueue.simulate.recorded.compare import in_order
 from pykueue.simulate.recorded.history import of_objects, of_recording
 from queue_manifests import cluster_queue, flavor, local_queue, priority
 
@@ -76,7 +77,7 @@ def test_more_quota_is_attributed_to_the_workload_that_held_it(recording: Path) 
     found = ask(recording, "--quota", "a/default-flavor/cpu=8", "-o", "json")
     assert found.exit_code == 0, found.output
     answer = json.loads(found.stdout)["difference"]
-    assert answer["near"] == 1.0
+    assert (answer["near"], answer["inOrder"]) == (1.0, 1.0)
     assert answer["changes"] == ["nominalQuota of cpu in flavor default-flavor of ClusterQueue a: 4 -> 8"]
     assert "under the changed rules only, default/job-second-" in answer["first"]
     (team,) = answer["teams"]
@@ -85,6 +86,20 @@ def test_more_quota_is_attributed_to_the_workload_that_held_it(recording: Path) 
     reasons = {one["workload"].split("-")[1]: one["decision"] for one in team["attributions"]}
     assert set(reasons) == {"second", "third"}
     assert all("no other workload holds quota then" in text for text in reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("starts", "count"),
+    [
+        ([], 0),
+        ([(1, 1), (2, 2), (3, 3)], 3),
+        ([(1, 1), (2, 9), (3, 3), (4, 4)], 3),
+        ([(1, 3), (2, 2), (3, 1)], 1),
+        ([(1, 5), (1, 4), (2, 5)], 3),
+    ],
+)
+def test_starts_in_the_same_order_are_counted(starts: list[tuple[float, float]], count: int) -> None:
+    assert in_order(starts) == count
 
 
 def test_a_stopped_queue_and_a_text_of_the_difference(recording: Path, tmp_path: Path) -> None:

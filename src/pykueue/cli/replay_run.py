@@ -111,7 +111,8 @@ def _comparison(answer: Difference) -> Iterator[str]:
         assert answer.recorded_wait_mean is not None
         assert answer.simulated_wait_mean is not None
         yield (
-            f"under the recorded rules {answer.near:.0%} of the starts are simulated within a minute"
+            f"under the recorded rules {answer.near:.1%} of the starts are simulated within a minute,"
+            f" {answer.in_order:.1%} in the same order"
             f" (mean wait {_duration(answer.simulated_wait_mean)}, as it happened"
             f" {_duration(answer.recorded_wait_mean)})"
         )

@@ -22,6 +22,7 @@ _NAMES: Final = frozenset(
     {
         "clusterName",
         "clusterQueue",
+        "cohort",
         "cohortName",
         "kubernetes.io/hostname",
         "localQueue",
@@ -29,18 +30,22 @@ _NAMES: Final = frozenset(
         "parentName",
         "preemptedFor",
         "preemptor",
+        "preemptorClusterQueue",
+        "preemptorUID",
         "priorityClassName",
         "queueName",
         "replaces",
         "runtimeClassName",
         "topologyName",
         "uid",
+        "workload",
     }
 )
 #: Fields that are maps or lists of names, or of values of labels.
 _COLLECTIONS: Final = frozenset(
     {
         "admissionChecks",
+        "clusterQueues",
         "flavors",
         "keptOut",
         "labels",
@@ -55,7 +60,15 @@ _COLLECTIONS: Final = frozenset(
 )
 #: Lists of objects whose `name` is that of an object of the cluster.
 _REFERENCES: Final = frozenset(
-    {"admissionChecks", "flavors", "metadata", "ownerReferences", "parameters", "priorityClassRef"}
+    {
+        "admissionChecks",
+        "flavors",
+        "metadata",
+        "ownerReferences",
+        "parameters",
+        "priorityClassRef",
+        "priorityClasses",
+    }
 )
 #: Texts for people.
 _TEXTS: Final = frozenset({"explained", "inadmissible", "message", "problem", "reason"})
@@ -63,8 +76,8 @@ _TEXTS: Final = frozenset({"explained", "inadmissible", "message", "problem", "r
 _TAINTS: Final = frozenset({"taints", "tolerations"})
 #: Maps of an EngineState whose keys are names.
 _KEYED: Final = frozenset({"clusterQueues", "localQueues", "penalties", "secondPass", "workloads"})
-#: Pairs of an EngineState, by the place of the name in them.
-_PAIRS: Final = {"flavorResources": 0, "usage": 0, "timers": 1}
+#: Lists of an EngineState without names of fields, by the places of names in their items.
+_PLACES: Final = {"flavorResources": (0,), "usage": (0,), "timers": (1,), "turns": (0, 1, 2, 5)}
 
 
 class Pseudonyms:
@@ -102,9 +115,9 @@ def _renamed(value: Any, field: str, rename: Any) -> Any:
     if isinstance(value, dict):
         return dict(_entries(value, field, rename))
     if isinstance(value, list):
-        if field in _PAIRS and all(isinstance(each, list | tuple) for each in value):
-            place = _PAIRS[field]
-            return [[rename(one) if n == place else one for n, one in enumerate(each)] for each in value]
+        if field in _PLACES and all(isinstance(each, list | tuple) for each in value):
+            places = _PLACES[field]
+            return [[rename(one) if n in places else one for n, one in enumerate(each)] for each in value]
         return [
             rename(each) if isinstance(each, str) and field in _COLLECTIONS else _renamed(each, field, rename)
             for each in value

@@ -79,6 +79,8 @@ class Difference(Answer, kw_only=True):
     """Of the same workloads, simulated under the recorded rules."""
     near: float | None
     """Share of them that are simulated to start within a minute of when they did."""
+    in_order: float | None
+    """The largest share of them that start in the same order."""
     first: str = ""
     """The first decision that differs."""
     teams: list[Team] = []
@@ -138,7 +140,7 @@ def compare(history: History, state: State, changed: ChangedState) -> Difference
     other = changed.state()
     before = _run(_plan(history, state, frozenset()), _roots(state))
     after = _run(_plan(history, other, frozenset(changed.changed)), _roots(other))
-    recorded, simulated, near = _fidelity(history, before)
+    recorded, simulated, near, in_order = _fidelity(history, before)
     return Difference(
         start=format_time(int(history.start)),
         end=format_time(int(history.end)),
@@ -150,6 +152,7 @@ def compare(history: History, state: State, changed: ChangedState) -> Difference
         recorded_wait_mean=recorded,
         simulated_wait_mean=simulated,
         near=near,
+        in_order=in_order,
     )
 
 
@@ -191,20 +194,33 @@ def _run(plan: Plan, roots: dict[str, str]) -> _Run:
     return run
 
 
-def _fidelity(history: History, simulated: _Run) -> tuple[float | None, float | None, float | None]:
-    """Mean wait as recorded and as simulated, and the share of starts near the recorded ones."""
+def _fidelity(history: History, simulated: _Run) -> tuple[float | None, ...]:
+    """Mean wait as recorded and as simulated; the shares of starts near the recorded ones and in order."""
     both = [
         (history.starts[job.key], simulated.starts[job.key], job.at)
         for job in history.jobs
         if job.key in history.starts and job.key in simulated.starts
     ]
     if not both:
-        return None, None, None
+        return None, None, None, None
     return (
         fmean(start - at for start, _, at in both),
         fmean(start - at for _, start, at in both),
         fmean(abs(start - other) <= NEAR for start, other, _ in both),
+        in_order([(start, other) for start, other, _ in both]) / len(both),
     )
+
+
+def in_order(starts: Sequence[tuple[float, float]]) -> int:
+    """The most workloads that start in the same order in two runs, by their starts in both.
+
+    Starts at the same time, or within `MOVED` seconds, have no order.
+    """
+    ends: list[float] = []  # by length: the smallest last start of so many workloads in order
+    for _, other in sorted((round(start / MOVED), round(other / MOVED)) for start, other in starts):
+        position = bisect_right(ends, other)
+        ends[position : position + 1] = [other]
+    return len(ends)
 
 
 def _first(history: History, before: _Run, after: _Run) -> str:
