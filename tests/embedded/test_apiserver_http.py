@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+import policy_cases
 import pytest
 import yaml
 from aiohttp import web
@@ -289,6 +290,24 @@ def test_duplicate_and_unknown_fields_are_reported(tmp_path: Path) -> None:
             '299 - "duplicate field \\"k\\""',
             '299 - "unknown field \\"zzz\\""',
         ]
+
+    over_tls(tmp_path, story)
+
+
+def test_a_policy_that_warns_answers_with_a_warning(tmp_path: Path) -> None:
+    case = next(case for case in policy_cases.CASES if case["name"] == "warnings")
+    base = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+
+    async def story(client: Web) -> None:
+        for path, obj in (("ies", policy_cases.policy(case)), ("ybindings", policy_cases.binding(case))):
+            code, _, _ = await client.ask("POST", base + path, orjson.dumps(obj), None)
+            assert code == 201
+        for request in case["requests"]:
+            data = orjson.dumps(policy_cases.config_map(request))
+            code, headers, _ = await client.ask("POST", CONFIG_MAPS, data, None, dryRun="All")
+            assert code == 201
+            found = headers.getall("Warning", [])
+            assert found == [f'299 - "{text}"' for text in request.get("warnings", ())]
 
     over_tls(tmp_path, story)
 

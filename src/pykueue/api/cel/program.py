@@ -99,6 +99,11 @@ class Program:
         found = self._compiled.return_type()
         return bool(found in (kind, cel.Type.DYN))
 
+    @property
+    def result_type(self) -> str:
+        """The name of the CEL type of the result, such as `int`; `dyn` for any."""
+        return str(self._compiled.return_type()).lower()
+
     def reads(self, variable: str) -> Reads | None:
         """What it reads of a variable; None when it does not name it."""
         return self._reads.get(variable)

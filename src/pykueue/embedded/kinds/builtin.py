@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pykueue.api.objects import Object
 from pykueue.embedded.kinds import (
+    admissionpolicies,
     apps,
     autoscaling,
     core,
@@ -36,6 +37,7 @@ _MODULES: tuple[ModuleType, ...] = (
     cronjob,
     autoscaling,
     others,
+    admissionpolicies,
     devices,
     policy,
     rbac,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -23,6 +23,8 @@ from pykueue.embedded.objects.metadata import new_uid
 from pykueue.embedded.objects.patch import json_patch
 from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.errors import ApiError
+
+from .policies import Policies, Policy, Request
 
 Review = Callable[[Object], Awaitable[Object]]
 
@@ -97,6 +99,36 @@ def _resource_matches(patterns: Iterable[str], plural: str, subresource: str) ->
     return False
 
 
+class _Concerned(NamedTuple):
+    """What is concerned with requests of one kind, with the version in which it wants the object."""
+
+    mutating: list[tuple[Webhook, Endpoint]]
+    validating: list[tuple[Webhook, Endpoint]]
+    policies: list[tuple[Policy, Endpoint]]
+
+
+def _rules_of(match: Object) -> Webhook:
+    """What a policy or binding is for, as that of a webhook."""
+    return Webhook(
+        "",
+        False,
+        match.get("resourceRules") or [],
+        _unasked,
+        match.get("namespaceSelector"),
+        match.get("objectSelector"),
+        exact=match.get("matchPolicy") == "Exact",
+    )
+
+
+async def _unasked(review: Object) -> Object:
+    raise WebhookFailedError("a policy is not asked")
+
+
+def _named(rule: Mapping[str, Any], name: str) -> bool:
+    names = rule.get("resourceNames")
+    return not names or name in names
+
+
 class Admission:
     """All registered webhooks, asked in the order of their names."""
 
@@ -104,8 +136,13 @@ class Admission:
         self._core = core
         self._registered: list[Webhook] = []
         self._configured: list[Webhook] = []
-        self._matching: dict[tuple[Any, ...], tuple[list[tuple[Webhook, Endpoint]], ...]] = {}
+        self._matching: dict[tuple[Any, ...], _Concerned] = {}
         self._registry_changes = -1
+        self._policies: Policies | None = None
+
+    def policies_changed(self) -> None:
+        """The policies in force, or their bindings, are others."""
+        self._matching.clear()
 
     def register(self, webhook: Webhook) -> None:
         """Ask an in-process webhook from now on; replaces one of the same name and type."""
@@ -121,14 +158,17 @@ class Admission:
         self._registered = [one for one in self._registered if one.name != name]
         self._matching.clear()
 
+    def enforce(self, policies: Policies) -> None:
+        """Evaluate these policies, as they are when a request comes, before validating webhooks."""
+        self._policies = policies
+        self._matching.clear()
+
     def configure(self, webhooks: list[Webhook]) -> None:
         """Set the webhooks that stored configurations describe."""
         self._configured = webhooks
         self._matching.clear()
 
-    def _find(
-        self, operation: str, endpoint: Endpoint, subresource: str
-    ) -> tuple[list[tuple[Webhook, Endpoint]], ...]:
+    def _find(self, operation: str, endpoint: Endpoint, subresource: str) -> _Concerned:
         registry = self._core.registry
         if registry.changes != self._registry_changes:
             self._matching.clear()
@@ -143,7 +183,13 @@ class Admission:
                     form = self._form(webhook, operation, endpoint, subresource)
                     if form is not None:
                         (mutating if webhook.mutating else validating).append((webhook, form))
-            found = self._matching[key] = (mutating, validating)
+            policies: list[tuple[Policy, Endpoint]] = []
+            if self._policies is not None and endpoint.plural not in _EXEMPT:
+                for policy in self._policies.stored:
+                    form = self._form(_rules_of(policy.match), operation, endpoint, subresource)
+                    if form is not None:
+                        policies.append((policy, form))
+            found = self._matching[key] = _Concerned(mutating, validating, policies)
         return found
 
     def _form(
@@ -172,13 +218,12 @@ class Admission:
 
     def wanted(self, operation: str, endpoint: Endpoint, subresource: str) -> bool:
         """Whether any webhook is interested in such requests."""
-        mutating, validating = self._find(operation, endpoint, subresource)
-        return bool(mutating or validating)
+        return any(self._find(operation, endpoint, subresource))
 
     async def mutate(self, attributes: Attributes, obj: Object) -> Object:
         """The object (in stored form) after all mutating webhooks. Raises ApiError when one denies."""
         call = attributes.call
-        hooks, _ = self._find(attributes.operation, call.endpoint, call.target.subresource)
+        hooks = self._find(attributes.operation, call.endpoint, call.target.subresource).mutating
         if not hooks:
             return obj
         first = obj
@@ -195,11 +240,59 @@ class Admission:
         return obj
 
     async def validate(self, attributes: Attributes, obj: Object | None) -> None:
-        """Ask all validating webhooks. Raises ApiError when one denies."""
+        """Evaluate policies and ask all validating webhooks. Raises ApiError when one denies."""
         call = attributes.call
-        _, hooks = self._find(attributes.operation, call.endpoint, call.target.subresource)
-        for webhook, form in hooks:
+        found = self._find(attributes.operation, call.endpoint, call.target.subresource)
+        for policy, form in found.policies:
+            await self._enforce(policy, form, attributes, obj)
+        for webhook, form in found.validating:
             await self._ask(webhook, form, attributes, obj)
+
+    async def _enforce(
+        self, policy: Policy, form: Endpoint, attributes: Attributes, obj: Object | None
+    ) -> None:
+        assert self._policies is not None
+        if not self._policy_selects(policy.match, attributes, obj):
+            return
+        request: Request | None = None
+        for binding in policy.bindings:
+            match = (binding.get("spec") or {}).get("matchResources")
+            wanted: Endpoint | None = form
+            if match is not None:
+                if match.get("resourceRules"):
+                    call = attributes.call
+                    wanted = self._form(
+                        _rules_of(match), attributes.operation, call.endpoint, call.target.subresource
+                    )
+                if wanted is None or not self._policy_selects(match, attributes, obj):
+                    continue
+            if request is None:
+                if form.fetch is not None:
+                    await form.ready([one for one in (obj, attributes.old) if one is not None])
+                review = self._review(form, attributes, obj)["request"]
+                namespace = None
+                if attributes.namespace:
+                    namespace = self._core.find("", "namespaces", "", attributes.namespace)
+                request = Request(review, form, namespace)
+            await self._policies.evaluate(policy, binding, request, attributes.call.warnings)
+
+    def _policy_selects(self, match: Object, attributes: Attributes, obj: Object | None) -> bool:
+        """Whether selectors and resource names of a policy or a binding are those of the request."""
+        selectors = _rules_of(match)
+        if not self._selected(selectors, attributes, obj, attributes.old):
+            return False
+        call = attributes.call
+        operation, endpoint, subresource = attributes.operation, call.endpoint, call.target.subresource
+        excluded = [rule for rule in match.get("excludeResourceRules") or () if _named(rule, attributes.name)]
+        if excluded:
+            rules = replace(selectors, rules=excluded)
+            if self._form(rules, operation, endpoint, subresource) is not None:
+                return False
+        included = match.get("resourceRules") or ()
+        if not any(rule.get("resourceNames") for rule in included):
+            return True
+        rules = replace(selectors, rules=[rule for rule in included if _named(rule, attributes.name)])
+        return self._form(rules, operation, endpoint, subresource) is not None
 
     async def _ask_mutating(
         self, webhook: Webhook, form: Endpoint, attributes: Attributes, obj: Object

@@ -15,6 +15,7 @@ from pykueue.embedded.cel.authorizer import Decide
 
 from .admission import Admission, Webhook, WebhookFailedError
 from .match_conditions import match
+from .policies import BINDINGS, POLICIES, Policies
 from .services import Services, UnreachableError
 
 GROUP = "admissionregistration.k8s.io"
@@ -29,8 +30,12 @@ class Webhooks:
         self._admission = admission
         self._decide = decide
         self._services = services
+        self._policies = Policies(core, decide)
+        admission.enforce(self._policies)
         for plural in (MUTATING, VALIDATING):
             core.on_stored(f"{GROUP}/{plural}", lambda *_: self.load())
+        for plural in (POLICIES, BINDINGS):
+            core.on_stored(f"{GROUP}/{plural}", lambda *_: self.load_policies())
 
     def load(self) -> None:
         """Take the stored configurations as they are now."""
@@ -40,6 +45,12 @@ class Webhooks:
                 for entry in configuration.get("webhooks") or ():
                     webhooks.append(self._webhook(entry, plural == MUTATING))
         self._admission.configure(webhooks)
+        self.load_policies()
+
+    def load_policies(self) -> None:
+        """Take the stored policies as they are now."""
+        self._policies.load()
+        self._admission.policies_changed()
 
     def _webhook(self, entry: Object, mutating: bool) -> Webhook:
         return Webhook(
