@@ -19,7 +19,8 @@ def test_variants_survive_whatever_fails() -> None:
 
 
 def test_mended_runs() -> None:
-    """A variant deleted by hand, one whose LocalQueue is gone, and a first admission that is retained."""
-    for seed in (37, 61, 65):
+    """A variant deleted by hand, one whose LocalQueue is gone, a first admission
+    that is retained, and reclaimable pods that a job has again."""
+    for seed in (37, 61, 65, 383):
         report = play_variants(seed)
         assert not report.violations, report.text(SHOWN)

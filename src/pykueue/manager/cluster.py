@@ -300,24 +300,30 @@ class Cluster:
 
         A job that says it has runs as long as its pods do.
         """
-        parent = parent_reference(workload)
-        if parent is not None:
-            return self._runs_variant(workload, parent)
+        if parent_reference(workload) is not None:
+            return self._runs_variant(workload)
         return bool(self.left_pods(workload)) or any(
             integration.runs(job) for integration, job in self.jobs_of(workload)
         )
 
-    def _runs_variant(self, variant: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
+    def _runs_variant(self, variant: Mapping[str, Any]) -> bool:
         """Whether the job of the parent of a variant runs with the admission of the variant."""
-        parent = self.workload((variant["metadata"].get("namespace") or "", str(reference.get("name"))))
-        admission = get(variant, "status", "admission")
+        parent, admission = self._parent_of(variant), get(variant, "status", "admission")
         return (
             parent is not None
             and bool(admission)
-            and parent["metadata"].get("uid") == reference.get("uid")
             and get(parent, "status", "admission") == admission
             and self.runs(parent)
         )
+
+    def _parent_of(self, workload: Mapping[str, Any]) -> Object | None:
+        """The parent of a variant; None for other Workloads, and where it is gone."""
+        reference = parent_reference(workload)
+        if reference is None:
+            return None
+        parent = self.workload((workload["metadata"].get("namespace") or "", str(reference.get("name"))))
+        same = parent is not None and parent["metadata"].get("uid") == reference.get("uid")
+        return parent if same else None
 
     def workloads_of_running_jobs(self) -> Iterator[Object]:
         """The Workloads of all jobs that run, as `runs` says; that of a pod group once for each pod."""
@@ -351,6 +357,9 @@ class Cluster:
 
     def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
         """The pods per pod set that will not run again, as its job says; None where that is gone."""
+        parent = self._parent_of(workload)
+        if parent is not None:
+            return self.reclaimable(parent)
         jobs = list(self.jobs_of(workload))
         if not jobs:
             return None

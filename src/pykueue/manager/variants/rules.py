@@ -314,7 +314,16 @@ def _mirrors(parent: Workload, variant: Workload) -> bool:
 
 def _contents(family: Family, plan: Plan) -> None:
     """Variants say the same as their parent; the workload and the gates of its job may have changed."""
+    counts = {
+        str(pods.get("name")): int(pods.get("count") or 0)
+        for pods in get(family.parent, "status", "reclaimablePods") or ()
+    }
     for variant in family.members:
+        # First, as with too many reclaimable pods it would reserve too little quota.
+        reclaim = partial(transitions.with_reclaimable, counts=counts)
+        if reclaim(variant) != variant:
+            plan.changes.append(Change(key_of(variant), reclaim))
+            continue
         desired = _like_parent(variant, family.parent)
         if desired != variant:
             parent = family.parent
@@ -435,8 +444,7 @@ def _admission(family: Family, admitted: Object) -> Change:
 
 
 def _of_job(variant: Object, parent: Workload) -> Object:
-    """The variant with what only the job knows: whether its pods are ready, and which are not needed."""
-    result = variant
+    """The variant with what only the job knows: whether its pods are ready."""
     ready = conditions.condition(parent, conditions.PODS_READY)
     known = conditions.condition(variant, conditions.PODS_READY)
     if ready is not None and (known is None or known.get("status") != ready.get("status")):
@@ -445,11 +453,8 @@ def _of_job(variant: Object, parent: Workload) -> Object:
             for one in get(variant, "status", "conditions") or ()
             if one.get("type") != conditions.PODS_READY
         ]
-        result = replaced(result, ("status", "conditions"), [*others, dict(ready)])
-    pods = get(parent, "status", "reclaimablePods")
-    if get(variant, "status", "reclaimablePods") != pods:
-        result = replaced(result, ("status", "reclaimablePods"), pods)
-    return result
+        return replaced(variant, ("status", "conditions"), [*others, dict(ready)])
+    return variant
 
 
 def _pending_reason(family: Family) -> PendingReason | None:
