@@ -98,3 +98,9 @@ def test_the_example_holds_what_it_asserts() -> None:
         simulate, [str(EXAMPLE / "two-teams.yaml"), "--processes", "1", "--seeds", "1"]
     )
     assert found.exit_code == 0, found.output
+
+
+@pytest.mark.parametrize("name", ["starvation", "blocked-borrowing", "fair-ratio", "preemption-loop"])
+def test_pathology_and_its_repair_behave_as_asserted(name: str) -> None:
+    done = CliRunner().invoke(simulate, [str(EXAMPLE / f"{name}.yaml"), "--processes", "1"])
+    assert done.exit_code == 0, done.output

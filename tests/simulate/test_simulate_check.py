@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 
 from pykueue.simulate.check.findings import Finding
 from pykueue.simulate.check.formats import as_junit, as_markdown, as_sarif
+from pykueue.simulate.check.past import past
 from pykueue.simulate.check.policy import PolicyError, load
 from pykueue.simulate.check.run import check
 
@@ -212,3 +214,37 @@ def test_names_with_markup_stay_text(tmp_path: Path) -> None:
     assert "<script>" not in text
     assert "a \\| b" in text
     assert "<img" not in as_junit(found)
+
+
+def dumped_workload(name: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    times = {"creationTimestamp": "2026-01-05T00:00:00Z", "uid": name}
+    return {
+        "apiVersion": _API,
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "n", **times},
+        "spec": {
+            "queueName": "l",
+            "podSets": [{"name": "main", "count": 1, "template": template}],
+            "maximumExecutionTimeSeconds": 3600,
+        },
+    }
+
+
+def test_recorded_period_waits_longer_under_a_smaller_quota(tmp_path: Path) -> None:
+    local = LOCAL | {"spec": {"clusterQueue": "a"}}
+    jobs = [dumped_workload(f"w{number}") for number in range(4)]
+    dump = tmp_path / "dump.yaml"
+    dump.write_text(yaml.safe_dump_all([flavor("f"), queue("a", cpu(8)), local, *jobs]))
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    (folder / "policy.yaml").write_text(yaml.safe_dump_all([flavor("f"), queue("a", cpu(2)), local]))
+    policy = load(folder)
+    [found] = past(policy, folder, dump)
+    assert (found.rule, found.object) == ("longer-waits", "ClusterQueue a")
+    assert re.search(r"90 % of its workloads wait up to \d+h.*, instead of 0s", found.message)
+    (folder / "policy.yaml").write_text(yaml.safe_dump_all([flavor("f"), queue("a", cpu(9)), local]))
+    assert list(past(load(folder), folder, dump)) == []
+    with pytest.raises(PolicyError, match="recording: none"):
+        list(past(policy, folder, tmp_path / "none"))

@@ -5,16 +5,23 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 from test_simulate_scenarios import outcome_of, queue
 
+from pykueue.cli.trace import trace
 from pykueue.simulate.figures import figure
-from pykueue.simulate.scenario.reading import ScenarioError
+from pykueue.simulate.measures import INTERVALS_MAX, Usage
+from pykueue.simulate.prepare import prepare
+from pykueue.simulate.runs import run
+from pykueue.simulate.scenario.reading import ScenarioError, load
 from pykueue.simulate.traces.formats import READERS
 from pykueue.simulate.traces.record import Record, TraceError
 
@@ -192,3 +199,66 @@ def test_a_trace_with_an_error_ends_the_run_with_its_place(
     (tmp_path / "log.swf").write_text(SWF + "3 nothing\n")
     with pytest.raises(ScenarioError, match=r"arrivals\[0\]\.trace: .*log\.swf:6: 2 fields; accepted: 18"):
         outcome_of(tmp_path, scenario)
+
+
+def test_job_of_a_trace_in_an_unknown_queue_is_refused_with_its_line(
+    tmp_path: Path, traced: Callable[..., dict[str, object]]
+) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        outcome_of(tmp_path, traced(queue="team/r{queue}"))
+    assert f"{tmp_path / 'log.swf'}:4: LocalQueue team/r3 of job 1 is not among the manifests" in str(
+        raised.value
+    )
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(trace, [str(each) for each in arguments])
+
+
+def test_description_shows_arrivals_sizes_and_run_times(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text(HELIOS)
+    text = invoke("describe", file, "--format", "helios").stdout
+    assert text.startswith("log.csv: 2 jobs, 2 of them ran\n")
+    assert "submissions by day and hour (UTC)" in text
+    assert re.search(r"^16-31 +1 +█+$", text, re.M), text
+    found = json.loads(invoke("describe", file, "--format", "helios", "-o", "json").stdout)
+    assert (found["jobs"], found["runTime"]["max"], sum(found["week"])) == (2, 600.0, 2)
+
+
+def test_description_of_a_broken_trace_names_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text(HELIOS[:-20])
+    broken = invoke("describe", file, "--format", "helios")
+    assert (broken.exit_code, broken.stderr) == (2, f"Error: {file}:3: 10 cells; accepted: 12\n")
+    assert "is not a time zone" in invoke("describe", file, "--format", "helios", "--time-zone", "x").stderr
+
+
+def test_fitted_scenario_has_the_load_of_its_trace_and_none_of_its_names(tmp_path: Path) -> None:
+    random = Random(3)
+    lines, at = ["; UnixStartTime: 1000000000"], 0.0
+    for number in range(1, 3001):
+        at += random.expovariate(1 / 600)
+        length, size = random.lognormvariate(6, 1), random.choice((1, 4))
+        lines.append(f"{number} {at:.0f} 0 {length:.0f} {size} -1 -1 {size} -1 -1 1 7 2 1 {size} 1 -1 -1")
+    file = tmp_path / "secret.swf"
+    file.write_text("\n".join(lines) + "\n")
+    done = invoke("fit", file, "--format", "swf", "--anonymous", "--output", tmp_path / "fit")
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "fit" / "scenario.yaml").read_text()
+    assert "secret" not in text
+    prepared = prepare(load(tmp_path / "fit" / "scenario.yaml"), tmp_path / "fit")
+    found = run(prepared, prepared.variants[0], 1)
+    assert figure(found, "created") == pytest.approx(7 * 24 * 6, rel=0.15)
+    records = list(READERS["swf"](file, ZoneInfo("UTC")))
+    held = sum(one.pods * (one.run_time or 0) for one in records) / at
+    assert figure(found, "used") / (7 * 24 * 3600) == pytest.approx(held, rel=0.25)
+
+
+def test_memory_of_series_does_not_grow_with_time() -> None:
+    usage = Usage(1.0)
+    for second in range(10_000):
+        usage.change(1.0 if second % 2 == 0 else -1.0, float(second))
+    assert len(usage.intervals) <= INTERVALS_MAX
+    assert sum(usage.intervals) == pytest.approx(usage.area)
+    assert usage.width == 16.0

@@ -11,8 +11,9 @@ from rich.progress import Progress
 
 from pykueue.simulate.check.findings import RULES, Severity
 from pykueue.simulate.check.formats import FORMATS
+from pykueue.simulate.check.past import past
 from pykueue.simulate.check.policy import PolicyError, load
-from pykueue.simulate.check.run import RUNS, worst
+from pykueue.simulate.check.run import RUNS, kept, worst
 from pykueue.simulate.check.run import check as run_check
 
 #: Exit status where there are findings, and where the input is wrong.
@@ -48,6 +49,11 @@ _FOUND, _WRONG = 1, 2
     show_default=True,
     help="Random runs of the model of each cohort.",
 )
+@click.option(
+    "--recording",
+    type=click.Path(path_type=Path),
+    help="Directory of the flight recorder, or dump: also compare the waits of that time.",
+)
 @click.option("-o", "--output", type=click.Choice(list(FORMATS)), default="text", show_default=True)
 def check(
     folder: Path,
@@ -55,6 +61,7 @@ def check(
     ignored: tuple[str, ...],
     fail_on: str,
     runs: int,
+    recording: Path | None,
     output: str,
 ) -> None:
     """Check the queues, cohorts and flavors in FOLDER (or one file) before they are applied.
@@ -75,6 +82,12 @@ def check(
         found = run_check(
             policy, runs, ignored, lambda done, total: progress.update(task, completed=done, total=total)
         )
+        if recording is not None:
+            try:
+                found = kept(policy, [*found, *past(policy, folder, recording)], ignored)
+            except PolicyError as error:
+                click.echo(f"Error: {error}", err=True)
+                sys.exit(_WRONG)
     click.echo(FORMATS[output](found))
     limit = len(Severity) if fail_on == "never" else Severity[fail_on.upper()]
     sys.exit(_FOUND if worst(found) >= limit else 0)

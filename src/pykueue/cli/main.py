@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("replay", "Repeat a recording of the manager and compare the decisions."),
     "schedule": ("schedule", "Print decisions on plain manifests and their reasons, without a cluster."),
     "simulate": ("simulate", "Run a scenario in virtual time, decided by the production engine."),
+    "trace": ("trace", "Show what is in a public trace, or fit a scenario to it."),
     "top": ("questions", "Print how full queues, cohorts, flavors and nodes are."),
     "share": ("questions", "Print what each queue is entitled to, and what it has."),
     "used": (

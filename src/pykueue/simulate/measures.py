@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import NamedTuple
 
 from pykueue.simulate.distribution import Distribution
 from pykueue.simulate.timeline import Entry
+
+#: Intervals of a series beyond which two become one: the memory of a run does not depend on its length.
+INTERVALS_MAX = 1024
 
 #: The shortest run time that a bounded slowdown divides by, in seconds.
 SLOWDOWN_BOUND = 10.0
@@ -74,7 +78,7 @@ class Usage:
     """An amount over time: its integral, and that of each interval."""
 
     width: float
-    """Seconds of an interval."""
+    """Seconds of an interval; it doubles with the length of the run, see `INTERVALS_MAX`."""
     value: float = 0.0
     since: float = 0.0
     """Seconds from the start."""
@@ -99,7 +103,15 @@ class Usage:
             self._spread(self.since, now)
         self.since = now
 
+    def halve(self) -> None:
+        """Makes one interval of every two."""
+        self.width *= 2
+        pairs = zip_longest(self.intervals[::2], self.intervals[1::2], fillvalue=0.0)
+        self.intervals = [first + second for first, second in pairs]
+
     def _spread(self, begin: float, end: float) -> None:
+        while end // self.width >= INTERVALS_MAX:
+            self.halve()
         width, intervals = self.width, self.intervals
         last = int(end // width)
         while len(intervals) <= last:

@@ -70,6 +70,8 @@ class Prepared:
     workloads: dict[int, list[Object]] = field(default_factory=dict)
     """Of sources that are manifests, by the number of the source."""
     generators: dict[int, KueueGenerator] = field(default_factory=dict)
+    local_queues: set[str] = field(default_factory=set)
+    """Those that exist in some variant at some time, as `namespace/name`."""
     detail: bool = False
     """Runs record what reports need beyond figures: sizes, shares, and the timeline of the first seed."""
     history: History | None = None
@@ -106,7 +108,9 @@ def prepare(scenario: Scenario, folder: Path) -> Prepared:
             for manifest in generator.objects():
                 prepared.objects[_identity(manifest)] = manifest
     # What is wrong with a variant is found before anything runs.
-    _check_queues(scenario, [plan(prepared, variant, scenario.seeds[0]) for variant in prepared.variants])
+    prepared.local_queues = _check_queues(
+        scenario, [plan(prepared, variant, scenario.seeds[0]) for variant in prepared.variants]
+    )
     return prepared
 
 
@@ -171,8 +175,8 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
     )
 
 
-def _check_queues(scenario: Scenario, plans: Iterable[Plan]) -> None:
-    """Raises ScenarioError for jobs in a LocalQueue that exists in no variant at any time."""
+def _check_queues(scenario: Scenario, plans: Iterable[Plan]) -> set[str]:
+    """The LocalQueues that exist in some variant at some time; raises ScenarioError for jobs of another."""
     events = (event for one in plans for event in chain(one.objects, *(events for _, events in one.changes)))
     known = {
         event.obj.metadata.key
@@ -188,6 +192,7 @@ def _check_queues(scenario: Scenario, plans: Iterable[Plan]) -> None:
     ]
     if problems:
         raise ScenarioError("\n".join(problems))
+    return known
 
 
 def _lengths(scenario: Scenario) -> float:
@@ -298,7 +303,9 @@ def _sources(prepared: Prepared, seed: int, start: float, priorities: Priorities
                 made = Generated(generator, f"g{number}", f"{where}.generator", random, priorities, start)
                 yield made.jobs()
             case _, _, Trace() as trace:
-                yield TraceJobs(trace, prepared.folder, f"{where}.trace", f"t{number}", random).jobs()
+                yield TraceJobs(
+                    trace, prepared.folder, f"{where}.trace", f"t{number}", random, prepared.local_queues
+                ).jobs()
             case _:
                 yield prepared.generators[number].jobs()
 

@@ -183,6 +183,7 @@ class Simulation:
         self._sizes = Sizes() if plan.detail else None
         #: When shares are sampled next, in seconds from the start.
         self._next_shares = plan.warm_up if plan.detail else math.inf
+        self._shares_since = plan.warm_up
         self._apply(plan.objects, 0.0)
         for each in plan.present:
             self._adopt(each)
@@ -571,24 +572,34 @@ class Simulation:
         return usage
 
     def _sample_shares(self, now: float) -> None:
-        """What each queue is entitled to and has now counts for one interval."""
+        """What each queue is entitled to and has counts for the time since the last sample."""
         self._next_shares = (now // self._plan.interval + 1) * self._plan.interval
+        since, self._shares_since = self._shares_since, now
+        if now <= since:
+            return
         for (kind, name, resource), one in entitlements(self.driver.engine).items():
             if kind == "ClusterQueue" and (one.demand or one.entitled):
                 share = self.outcome.shares.setdefault(ShareKey(name, resource), Share())
-                seconds = self._plan.interval / (1000 if resource == "cpu" else 1)
+                seconds = (now - since) / (1000 if resource == "cpu" else 1)
                 share.entitled += one.entitled * seconds
                 share.received += one.received * seconds
                 share.deficit += max(0, one.entitled - one.received) * seconds
 
     def _ended(self, now: float) -> Outcome:
         outcome = self.outcome
+        if self._plan.detail:
+            self._sample_shares(now)
         if self._timeline is not None:
             outcome.timeline, outcome.timeline_omitted = self._timeline.entries, self._timeline.omitted
         outcome.end = now
         outcome.unfinished = sum(life.counts for life in self._lives.values())
-        for usage in (*outcome.usage.values(), *outcome.quota.values()):
+        every = (*outcome.usage.values(), *outcome.quota.values())
+        for usage in every:
             usage.until(now)
+        widest = max((usage.width for usage in every), default=0.0)
+        for usage in every:  # the same intervals for all
+            while usage.width < widest:
+                usage.halve()
         outcome.decisions = self.journal.close()
         return outcome
 

@@ -62,6 +62,8 @@ class Policy:
     """Names of rules, by kind and name of an object."""
     manifests: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    configuration: dict[str, Any] = field(default_factory=dict)
+    """Fields of the manager's configuration as they were written."""
 
     @cached_property
     def views(self) -> dict[str, NodeView]:
@@ -132,7 +134,14 @@ def load(folder: Path, configuration: Path | None = None) -> Policy:
         if place := _LINE.match(document.place):
             title = _title(document.manifest)
             places[title] = Place(place["file"], int(place["line"]))
-    return policy_of(found.manifests, engine_options(settings), places, found.warnings)
+    policy = policy_of(found.manifests, engine_options(settings), places, found.warnings)
+    if configuration is not None:
+        texts = Source([configuration]).documents
+    for document in texts:
+        policy.configuration = {
+            name: value for name, value in document.manifest.items() if name not in ("apiVersion", "kind")
+        }
+    return policy
 
 
 def policy_of(

@@ -32,12 +32,17 @@ def check(
     # Queues that stay inactive decide nothing.
     if not any(one.rule == "missing-object" for one in found):
         found += _searched(policy, runs, progress)
-    kept = [
+    return kept(policy, found, ignored)
+
+
+def kept(policy: Policy, found: Iterable[Finding], ignored: Collection[str] = ()) -> list[Finding]:
+    """Findings that are neither ignored nor accepted by an annotation, the worst first."""
+    left = [
         one
         for one in found
         if one.rule not in ignored and one.rule not in policy.accepted.get(one.object, frozenset())
     ]
-    return sorted(kept, key=_order)
+    return sorted(left, key=_order)
 
 
 def _searched(policy: Policy, runs: int, progress: Callable[[int, int], None]) -> Iterator[Finding]:

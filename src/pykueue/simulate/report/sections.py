@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
@@ -246,12 +247,11 @@ def _area(name: str, series: list[tuple[float, float]], number: int) -> dict[str
 def _series(found: Sequence[Outcome], key: UsageKey, which: str) -> list[tuple[float, float]]:
     """Begin and mean amount of each interval, mean over the seeds."""
     sums: dict[int, list[float]] = {}
-    width = 1.0
-    for one in found:
-        usage = getattr(one, which).get(key)
-        if usage is None:
-            continue
-        width = usage.width
+    known = [(one, deepcopy(getattr(one, which)[key])) for one in found if key in getattr(one, which)]
+    width = max((usage.width for _, usage in known), default=1.0)
+    for one, usage in known:
+        while usage.width < width:  # runs may differ in length
+            usage.halve()
         for number, area in enumerate(usage.intervals):
             length = min(width, one.end - number * width)
             if length > 0:

@@ -71,6 +71,7 @@ def _job_row(row: Row, zone: ZoneInfo, queue: str) -> Record:
         job_class="gpu" if gpus else "cpu",
         waited=waited,
         failed=state in _FAILED,
+        line=row.line,
     )
 
 
@@ -125,6 +126,7 @@ def philly(file: Path, zone: ZoneInfo) -> Iterator[Record]:
             group=job.vc,
             job_class=f"{sum(hosts)} GPUs",
             failed=job.status == "Failed",
+            line=number,
         )
 
 
@@ -159,6 +161,7 @@ def alibaba2020(file: Path, zone: ZoneInfo) -> Iterator[Record]:
             user=row.text("user"),
             job_class="job",
             failed=row.text("status") != "Terminated",
+            line=row.line,
         )
         task = tasks.get(record.name)
         if task is not None:
@@ -192,6 +195,7 @@ def alibaba2023(file: Path, zone: ZoneInfo) -> Iterator[Record]:
             job_class=row.text("qos"),
             waited=max(0.0, scheduled - created),
             failed=row.text("pod_phase") == "Failed",
+            line=row.line,
         )
 
 
@@ -213,6 +217,7 @@ def alibaba2026(file: Path, zone: ZoneInfo) -> Iterator[Record]:
             queue=row.text("organization"),
             group=row.text("organization"),
             job_class=row.text("job_type"),
+            line=row.line,
         )
 
 
@@ -260,6 +265,7 @@ def swf(file: Path, zone: ZoneInfo) -> Iterator[Record]:
             limit=limit if limit > 0 else None,
             waited=wait if wait >= 0 else None,
             failed=values[10] == 0,
+            line=number,
         )
 
 

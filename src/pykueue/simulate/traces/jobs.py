@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
 from pathlib import Path
 from random import Random
@@ -11,6 +11,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pykueue.api import kueue
+from pykueue.api.similar import did_you_mean
 from pykueue.simulate.scenario.jobs import Job, pod_set
 from pykueue.simulate.scenario.laws import draw_of
 from pykueue.simulate.scenario.reading import ScenarioError
@@ -28,8 +29,20 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9-]+")
 class TraceJobs:
     """The jobs of one trace."""
 
-    def __init__(self, trace: Trace, folder: Path, where: str, name: str, random: Random) -> None:
-        """`name` begins the names of the jobs. Raises ScenarioError."""
+    def __init__(
+        self,
+        trace: Trace,
+        folder: Path,
+        where: str,
+        name: str,
+        random: Random,
+        local_queues: Collection[str] | None = None,
+    ) -> None:
+        """`name` begins the names of the jobs. `local_queues` are those that exist; None: any.
+
+        Raises ScenarioError.
+        """
+        self._local_queues = local_queues
         self._trace = trace
         self._file = folder / trace.file
         self._where = where
@@ -93,6 +106,10 @@ class TraceJobs:
         namespace, _, queue = _filled(trace.queue, fields).partition("/")
         if not queue:
             namespace, queue = "default", namespace
+        if self._local_queues is not None and f"{namespace}/{queue}" not in self._local_queues:
+            near = did_you_mean(f"{namespace}/{queue}", self._local_queues)
+            why = f"LocalQueue {namespace}/{queue} of job {record.name} is not among the manifests{near}"
+            raise ScenarioError(f"{self._where}: {TraceError(self._file, record.line, '', why)}")
         job_class = trace.job_class.replace("{class}", record.job_class or "job")
         requests = {"cpu": f"{round(record.cpu * 1000)}m"} if record.cpu else {}
         if record.memory:

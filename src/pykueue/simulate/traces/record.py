@@ -43,6 +43,8 @@ class Record:
     waited: float | None = None
     """Seconds it waited where it was recorded."""
     failed: bool = False
+    line: int = 0
+    """Of the file, from 1; of Philly's list, the number of the job."""
 
 
 #: Reads the records of a file; times without a zone are of the one that is given.
