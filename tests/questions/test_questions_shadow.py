@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from web_visibility_world import KUEUE, WORKLOADS, World, in_world, queues, workload
 
+from pykueue.api.resources import KUEUE_GROUP
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import Cluster
 from pykueue.engine import Options
@@ -31,9 +32,14 @@ class Followed(World):
 
     shadow: Shadow
 
-    async def follow(self) -> asyncio.Task[None]:
+    async def follow(self, version: str = "v1beta2") -> asyncio.Task[None]:
+        """Follow Kueue's kinds in a version."""
         client = Client(self._transport, clock=self.clock)
-        self.shadow = Shadow(client, Options(), await followed_kinds(client), Settings(), self.clock)
+        kinds = [
+            kind._replace(version=version) if kind.group == KUEUE_GROUP else kind
+            for kind in await followed_kinds(client)
+        ]
+        self.shadow = Shadow(client, Options(), kinds, Settings(), self.clock)
         task = asyncio.create_task(self.shadow.run())
         await self.pause(1)
         return task
@@ -102,10 +108,11 @@ def without_manager(story: Callable[[Followed], Awaitable[None]], **queue: Any) 
     run_virtual(main)
 
 
-def test_decisions_of_the_same_engine_are_all_equal() -> None:
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_decisions_of_the_same_engine_are_all_equal(version: str) -> None:
     async def story(world: World) -> None:
         beside = Followed(world.cluster, world.clock)
-        task = await beside.follow()
+        task = await beside.follow(version)
         for number in range(12):
             await world.submit(workload(f"w{number}", priority=number % 3, cpu=f"{250 * (1 + number % 4)}m"))
             await world.pause(0.5)
