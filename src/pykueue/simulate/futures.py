@@ -64,11 +64,16 @@ class Past:
         self.rate = len(self.recent) / max(state.now - oldest, PAST_MIN) if len(self.recent) > 1 else 0.0
 
     def arrivals(self, draw: str) -> Iterator[Job]:
-        """Workloads like those that were created of late, at the same rate."""
+        """Workloads like those that were created of late, at a rate that can have led to as many of them.
+
+        The rate is known no better than their number allows: it differs between futures.
+        """
         random = Random(f"{draw} arrivals")
         at, number = 0.0, 0
-        while self.rate:
-            at += random.expovariate(self.rate)
+        count = len(self.recent)
+        rate = self.rate * random.gammavariate(count, 1 / count) if self.rate else 0.0
+        while rate:
+            at += random.expovariate(rate)
             like = random.choice(self.recent)
             number += 1
             yield _job(like, at, self.times.draw(like, random), f"future-{number}")

@@ -164,6 +164,7 @@ def _plan(history: History, state: State, changed: frozenset[Identity]) -> Plan:
         start=history.start,
         present=history.present,
         changes=history.changes_but(changed),
+        outside=history.outside(),
         horizon=history.end - history.start,
     )
 

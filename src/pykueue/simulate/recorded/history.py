@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Any
 
 from pykueue.api import KINDS, conditions, decode, kueue
@@ -26,7 +27,7 @@ from pykueue.simulate.changes import Identity, identity_of
 from pykueue.simulate.recorded.reading import segments
 from pykueue.simulate.run_times import RunTimes
 from pykueue.simulate.scenario.jobs import Job
-from pykueue.simulate.simulation import Present
+from pykueue.simulate.simulation import Outside, Present
 
 
 @dataclass
@@ -48,12 +49,19 @@ class History:
     """Of objects other than Workloads, in seconds from the start."""
     starts: dict[str, float] = field(default_factory=dict)
     """First admission of each workload that was admitted later than the start, in seconds from it."""
+    eviction_seconds: float | None = None
+    """From the decision to preempt a workload to the release of its quota, in the median."""
     gaps: int = 0
     """Times of which nothing is known."""
 
     def changes_but(self, identities: Collection[Identity]) -> list[tuple[float, list[Event]]]:
         """The changes of all objects but these."""
         return [(at, [event]) for at, event in self.changes if _subject(event) not in identities]
+
+    def outside(self) -> Outside:
+        """What happens outside of decisions takes as long as it did."""
+        seconds = self.eviction_seconds
+        return Outside(eviction=None if seconds is None else lambda: seconds)
 
 
 def _subject(event: Event) -> Identity:
@@ -126,6 +134,9 @@ class _Reader:
         self._now: dict[Identity, Object] = {}
         self._changes: list[tuple[float, Event]] = []
         self._lives: list[_Life] = []
+        #: When workloads were preempted that hold quota still, by key, and how long others took.
+        self._preempted: dict[str, float] = {}
+        self._evictions: list[float] = []
         #: The Workloads that exist, by key.
         self._alive: dict[str, _Life] = {}
         for item in items:
@@ -142,6 +153,9 @@ class _Reader:
             self._upsert(entry["upsert"], at)
         elif "removed" in entry:
             self._removed(tuple(entry["removed"]), at)
+        for decision in entry.get("cycle", ()):
+            if decision["kind"] == "Preempt":
+                self._preempted.setdefault(decision["workload"], at)
 
     def resume(self, at: float, items: list[Object]) -> None:
         """The state after a time of which nothing is known."""
@@ -181,6 +195,8 @@ class _Reader:
     def _workload(self, item: Object, at: float, present: bool) -> None:
         metadata = item["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}"
+        if key in self._preempted and not conditions.has_quota(item):
+            self._evictions.append(at - self._preempted.pop(key))
         life = self._alive.get(key)
         if life is not None and life.manifest["metadata"].get("uid") != metadata.get("uid"):
             self._removed(_identity(item), at)
@@ -219,6 +235,8 @@ class _Reader:
         result = History(
             self._start, self._last, self._options, self._objects, [], [], self._changes, gaps=self._gaps
         )
+        if self._evictions:
+            result.eviction_seconds = median(self._evictions)
         names: dict[str, int] = {}
         for workload, life in zip(typed, self._lives, strict=True):
             if life.present and life.finished:
