@@ -150,6 +150,7 @@ def _comparable(obj: Object) -> Object:
         ),
         (["--service-monitor"], ["metrics.serviceMonitor.enabled=true"]),
         (["--pod-viewer"], ["podViewer.enabled=true"]),
+        (["--dashboard"], ["dashboard.enabled=true"]),
         (
             ["--alerts", "--dashboards"],
             ["metrics.prometheusRule.enabled=true", "metrics.grafanaDashboards.enabled=true"],
@@ -170,6 +171,7 @@ def _comparable(obj: Object) -> Object:
         "other options",
         "service monitor",
         "pod viewer",
+        "dashboard",
         "alerts and dashboards",
         "own configuration",
         "satellites",

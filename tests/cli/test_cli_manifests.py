@@ -435,6 +435,22 @@ def test_pod_viewer_lets_users_of_queues_read_pods_and_is_left_out_by_default() 
         assert role["metadata"]["labels"][f"rbac.kueue.x-k8s.io/{gathered}"] == "true"
 
 
+def test_the_dashboard_reads_only_and_is_left_out_by_default() -> None:
+    name = "kueue-dashboard"
+    assert not [one for one in manifests() if one["metadata"]["name"] == name]
+    installed = manifests("--dashboard")
+    found = [one for one in installed if one["metadata"]["name"] == name]
+    kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment"]
+    assert [one["kind"] for one in found] == kinds
+    verbs = {verb for one in found for rule in one.get("rules", ()) for verb in rule["verbs"]}
+    assert verbs == {"get", "list", "watch"}
+    labels = found[-1]["spec"]["template"]["metadata"]["labels"]
+    for other in installed:
+        selector = other.get("spec", {}).get("selector", {})
+        if other["kind"] in ("Service", "PodDisruptionBudget"):
+            assert not (selector.get("matchLabels") or selector).items() <= labels.items()
+
+
 @pytest.mark.kubectl
 def test_embedded_server_accepts_all_manifests(
     start_up: Callable[..., Up], kubectl_for: Callable[[Up], Kubectl]

@@ -139,7 +139,7 @@ async def _serve(kubeconfig: Path | None, manager_namespace: str, serving: objec
             click.echo(
                 "  The kubeconfig has no bearer token: sign in with one, such as `kubectl create token NAME`."
             )
-        async with until_stopped(board.run()) as wait:
+        async with until_stopped(board.run(at_once=True)) as wait:
             await wait(None)
     finally:
         await board.close()

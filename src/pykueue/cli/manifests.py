@@ -71,6 +71,7 @@ def written(documents: Iterable[Any]) -> str:
 @click.option(
     "--dashboards", is_flag=True, help="Add dashboards for Grafana, in ConfigMaps that its sidecar finds."
 )
+@click.option("--dashboard", is_flag=True, help="Install the dashboard too; see pykueue dashboard.")
 @click.option(
     "--pod-viewer",
     is_flag=True,
@@ -98,6 +99,7 @@ def manifests(
     service_monitor: bool,
     alerts: bool,
     dashboards: bool,
+    dashboard: bool,
     pod_viewer: bool,
     populator_config: Path | None,
     booster_config: Path | None,
@@ -118,7 +120,8 @@ def manifests(
             pod_viewer=pod_viewer,
         )
         satellites = _satellites(populator_config, booster_config)
-        chosen = replace(chosen, alerts=alerts, dashboards=dashboards, satellites=satellites)
+        chosen = replace(chosen, alerts=alerts, dashboards=dashboards, dashboard=dashboard)
+        chosen = replace(chosen, satellites=satellites)
     except (ConfigurationError, OptionsError, OSError, SatelliteConfigurationError) as error:
         raise click.UsageError(str(error)) from None
     click.echo(written(objects(chosen)), nl=False)

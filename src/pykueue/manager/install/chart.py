@@ -30,6 +30,7 @@ from pykueue.manager.configuration.types import (
 )
 from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
 
+from .dashboard import RESOURCES as DASHBOARD_RESOURCES
 from .monitoring import ALERTS, DASHBOARD_LABEL, alerts_text, dashboard_text, dashboards
 from .objects import manifests
 from .options import IMAGE, REPLICAS, Options, shipped_configuration
@@ -88,6 +89,7 @@ _CONFIGURATIONS: dict[str, str] = {
 _BLOCKS: dict[str, str] = {
     "mark-resources": ".Values.resources",
     "mark-populator-resources": ".Values.populator.resources",
+    "mark-dashboard-resources": ".Values.dashboard.resources",
     "mark-priority-booster-resources": ".Values.priorityBooster.resources",
     "mark-node-selector": ".Values.nodeSelector",
     "mark-tolerations": ".Values.tolerations",
@@ -103,6 +105,7 @@ _USUAL, _CERT_MANAGER, _ONE, _CLOSED = "usual", "cert-manager", "one replica", "
 _NO_ALERTS, _NO_DASHBOARDS = "no alerts", "no dashboards"
 _UNSEEN, _UNSCRAPED, _NO_PODS = "no visibility", "no service monitor", "no pod viewer"
 _NO_POPULATOR, _NO_BOOSTER = "no populator", "no priority booster"
+_NO_WEB = "no dashboard"
 
 #: What is missing with that option -> the condition under which it is there.
 _MISSING: dict[str, str] = {
@@ -114,6 +117,7 @@ _MISSING: dict[str, str] = {
     _NO_ALERTS: ".Values.metrics.prometheusRule.enabled",
     _NO_DASHBOARDS: ".Values.metrics.grafanaDashboards.enabled",
     _NO_PODS: ".Values.podViewer.enabled",
+    _NO_WEB: ".Values.dashboard.enabled",
     _NO_POPULATOR: ".Values.populator.enabled",
     _NO_BOOSTER: ".Values.priorityBooster.enabled",
 }
@@ -138,6 +142,7 @@ def _marked() -> Options:
         alerts=True,
         dashboards=True,
         pod_viewer=True,
+        dashboard=True,
         satellites={one: f"mark-{one.command}-config" for one in (POPULATOR, PRIORITY_BOOSTER)},
     )
 
@@ -161,6 +166,7 @@ def _renderings() -> dict[str, list[Object]]:
         _NO_ALERTS: replace(usual, alerts=False),
         _NO_DASHBOARDS: replace(usual, dashboards=False),
         _NO_PODS: replace(usual, pod_viewer=False),
+        _NO_WEB: replace(usual, dashboard=False),
         _NO_POPULATOR: replace(usual, satellites=_without(usual, POPULATOR)),
         _NO_BOOSTER: replace(usual, satellites=_without(usual, PRIORITY_BOOSTER)),
         _UNSEEN: with_configuration(feature_gates={"VisibilityOnDemand": False}),
@@ -196,8 +202,11 @@ def _with_blocks(obj: Object) -> Object:
         "imagePullSecrets": "mark-pull-secrets",
         "priorityClassName": "mark-priority-class",
     }
-    annotations = {**template["metadata"]["annotations"], CHECKSUM: f"{mark}checksum"}
-    template = {"metadata": {**template["metadata"], "annotations": annotations}, "spec": pod}
+    metadata = template["metadata"]
+    if "annotations" in metadata:
+        annotations = {**metadata["annotations"], CHECKSUM: f"{mark}checksum"}
+        metadata = {**metadata, "annotations": annotations}
+    template = {"metadata": metadata, "spec": pod}
     return {**obj, "spec": {**obj["spec"], "template": template}}
 
 
@@ -265,8 +274,9 @@ def _values() -> str:
     repository = IMAGE.partition(":")[0]
     indented = "".join(f"  {line}\n" for line in shipped_configuration().splitlines())
     resources = "".join(f"  {line}\n" for line in yaml.safe_dump(RESOURCES, sort_keys=False).splitlines())
-    satellite = "".join(
-        f"    {line}\n" for line in yaml.safe_dump(SATELLITE_RESOURCES, sort_keys=False).splitlines()
+    satellite, dashboard = (
+        "".join(f"    {line}\n" for line in yaml.safe_dump(found, sort_keys=False).splitlines())
+        for found in (SATELLITE_RESOURCES, DASHBOARD_RESOURCES)
     )
     return f"""\
 # Generated: python -m pykueue.manager.install --write
@@ -310,6 +320,11 @@ nodeSelector: {{}}
 tolerations: []
 priorityClassName: ""
 
+# Web pages of queues and workloads, reached by kubectl port-forward; see pykueue dashboard.
+dashboard:
+  enabled: false
+  resources:
+{dashboard}
 # Creates a LocalQueue in every namespace that a ClusterQueue admits from.
 populator:
   enabled: false

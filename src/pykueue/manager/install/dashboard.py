@@ -6,12 +6,27 @@ for with the token of that user.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
 from pykueue.api.objects import Object
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.manager.rights import READ, Rule
 
-#: Name of its ServiceAccount, and of its ClusterRole with `-role`, after the base of an installation.
-ACCOUNT = "dashboard"
+from .base import labelled
+from .options import Options
+from .process import POD_SECURITY, SECURITY
+from .roles import RBAC_GROUP, service_account_subject
+
+#: What its objects are called, after the base of an installation.
+COMPONENT: Final = "dashboard"
+#: On loopback: it is reached by `kubectl port-forward`, which needs no certificate.
+PORT: Final = 8180
+#: What 50 000 Workloads and the streams of 200 browsers need.
+RESOURCES: Final = {
+    "requests": {"cpu": "100m", "memory": "256Mi"},
+    "limits": {"cpu": "1", "memory": "512Mi"},
+}
 #: The user as whom the dashboard of the embedded cluster reads.
 EMBEDDED_USER = "system:pykueue-dashboard"
 
@@ -34,6 +49,56 @@ RULES = (
         READ,
     ),
 )
+
+
+def dashboard(options: Options) -> Iterable[Object]:
+    """The dashboard, where it is installed: account, role and Deployment."""
+    if not options.dashboard:
+        return
+    for obj in _objects(options):
+        yield labelled(options, obj, COMPONENT)
+
+
+def _objects(options: Options) -> Iterable[Object]:
+    name, namespace = f"{options.names.base}-{COMPONENT}", options.names.namespace
+    metadata = {"name": name, "namespace": namespace}
+    yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+    # The options of the manager are those of its configuration.
+    own = Rule("", ("configmaps",), ("get",), (options.names.config_map,))
+    for kind, place, rules in (("ClusterRole", {}, RULES), ("Role", {"namespace": namespace}, (own,))):
+        yield {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": kind,
+            "metadata": {"name": name, **place},
+            "rules": [rule.object() for rule in rules],
+        }
+        yield {
+            "apiVersion": f"{RBAC_GROUP}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": {"name": name, **place},
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
+            "subjects": [service_account_subject(name, namespace)],
+        }
+    # Not the labels of the manager: its Services and its disruption budget must not select these pods.
+    labels = {"app.kubernetes.io/name": name}
+    container = {
+        "name": COMPONENT,
+        "image": options.image,
+        "args": ["dashboard", f"--port={PORT}", f"--manager-namespace={namespace}"],
+        "resources": RESOURCES,
+        "securityContext": SECURITY,
+    }
+    pod = {"serviceAccountName": name, "securityContext": POD_SECURITY, "containers": [container]}
+    yield {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata,
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
 
 
 def embedded_role() -> tuple[Object, Object]:

@@ -7,6 +7,7 @@ from pykueue.api.objects import Object
 from .admission import definitions, webhook_configurations
 from .base import labelled
 from .certmanager import certificates, injected
+from .dashboard import dashboard
 from .monitoring import monitoring
 from .network import api_services, network_policy, service_monitor, services
 from .options import Options
@@ -38,6 +39,7 @@ def manifests(options: Options) -> list[Object]:
         *services(options),
         *running(options),
         *satellites(options),
+        *dashboard(options),
         *network_policy(options),
         *service_monitor(options),
         *monitoring(options),

@@ -63,6 +63,8 @@ class Options:
     dashboards: bool = False
     #: Those who use queues may read pods, their logs and events where they have the role.
     pod_viewer: bool = False
+    #: The dashboard is installed beside the manager.
+    dashboard: bool = False
     #: Installed beside the manager, and their configuration files.
     satellites: Mapping[Satellite, str] = field(default_factory=dict)
 

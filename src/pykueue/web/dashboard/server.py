@@ -72,8 +72,7 @@ class Dashboard:
     """One dashboard. `client` reads the cluster; `transport_of` gives the transport of a user by token.
 
     `options` are those of the manager where they are known; else its configuration is read in
-    `manager_namespace`. `pages` are shown beside those of `pages.builtin`. The cluster is
-    read from the first sign-in on.
+    `manager_namespace`. `pages` are shown beside those of `pages.builtin`.
     """
 
     def __init__(
@@ -123,9 +122,10 @@ class Dashboard:
         host = f"[{where.host}]" if ":" in where.host else where.host
         return f"http{'s' if where.tls is not None else ''}://{host}:{port}"
 
-    async def run(self) -> None:
-        """Follow the cluster from the first sign-in on, until cancelled."""
-        await self._wanted.wait()
+    async def run(self, at_once: bool = False) -> None:
+        """Follow the cluster until cancelled: from the first sign-in on, or at once."""
+        if not at_once:
+            await self._wanted.wait()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.board.run())
             group.create_task(self.trends.run(self.board))
@@ -326,6 +326,7 @@ class Dashboard:
         known = self._made.get(key)
         now = self._clock.monotonic()
         if known is not None and known[0] == self.board.revision and now - known[1] < 1.0:
+            self._streams.made(0.0)
             return known[2].replace(self._csrf_mark, session.csrf)
         revision = self.board.revision
         try:
@@ -339,6 +340,7 @@ class Dashboard:
         content = self._renderer.content(page.template, context)
         self._made = {key: one for key, one in self._made.items() if now - one[1] < 1.0}
         self._made[key] = (revision, now, content)
+        self._streams.made(self._clock.monotonic() - now)
         return content.replace(self._csrf_mark, session.csrf)
 
     # --- objects and writes -----------------------------------------------------------------------------

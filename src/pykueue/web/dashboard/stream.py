@@ -53,6 +53,10 @@ class Streams:
         """Seconds between two versions of one page, so that all streams together stay within BUSY."""
         return max(PAUSE, self._cost * self.count / BUSY)
 
+    def made(self, seconds: float) -> None:
+        """Count what making one version of a page took; 0 where an earlier one was used."""
+        self._cost += (seconds - self._cost) * 0.05
+
     async def serve(
         self, request: web.Request, session: Session, make: Make, seconds: float
     ) -> web.StreamResponse:
@@ -85,9 +89,7 @@ class Streams:
             revision = self._board.revision
             try:
                 # Reviews are part of making it: their verdicts hold for REVIEW_TIME.
-                began = self._clock.monotonic()
                 content = await make()
-                self._cost += (self._clock.monotonic() - began - self._cost) * 0.1
             except TokenEndedError:
                 await self._sessions.end(session)
                 content = None

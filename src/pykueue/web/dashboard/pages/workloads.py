@@ -26,28 +26,27 @@ def shown_state(board: Board, row: WorkloadRow) -> str:
     return row.state
 
 
-def matching(view: View, rows: Sequence[WorkloadRow]) -> list[WorkloadRow]:
+def matching(view: View, rows: Sequence[WorkloadRow]) -> Sequence[WorkloadRow]:
     """The Workloads that the user may list and the query selects."""
     query, board = view.query, view.board
-    namespace, state = query.get("namespace", ""), query.get("state", "")
-    text = query.get("q", "")[:FILTER_MAX].lower()
-    queue, cluster_queue = query.get("queue", ""), query.get("clusterQueue", "")
-    states = {"Admitted", "Running"} if state in ("Admitted", "Running") else {state}
-    listed = {each: view.grants.lists(WORKLOADS, each) for each in {row.namespace for row in rows}}
-    flagged: set[str] | None = None
-    if query.get("alarm"):
-        flagged = {alarm.row.key for alarm in alarms(board) if alarm.kind == query["alarm"]}
-    return [
-        row
-        for row in rows
-        if listed[row.namespace]
-        and (not namespace or row.namespace == namespace)
-        and (not state or row.state in states)
-        and (not queue or row.queue == queue)
-        and (not cluster_queue or board.queue_of(row) == cluster_queue)
-        and (not text or text in row.name.lower() or text in row.job.lower())
-        and (flagged is None or row.key in flagged)
-    ]
+    if not view.grants.lists(WORKLOADS):
+        listed = {each: view.grants.lists(WORKLOADS, each) for each in {row.namespace for row in rows}}
+        rows = [row for row in rows if listed[row.namespace]]
+    if namespace := query.get("namespace"):
+        rows = [row for row in rows if row.namespace == namespace]
+    if state := query.get("state"):
+        states = {"Admitted", "Running"} if state in ("Admitted", "Running") else {state}
+        rows = [row for row in rows if row.state in states]
+    if queue := query.get("queue"):
+        rows = [row for row in rows if row.queue == queue]
+    if cluster_queue := query.get("clusterQueue"):
+        rows = [row for row in rows if board.queue_of(row) == cluster_queue]
+    if text := query.get("q", "")[:FILTER_MAX].lower():
+        rows = [row for row in rows if text in row.name.lower() or text in row.job.lower()]
+    if kind := query.get("alarm"):
+        flagged = {alarm.row.key for alarm in alarms(board) if alarm.kind == kind}
+        rows = [row for row in rows if row.key in flagged]
+    return rows
 
 
 async def build(view: View) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """Reviews of the rights of the user who signed in.
 
-Every review is a SelfSubjectAccessReview sent with the user's own token: the API server decides
+Every review is a SelfSubjectAccessReview sent with the user's own token (decision 16): the API server decides
 as for any request of the user, a token that has ended is refused at once, and the dashboard needs no right to
 ask about others. A verdict holds for REVIEW_TIME.
 """

@@ -49,9 +49,11 @@ def root_of(board: Board) -> dict[str, str]:
 
 def workload_list(board: Board) -> list[WorkloadRow]:
     """All Workloads, the latest first."""
-    return board.memo(
-        "workloads", lambda: sorted(board.workloads.values(), key=lambda row: (-row.created, row.key))
-    )
+    return board.memo("workloads", lambda: sorted(board.workloads.values(), key=_latest_first))
+
+
+def _latest_first(row: WorkloadRow) -> tuple[float, str, str]:
+    return -row.created, row.namespace, row.name
 
 
 def states(board: Board) -> Counter[tuple[str, str]]:
