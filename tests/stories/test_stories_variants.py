@@ -7,8 +7,11 @@ from typing import Any
 
 from stories_world import Object, Story, holds, job, play, pool
 
-from pykueue.api.resources import CLUSTER_QUEUES, JOBS, WORKLOADS
-from queue_manifests import cluster_queue, flavor, local_queue, priority
+from pykueue.api import decode
+from pykueue.api.meta import new_condition
+from pykueue.api.resources import ADMISSION_CHECKS, CLUSTER_QUEUES, JOBS, WORKLOADS
+from pykueue.questions import competing, find_workload
+from queue_manifests import admission_check, cluster_queue, flavor, local_queue, priority
 
 GATE = "featureGates: {ConcurrentAdmission: true}\n"
 PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
@@ -169,6 +172,101 @@ def test_variants_preempt_one_after_the_other() -> None:
         assert "spot: " in reason["message"]
 
     run(story, queues(preemption={"withinClusterQueue": "LowerPriority"}))
+
+
+def test_job_whose_pods_are_not_ready_in_time_tries_the_next_flavor() -> None:
+    configuration = GATE + "waitForPodsReady: {timeout: 20s, requeuingStrategy: {backoffBaseSeconds: 3600}}\n"
+
+    async def story(world: Story) -> None:
+        # No node has the label of the preferred flavor: its pods stay pending.
+        await world.create(flavor("lost", nodeLabels={"kind": "lost"}))
+        lost = {"lost": {"cpu": 4}, "spot": {"cpu": 4}}
+        policy = {"migration": {"mode": "TryPreferredFlavors"}}
+        await world.create(cluster_queue("q2", lost, concurrentAdmissionPolicy=policy), local_queue("q2"))
+        await world.create(forever("a", 2, queue="q2"))
+        await world.wait(10)
+        assert await flavors(world, "a") == {"lost"}
+        await world.wait(60)
+        assert await flavors(world, "a") == {"spot"}
+        assert await world.running("a") == 2
+        assert await world.used("q2") == "0 2"
+        evicted = (await variants(world, "a"))["lost"]["status"]["schedulingStats"]["evictions"]
+        assert [(one["reason"], one["count"]) for one in evicted] == [("PodsReadyTimeout", 1)]
+
+    run(story, queues(), configuration)
+
+
+def test_job_runs_elsewhere_while_the_check_of_a_preferred_flavor_is_pending() -> None:
+    checks = {"admissionChecks": [{"name": "capacity", "onFlavors": ["reservation"]}]}
+
+    async def story(world: Story) -> None:
+        await world.create(admission_check("capacity", "example.com/capacity"))
+        status = {"conditions": [new_condition(None, "Active", "True", "Active", "", world.clock.time())]}
+        await world.patch(ADMISSION_CHECKS, "capacity", {"status": status}, "status")
+        await world.create(forever("a", 3))
+        await world.wait(10)
+        assert await nodes(world, "a") == {"spot-0"}
+        # Both variants hold quota: each of its flavor.
+        assert await world.used("q") == "3 3"
+        waiting = (await variants(world, "a"))["reservation"]
+        (check,) = waiting["status"]["admissionChecks"]
+        update = {"name": "main", "annotations": {"example.com/capacity": "7"}}
+        ready = {**check, "state": "Ready", "message": "", "podSetUpdates": [update]}
+        name = waiting["metadata"]["name"]
+        await world.patch(WORKLOADS, name, {"status": {"admissionChecks": [ready]}}, "status")
+        await world.wait(60)
+        assert await nodes(world, "a") == {"reservation-0"}
+        pods = await world.pods("a")
+        assert {pod["metadata"]["annotations"].get("example.com/capacity") for pod in pods} == {"7"}
+        assert await world.used("q") == "3 0"
+
+    run(story, queues(admissionChecksStrategy=checks))
+
+
+def test_deactivated_job_gives_its_quota_back_and_competes_again_when_activated() -> None:
+    async def story(world: Story) -> None:
+        await world.create(forever("a", 3))
+        await world.wait(10)
+        name = (await world.workload("a"))["metadata"]["name"]
+        await world.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await world.wait(30)
+        assert await active(world, "a") == set()
+        assert (await world.used("q"), await world.running()) == ("0 0", 0)
+        await world.patch(WORKLOADS, name, {"spec": {"active": True}})
+        await world.wait(30)
+        assert await flavors(world, "a") == {"reservation"}
+
+    run(story, queues())
+
+
+def test_quota_of_a_deleted_variant_is_released_when_the_job_has_stopped() -> None:
+    async def story(world: Story) -> None:
+        await world.create(forever("a", 3))
+        await world.wait(10)
+        mine = await variants(world, "a")
+        await world.delete(WORKLOADS, mine["reservation"]["metadata"]["name"])
+        await world.wait(60)
+        again = await variants(world, "a")
+        assert again["reservation"]["metadata"]["uid"] != mine["reservation"]["metadata"]["uid"]
+        assert await flavors(world, "a") == {"reservation"}
+        assert await world.used("q") == "3 0"
+        assert await world.events("a", "Stopped")
+
+    run(story, queues())
+
+
+def test_question_about_a_job_is_about_its_variant() -> None:
+    async def story(world: Story) -> None:
+        await world.create(forever("first", 3))
+        await world.wait(10)
+        await world.create(forever("second", 3))
+        await world.wait(10)
+        workloads = [decode(one) for one in await world.all(WORKLOADS)]
+        found, notes = competing(workloads, find_workload(workloads, "job/second", "default"))
+        assert found.metadata.annotations[FLAVOR] == "spot"
+        assert "(reservation)" in notes[0]
+
+    run(story, queues())
 
 
 def test_without_the_gate_the_policy_has_no_effect() -> None:

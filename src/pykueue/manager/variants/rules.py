@@ -236,8 +236,9 @@ def _left_by_parent(parent: Workload, variant: Workload) -> bool:
         variants.VARIANT_EVICTED,
         variants.NO_VARIANT,
     )
+    # Times have seconds: one that was admitted in the second of the eviction was admitted after it.
     since = conditions.since(variant, conditions.ADMITTED)
-    return own and since <= conditions.since(parent, conditions.EVICTED) and not conditions.has_quota(parent)
+    return own and since < conditions.since(parent, conditions.EVICTED) and not conditions.has_quota(parent)
 
 
 def _following(parent: Workload, variant: Workload, now: float) -> Change:
