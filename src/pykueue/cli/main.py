@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "dashboard": ("dashboard", "Serve web pages, with the rights of the user who signs in."),
     "demo": ("demo", "Show how queueing whole jobs prevents a deadlock."),
     "dump": ("dump", "Print the manager's objects and state, as input for pykueue schedule."),
+    "fairness": ("fairness", "Print what queues were entitled to and got, from a recording."),
     "importer": ("importer", "Create admitted Workloads for running pods."),
     "kind": ("kind", "Try kinds of jobs that JobKinds describe, and print the rights they need."),
     "manager": ("manager", "Run the manager against any cluster."),
