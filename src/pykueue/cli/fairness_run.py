@@ -13,7 +13,7 @@ from pykueue.cli.question_source import WRONG, formatted
 from pykueue.plugin.tables import table
 from pykueue.simulate.recorded.fairness import Preempted, Queue, Statement, statement
 from pykueue.simulate.recorded.reading import RecordingError
-from pykueue.simulate.recorded.statement_page import amount, page
+from pykueue.simulate.report.statement import amount, page
 
 
 def run(recording: Path, step: float, report: Path | None, output: str) -> int:

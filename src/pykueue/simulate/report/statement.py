@@ -7,8 +7,7 @@ from importlib import resources
 import pykueue
 from pykueue.api.durations import format_duration
 from pykueue.simulate.api import check_packages
-
-from .fairness import Statement
+from pykueue.simulate.recorded.fairness import Statement
 
 _HOUR, _GIBI = 3600, 1 << 30
 
@@ -24,7 +23,7 @@ def page(answer: Statement) -> str:
     template = environment.from_string(
         resources.files(__package__).joinpath("statement.html").read_text("utf-8")
     )
-    style = resources.files("pykueue.simulate.report").joinpath("report.css").read_text("utf-8")
+    style = resources.files(__package__).joinpath("report.css").read_text("utf-8")
     text: str = template.render(answer=answer, style=style, version=pykueue.__version__)
     return text
 
