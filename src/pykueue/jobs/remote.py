@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykueue.api.jobkinds import pod_set_slots, with_value
+from pykueue.api.jobkinds import pod_set_slots, value_at, with_value
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced, true_condition
 from pykueue.api.resources import PODS, WORKLOADS, Resource
 
 from .base import JobIntegration
+from .job import JOB, parallelism, sized
 from .pod import gated
+from .slices import counts_of
 
 #: Metadata that belongs to the object in its own cluster.
 _COPIED_METADATA = ("name", "namespace")
@@ -55,6 +57,34 @@ def remote_copy(
             copy = with_value(copy, (*slot.template, "metadata", "labels", label), None)
     for path in (*kind.own_fields, *([kind.managed_by] if kind.managed_by else [])):
         copy = replaced(copy, path, None)
+    return copy
+
+
+def bound(copy: Object, workload: Mapping[str, Any]) -> Object:
+    """The copy as that of this Workload, which names it by annotation where a label is too short."""
+    name = str(workload["metadata"]["name"])
+    fields = ("annotations", "labels") if len(name) > _LABEL_LENGTH else ("labels", "annotations")
+    result = replaced(copy, ("metadata", fields[0], names.PREBUILT_WORKLOAD_LABEL), name)
+    return replaced(result, ("metadata", fields[1], names.PREBUILT_WORKLOAD_LABEL), None)
+
+
+def resized(
+    integration: JobIntegration, job: Mapping[str, Any], copy: Object, counts: Mapping[str, int]
+) -> Object:
+    """The copy of an elastic job with its size, as far as its slice of so many pods by pod set goes."""
+    if integration.kind is JOB:
+        wanted = min(parallelism(job), counts.get(names.DEFAULT_POD_SET, 0))
+        follows = get(job, "spec", "completions") == parallelism(job)
+        result = sized(copy, wanted)
+        return replaced(result, ("spec", "completions"), wanted) if follows else result
+    here, slots = counts_of(integration.pod_sets(job)), pod_set_slots(job, integration.kind)
+    by_name = {slot.name: slot for slot in slots}
+    for slot in pod_set_slots(copy, integration.kind):
+        local = by_name.get(slot.name)
+        if local is None or here.get(slot.name, 0) > counts.get(slot.name, 0):
+            continue
+        for path in {path for factor in slot.paths.counts for path in factor}:
+            copy = with_value(copy, (*slot.at, *path), value_at(local.element, path))
     return copy
 
 

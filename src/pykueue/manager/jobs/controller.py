@@ -248,6 +248,7 @@ class JobController:
         outcome = self.integration.outcome(job)
         elastic = self._elastic.has(job)
         if elastic and outcome is None:
+            await self._adopt_slice(job)
             await self._elastic.tidy(job)
         workload, others = self._elastic.match(job) if elastic else self._matcher.match(job)
         for other in others:
@@ -391,6 +392,13 @@ class JobController:
             workload,
             replaced(workload, ("metadata", "ownerReferences"), references),
         )
+
+    async def _adopt_slice(self, job: Object) -> None:
+        """Own the next slice of an elastic job that a manager cluster dispatched here."""
+        name = construction.prebuilt_name(job)
+        workload = self._cluster.workload((job["metadata"].get("namespace") or "", name)) if name else None
+        if workload is not None and controller_of(workload) is None and self._cluster.workloads_of(job):
+            await self._adopt_prebuilt(job)
 
     async def _delete_workload(self, job: Object, workload: Object) -> None:
         await self._drop_finalizer(workload)

@@ -26,7 +26,7 @@ from pykueue.api.pods import has_gate, without_gate
 from pykueue.jobs import slices
 from pykueue.jobs.job import JOB, parallelism, sized
 from pykueue.jobs.slices import Slices
-from pykueue.jobs.workload import equivalent, same_but_counts
+from pykueue.jobs.workload import equivalent, prebuilt_name, same_but_counts
 from pykueue.kube.events import NORMAL
 from pykueue.kube.informer import Handler, Informer
 from pykueue.manager.cluster import pod_owners
@@ -142,6 +142,8 @@ class ElasticJobs:
         if not conditions.is_evicted(active) and conditions.is_active(active):
             active, target = await self._resized(job, active)
         pending = found.pending
+        if prebuilt_name(job):
+            target = {}  # the manager cluster makes its slices
         if pending is not None and target:
             desired = slices.with_counts(pending, target)
             await self._writer.change(self._cluster.workloads, pending, desired)

@@ -15,21 +15,24 @@ from pykueue.api import conditions
 from pykueue.api.jobkinds import JobKind, Path, value_at, with_value
 from pykueue.api.kueue import names
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object, get, is_deleting, key_of, labels_of, replaced
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import JOBS, Resource
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.pod import POD, runs_remotely
 from pykueue.jobs.remote import (
+    bound,
     remote_copy,
     remote_external,
     remote_pod,
     remote_set,
+    resized,
     with_remote_pod_status,
     with_remote_status,
     without_remote_pod_status,
 )
+from pykueue.jobs.slices import counts_of, is_elastic
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
@@ -114,6 +117,10 @@ class DispatchedJob(ABC):
         """Whether a worker, with its copy of the Workload, shows that no pod of the job runs there."""
         return not self.copies(session) if copy is None else not conditions.has_quota(copy)
 
+    def bound_otherwise(self, session: Session) -> Sequence[Key]:
+        """Other Workloads that its copy on a worker belongs to: earlier slices of an elastic job."""
+        return []
+
     @abstractmethod
     def is_active(self) -> bool:
         """Whether its status here says that pods of it run."""
@@ -134,8 +141,14 @@ def not_handed_over(job: Mapping[str, Any], path: Path) -> str:
 class ManagedJob(DispatchedJob):
     """A job with a field that names MultiKueue as the controller responsible for it."""
 
-    def __init__(self, home: Home, integration: JobIntegration, job: Object | None) -> None:
+    def __init__(self, home: Home, integration: JobIntegration, job: Object | None, workload: Object) -> None:
         self._home = home
+        self._workload = workload
+        gates = home.cluster.configuration.gates
+        #: Whether it has several Workloads in a row, its slices, each of another size.
+        self._elastic = (
+            integration.kind.elastic and gates["ElasticJobsViaWorkloadSlices"] and is_elastic(job or {})
+        )
         self._integration = integration
         self.framework = integration.kind.framework
         self._job = job or {}
@@ -165,7 +178,14 @@ class ManagedJob(DispatchedJob):
         if self._home.cluster.configuration.gates["MultiKueueRemoteSpecSync"]:
             for path in self._integration.kind.passed_on:
                 copy = replaced(copy, path, value_at(self._job, path))
+        if self._elastic:
+            counts = counts_of(get(self._workload, "spec", "podSets"))
+            copy = resized(self._integration, self._job, bound(copy, self._workload), counts)
         return copy
+
+    def bound_otherwise(self, session: Session) -> Sequence[Key]:
+        own = key_of(self._workload)
+        return [key for copy in self.copies(session) for key in session.keys_of(copy) if key != own]
 
     async def bring_current(self, session: Session, workload: Object) -> None:
         informer, copy = self._informer(session), self._copy(session)

@@ -67,7 +67,7 @@ class RemoteJobs:
         integration, job = job_of
         if integration.kind is POD:
             return DispatchedPods(self._home, [] if job is None else [job], namespace, name)
-        return ManagedJob(self._home, integration, job)
+        return ManagedJob(self._home, integration, job, workload)
 
     def _external(self, workload: Object) -> ExternalJob | None:
         """The job of a Workload whose kind is queued by another controller."""
@@ -124,6 +124,11 @@ class RemoteJobs:
             for other in others
             if other is not None and not is_deleting(other)
         )
+
+    async def remove_unbound(self, session: Session, key: Key) -> None:
+        """Remove the copy of a slice that another one has replaced, once the job is that other one's."""
+        if not session.jobs_of(key):
+            await self.remove(session, key)
 
     # Writes on workers
 

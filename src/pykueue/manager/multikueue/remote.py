@@ -434,5 +434,6 @@ class RemoteCluster:
         self._hooks.touched(key_of(old if new is None else new))
 
     def _job_event(self, session: Session, type_: str, old: Any, new: Any) -> None:
-        for key in session.keys_of(old if new is None else new):
-            self._hooks.touched(key)
+        for job in (old, new):
+            for key in () if job is None else session.keys_of(job):
+                self._hooks.touched(key)

@@ -15,6 +15,7 @@ from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
 from pykueue.clock import Clock
 from pykueue.jobs.remote import remote_workload
+from pykueue.jobs.slices import REPLACED, counts_of, is_elastic, replaced_key, with_counts
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, EventRecorder
 from pykueue.manager.checks.answers import PENDING, READY, REJECTED, RETRY, Answer, with_answer
@@ -125,6 +126,9 @@ class WorkloadDispatcher:
             if not isinstance(error, BusyError) or session.may_run(key):
                 raise error
 
+    def _holders(self, key: Key) -> list[Session]:
+        return [one for one in self.sessions().values() if one.holds(key)]
+
     async def _on_each(
         self,
         sessions: Sequence[Session],
@@ -172,6 +176,10 @@ class WorkloadDispatcher:
         over = conditions.is_finished(workload) or is_deleting(workload)
         if over or not conditions.has_quota(workload):
             self._dispatcher.forget(uid)
+            if conditions.reason(workload, conditions.FINISHED) == REPLACED and not is_deleting(workload):
+                for _, error in await self._on_each(self._holders(key), key, self._jobs.remove_unbound):
+                    raise error
+                return None
             await self.remove_everywhere(key)
             clusters = () if check is None else self._clusters_of(str(check["name"]))
             return None if over else await self._clear_status(workload, clusters)
@@ -233,6 +241,9 @@ class WorkloadDispatcher:
             admitted = [name for name in admitted if name == d.recorded]
         if admitted:
             return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), job)
+        if d.recorded in d.sessions and not d.is_ready and replaced_key(d.workload) is not None:
+            await self._offer_growth(d)
+            return None
         if d.is_ready or d.recorded:
             return await self._lost(d)
         opening = await self._open_gate(d) if self._orchestrates else Opening("")
@@ -296,10 +307,13 @@ class WorkloadDispatcher:
         again = None
         running = False
         for session in d.sessions.values():
-            if not session.holds(d.key):
+            others = job.bound_otherwise(session)
+            if not session.holds(d.key) and not others:
                 continue
             copy = d.copies.get(session.name)
             try:
+                for other in others:
+                    await session.carry_out(other, partial(self._jobs.remove, session, other))
                 if copy is None or not job.copies(session):
                     await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
                 elif not _is_stopping(copy):
@@ -395,7 +409,13 @@ class WorkloadDispatcher:
         for name, copy in list(d.copies.items()):
             session = d.sessions[name]
             try:
-                if _compared(copy["spec"]) != _compared(spec):
+                elastic = is_elastic(d.workload)
+                if elastic and not conditions.has_quota(copy):
+                    # Of one that has quota, the worker takes what pods of the job are gone.
+                    smaller = with_counts(copy, counts_of(spec.get("podSets")))
+                    push = partial(session.writer.change, session.workloads, copy, smaller)
+                    copy = d.copies[name] = await session.carry_out(d.key, push)
+                if _compared(copy["spec"], elastic) != _compared(spec, elastic):
                     d.copies.pop(name)
                     await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
                 elif any(copy["spec"].get(field) != spec.get(field) for field in _PUSHED):
@@ -438,6 +458,12 @@ class WorkloadDispatcher:
             if not isinstance(error, BusyError):
                 raise error
         return nomination.again
+
+    async def _offer_growth(self, d: Dispatch) -> None:
+        """Offer the larger slice of an elastic job to the worker that runs it."""
+        session = d.sessions[d.recorded]
+        if d.recorded not in d.copies:
+            await session.carry_out(d.key, partial(self._create, session, d.workload, False))
 
     def _nominate(self, d: Dispatch, present: Sequence[str]) -> Nomination | None:
         """The workers to offer a Workload to; None: it has to wait for others of the same job.
@@ -536,10 +562,12 @@ def _is_stopping(copy: Mapping[str, Any]) -> bool:
     return conditions.is_evicted(copy) or conditions.is_true(copy, conditions.DEACTIVATION_TARGET)
 
 
-def _compared(spec: Mapping[str, Any]) -> Object:
-    """What a Workload and its copies must have in common."""
+def _compared(spec: Mapping[str, Any], elastic: bool) -> Object:
+    """What a Workload and its copies must have in common; not the number of pods of an elastic job."""
     left_out = (*_PUSHED, "preemptionGates")
     found = {key: value for key, value in spec.items() if key not in left_out}
     if found.get("active") is True:
         del found["active"]
+    if elastic:
+        found["podSets"] = [{**pods, "count": None} for pods in spec.get("podSets") or ()]
     return found

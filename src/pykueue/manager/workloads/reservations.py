@@ -152,6 +152,8 @@ def _shows_admission(workload: Object) -> bool:
     if not get(workload, "status", "admission"):
         return False
     checks = get(workload, "status", "admissionChecks") or ()
+    if replaced_key(workload) is not None:
+        return True  # its elastic job runs on while the checks of its growth are answered
     return conditions.is_admitted(workload) or any(check.get("state") != "Ready" for check in checks)
 
 

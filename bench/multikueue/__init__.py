@@ -1,0 +1,1 @@
+"""MultiKueue: what jobs cost that a manager cluster dispatches to worker clusters."""

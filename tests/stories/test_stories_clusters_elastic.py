@@ -1,0 +1,88 @@
+"""Elastic jobs on worker clusters (docs/reference/admission-checks.md 20.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clusters_world import Clusters, play
+from stories_world import holds, job
+
+from pykueue.api.resources import JOBS, WORKLOADS
+
+Object = dict[str, Any]
+
+GATE = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
+ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
+
+
+def elastic(name: str, pods: int) -> Object:
+    return job(name, pods, annotations=ELASTIC, run_time="forever")
+
+
+async def resize(c: Clusters, pods: int) -> None:
+    await c.manager.patch(JOBS, "a", {"spec": {"parallelism": pods, "completions": pods}})
+    await c.wait(20)
+
+
+async def current(workloads: list[Object]) -> list[tuple[str, int]]:
+    """Name and size of the Workloads that are not finished."""
+    found = [one for one in workloads if not holds(one, "Finished")]
+    return [(one["metadata"]["name"], one["spec"]["podSets"][0]["count"]) for one in found]
+
+
+def test_job_grows_and_shrinks_on_its_worker() -> None:
+    async def story(c: Clusters) -> None:
+        await c.manager.create(elastic("a", 2))
+        await c.wait(15)
+        (worker,) = await c.placed("a")
+        w = c.workers[worker]
+        uid = (await w.get(JOBS, "a"))["metadata"]["uid"]
+        before = await current(await c.manager.all(WORKLOADS))
+        assert [size for _, size in before] == [2]
+
+        await resize(c, 5)
+        grown = await current(await c.manager.all(WORKLOADS))
+        assert [size for _, size in grown] == [5]
+        assert grown != before
+        # The same job goes on there, under the new slice.
+        copy = await w.get(JOBS, "a")
+        assert (copy["metadata"]["uid"], copy["spec"]["parallelism"]) == (uid, 5)
+        assert await current(await w.all(WORKLOADS)) == grown
+        assert await w.phases("a-") == ["Running"] * 5
+        assert await c.having(JOBS, "a") == [worker]
+
+        await resize(c, 1)
+        assert await current(await c.manager.all(WORKLOADS)) == [(grown[0][0], 1)]
+        assert await current(await w.all(WORKLOADS)) == [(grown[0][0], 1)]
+        assert await w.phases("a-") == ["Running"]
+
+        await c.manager.delete(JOBS, "a")
+        await c.wait(120)
+        assert (await c.having(JOBS, "a"), await c.left()) == ([], [])
+
+    play(story, "w1", "w2", configuration=GATE)
+
+
+def test_job_keeps_running_at_its_size_while_the_worker_has_no_quota_for_more() -> None:
+    async def story(c: Clusters) -> None:
+        await c.manager.create(elastic("a", 2))
+        await c.wait(15)
+        (worker,) = await c.placed("a")
+        w = c.workers[worker]
+        await resize(c, 20)
+        assert (await w.get(JOBS, "a"))["spec"]["parallelism"] == 2
+        assert await w.phases("a-") == ["Running"] * 2
+        assert await c.placed("a") == {worker}
+        await resize(c, 3)
+        assert await w.phases("a-") == ["Running"] * 3
+        # An eviction of the slice stops the job where it runs.
+        ((name, _),) = await current(await c.manager.all(WORKLOADS))
+        await resize(c, 20)
+        ((name, _),) = await current(await c.manager.all(WORKLOADS))
+        await c.manager.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await c.wait(60)
+        assert await w.pods("a-") == []
+        left = [one for one in await c.manager.all(WORKLOADS) if not holds(one, "Finished")]
+        assert [holds(one, "QuotaReserved") for one in left] == [False] * len(left)
+
+    play(story, "w1", configuration=GATE)
