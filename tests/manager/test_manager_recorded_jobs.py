@@ -115,7 +115,8 @@ def test_a_stopped_queue_and_a_text_of_the_difference(recording: Path, tmp_path:
 
 def test_what_is_wrong_with_a_change_is_named(recording: Path) -> None:
     found = ask(recording, "--quota", "b/default-flavor/cpu=8")
-    assert (found.exit_code, found.stderr) == (2, "Error: ClusterQueue b does not exist\n")
+    expected = "Error: ClusterQueue b does not exist (at the start of the recording)\n"
+    assert (found.exit_code, found.stderr) == (2, expected)
 
 
 def test_a_recording_is_a_scenario(recording: Path, tmp_path: Path) -> None:

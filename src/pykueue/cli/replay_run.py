@@ -68,8 +68,11 @@ def _difference(
 
         for obj in decoded(read(Source(overrides), load_configuration(None), strict=False).manifests):
             changed.put(obj)
-    for change in changes:
-        change(changed)
+    try:
+        for change in changes:
+            change(changed)
+    except ChangeError as error:
+        raise ChangeError(f"{error} (at the start of the recording)") from None
     return compare(history, state, changed)
 
 

@@ -43,10 +43,12 @@ from pykueue.kube.config import ConfigError
 from pykueue.kube.config import load as connect
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Transport
+from pykueue.manager import recorder
 from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.install.options import Options
 from pykueue.manager.install.roles import roles_for_people
+from pykueue.manager.recorder.files import RecordingError, prepare_directory
 from pykueue.web.visibility.embedded import serve as serve_visibility
 
 #: Where the cluster's state is kept without --data-dir: `~/.local/state/pykueue` on Linux, or below
@@ -176,6 +178,8 @@ class Contents(NamedTuple):
     job_kinds: tuple[str, ...]
     #: Port of the dashboard; 0 for any free one, None for no dashboard.
     dashboard_port: int | None
+    #: Where the manager records; None: nowhere.
+    flight: Path | None = None
 
 
 async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -> None:
@@ -199,6 +203,9 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
             job_kinds=contents.job_kinds,
         )
         stack.push_async_callback(cluster.stop)
+        if contents.flight is not None and cluster.manager is not None:
+            prepare_directory(contents.flight)
+            cluster.manager.add(recorder.component(contents.flight, recorder.Limits()))
         await cluster.start()
         nodes = cluster.transport("system:nodes")
         added = pools is None and "kube" in parts and await declare_default(nodes, Clock())
@@ -249,6 +256,7 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
         ("--nodes", given["nodes"]),
         ("--config", given["config"]),
         ("--only", given["parts"] != PARTS),
+        ("--flight-recorder", given["flight"]),
     ):
         if present:
             raise click.UsageError(f"{option} cannot be used with --clusters")
@@ -344,6 +352,13 @@ def _options_of_each(given: dict[str, Any]) -> list[str]:
     help="Port of the dashboard; 0: any free port. Where the default port is in use, any free port is used.",
 )
 @click.option("--no-dashboard", is_flag=True, help="Do not serve the dashboard.")
+@click.option(
+    "--flight-recorder",
+    "flight",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIRECTORY",
+    help="Record events and decisions in files of this directory (mode 0700), for pykueue replay.",
+)
 @click.option("--until-end-of-input", "of_parent", is_flag=True, hidden=True)
 @click.option(
     "-v",
@@ -365,6 +380,7 @@ def up(
     job_kinds: tuple[str, ...],
     dashboard_port: int,
     no_dashboard: bool,
+    flight: Path | None,
     of_parent: bool,
     verbose: bool,
 ) -> None:
@@ -397,6 +413,7 @@ def up(
                 gates,
                 job_kinds,
                 None if no_dashboard else dashboard_port,
+                flight,
             )
             run_event_loop(run(folder, store, port, contents))
     except (
@@ -404,6 +421,7 @@ def up(
         ConfigError,
         KeyFileError,
         PoolError,
+        RecordingError,
         StoreError,
         YamlError,
         OSError,
