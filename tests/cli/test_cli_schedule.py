@@ -401,3 +401,17 @@ def test_story_of_an_unknown_workload_is_refused_with_the_near_names(queues: Pat
     assert result.exit_code == 2
     expected = "--story: workload team/trian is not among the objects; did you mean team/train?"
     assert result.stderr.strip() == expected
+
+
+def test_variants_compete_for_each_flavor() -> None:
+    example = Path(__file__).parents[2] / "examples" / "concurrent-admission"
+    files = [word for name in ("queues", "jobs") for word in ("-f", str(example / f"{name}.yaml"))]
+    ended = run("--config", str(example / "configuration.yaml"), *files, "-o", "json")
+    found = json.loads(ended.stdout)["workloads"]
+    states = {re.sub("-[0-9a-f]{5}$", "", name): each["state"] for name, each in found.items()}
+    assert states == {
+        "default/job-first-variant-reserved": "Admitted",
+        "default/job-first-variant-spot": "Inactive",
+        "default/job-second-variant-reserved": "Pending",
+        "default/job-second-variant-spot": "Admitted",
+    }

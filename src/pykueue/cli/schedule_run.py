@@ -11,6 +11,7 @@ from typing import Any
 
 from pykueue.api import decode, encode, kueue
 from pykueue.api.meta import format_time
+from pykueue.api.variants import is_parent
 from pykueue.engine import (
     Admit,
     Assign,
@@ -74,7 +75,10 @@ class Run:
         for number in range(cycles):
             if number:
                 self.driver.carry_out()
+                self.driver.follow_variants()
                 self.driver.advance(self.driver.now + 1)
+            else:
+                self.driver.follow_variants()
             self._note(self.driver.cycle())
 
     def until_stable(self) -> None:
@@ -161,7 +165,12 @@ class Run:
         return {
             "now": format_time(self.started),
             "cycles": self.driver.cycles,
-            "workloads": {key: self._workload(key) for key in sorted(self.driver.workloads)},
+            # Of a workload with variants these are listed, which compete in its place.
+            "workloads": {
+                key: self._workload(key)
+                for key, workload in sorted(self.driver.workloads.items())
+                if not is_parent(workload.metadata.labels)
+            },
             "clusterQueues": queues,
             "decisions": self.decisions,
             "placements": self._placements(),

@@ -23,7 +23,7 @@ from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.scheduler.engine_options import engine_options
 from pykueue.manifests.files import InputError
-from pykueue.questions.targets import TargetError, competing, find_workload
+from pykueue.questions.targets import TargetError, find_workload
 from pykueue.simulate.changes import Change, ChangedState, ChangeError, decoded
 from pykueue.simulate.futures import State
 from pykueue.simulate.whatif import Effect, Question, Start, WhatIf
@@ -88,8 +88,7 @@ class _Asked:
             change(changed)
         target, submit = "", None
         if self.target:
-            found = find_workload(state.workloads, self.target, options["namespace"])
-            target = competing(state.workloads, found)[0].metadata.key
+            target = find_workload(state.workloads, self.target, options["namespace"]).metadata.key
         if self.job is not None:
             submit = self._submitted(source, configuration, state)
         return (

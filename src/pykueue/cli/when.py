@@ -14,7 +14,7 @@ from pykueue.api.durations import format_duration
 from pykueue.api.meta import parse_time
 from pykueue.cli.options import SourceOptions
 from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
-from pykueue.questions.targets import TargetError, competing, find_workload
+from pykueue.questions.targets import TargetError, find_workload
 from pykueue.simulate.forecast import When
 from pykueue.simulate.forecast import when as answer_when
 from pykueue.simulate.futures import State
@@ -44,11 +44,10 @@ def run(
         found.engine.options, found.surroundings, found.workloads, found.now, found.unread, found.notes
     )
     try:
-        workload, notes = competing(state.workloads, find_workload(state.workloads, target, namespace))
+        workload = find_workload(state.workloads, target, namespace)
         answer = answer_when(state, workload.metadata.key, futures, seed, arrivals)
     except (TargetError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    answer.notes = [*answer.notes, *notes]
     if not source.paths:
         _score(scores_file or _score_file(), state, workload, answer)
     print_answer(answer, output, _lines)

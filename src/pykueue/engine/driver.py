@@ -168,6 +168,7 @@ class Driver:
         Gives the decisions of each cycle before they are carried out.
         """
         idle, last = 0, self.cycles + cycles_max
+        self.follow_variants()
         while (
             idle < IDLE_CYCLES
             and self.cycles < last
@@ -177,6 +178,7 @@ class Driver:
             idle = 0 if any(isinstance(each, Admit | Preempt | Evict) for each in decisions) else idle + 1
             yield decisions
             self.carry_out()
+            self.follow_variants()
             self.advance(self.now + 1)
 
     # --- time -------------------------------------------------------------------------------------------
@@ -209,6 +211,11 @@ class Driver:
             self._follow_variants(parent, found)
             self._follow_workloads(found)
         return found
+
+    def follow_variants(self) -> None:
+        """`follow`, where Workloads compete by variants: they are made there."""
+        if self._concurrent:
+            self.follow()
 
     def _follow_variants(self, key: str, found: list[Change]) -> None:
         """Create, delete, activate and deactivate the variants of a parent; admit it as they are."""

@@ -7,6 +7,7 @@ outside of decisions: jobs run and end, pods take time to start and stop, checks
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pykueue.api import kueue
+from pykueue.api import kueue, variants
 from pykueue.api.kueue.names import ADMITTED, EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from pykueue.api.meta import ObjectMeta, format_micro_time
 from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION
@@ -163,7 +164,9 @@ class Simulation:
         self._plan = plan
         self._outside = plan.outside
         release = "at once" if plan.outside.eviction is None else "manual"
-        self.driver = Driver(plan.options, plan.start, release=release)  # type: ignore[arg-type]
+        # Jobs are simulated as ordinary workloads: no variants, and no migration to a preferred flavor.
+        options = dataclasses.replace(plan.options, gates={**plan.options.gates, variants.GATE: False})
+        self.driver = Driver(options, plan.start, release=release)  # type: ignore[arg-type]
         self._lives: dict[str, _Life] = {}
         #: (time, number, what happens): seconds from the start.
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
