@@ -7,6 +7,7 @@ import html
 import pytest
 from dashboard_world import EVERYTHING, READ_ALL, READ_TEAM, World, first, job, submit
 
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     CLUSTER_ROLE_BINDINGS,
@@ -16,6 +17,8 @@ from pykueue.api.resources import (
     WORKLOADS,
 )
 from pykueue.manager.install.dashboard import RULES
+from pykueue.questions.cluster_state import KINDS
+from pykueue.web.dashboard.state.board import BESIDE
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -27,6 +30,11 @@ def _jobs(world: World) -> None:
         job("secret-project", "team-b", cpu="3"),
         job("secret-giant", "team-b", cpu="9"),
     )
+
+
+def test_everything_that_decisions_depend_on_is_read(world: World) -> None:
+    world.visitor().sign_in(world.admin_token).get("/")
+    assert world.dashboard.board.unread == {}
 
 
 def test_a_user_of_one_namespace_sees_its_workloads_only(world: World) -> None:
@@ -103,6 +111,9 @@ def test_writes_carry_the_token_of_the_user(world: World) -> None:
 def test_the_dashboard_itself_may_only_read(world: World) -> None:
     """Neither its own rights nor those of a user who may not write suffice for a write."""
     assert {verb for rule in RULES for verb in rule.verbs} == {"get", "list", "watch"}
+    read = {(rule.group, plural) for rule in RULES for plural in rule.resources}
+    own = (PREEMPTION_POLICIES, *KINDS, *BESIDE)
+    assert {(kind.group, kind.plural) for kind in own} == read
     assert not any("impersonate" in rule.verbs or "secrets" in rule.resources for rule in RULES)
 
 

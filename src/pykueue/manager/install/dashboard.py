@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from pykueue.api.objects import Object
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import KUEUE_GROUP
-from pykueue.manager.rights import READ, Rule
+from pykueue.manager.rights import READ, Rule, allow
 
 from .base import labelled
 from .options import Options
@@ -48,6 +49,7 @@ RULES = (
         ),
         READ,
     ),
+    allow(PREEMPTION_POLICIES, *READ),
 )
 
 
