@@ -156,5 +156,18 @@ def pytorch_job(name: str) -> Object:
     }
 
 
+def pod_group(name: str, pods: int) -> list[Object]:
+    """The pods NAME-0, NAME-1, ... of a group."""
+    made = template("3s")
+    found = []
+    for number in range(pods):
+        metadata = _metadata(f"{name}-{number}")
+        metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = name
+        count = {"kueue.x-k8s.io/pod-group-total-count": str(pods)}
+        metadata["annotations"] = {**made["metadata"]["annotations"], **count}
+        found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made["spec"]})
+    return found
+
+
 def _metadata(name: str) -> Object:
     return {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "lq"}}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from besidekueue_clusters import Clusters, job, jobset, pytorch_job
+from besidekueue_clusters import Clusters, job, jobset, pod_group, pytorch_job
 from besidekueue_manager import folder
 from realcluster_plane import until
 
@@ -37,6 +37,19 @@ def test_job_runs_on_the_worker_and_its_end_comes_back(
     clusters.wait_cleaned(name)
     assert clusters.worker.kubectl.get(resource, name) is None
     assert not clusters.manager.kubectl.list("pods", "-n", "default")
+
+
+def test_pod_group_runs_on_the_worker_and_its_status_comes_back(clusters: Clusters) -> None:
+    clusters.manager.kubectl.apply(*pod_group("g", 2))
+    clusters.wait_placed("g-0")
+    clusters.wait_finished("g-0")
+    for name in ("g-0", "g-1"):
+        local = clusters.manager.kubectl.get("pods", name) or {}
+        assert local["status"]["phase"] == "Succeeded"
+        assert {"name": "kueue.x-k8s.io/admission"} in local["spec"]["schedulingGates"]
+        clusters.manager.kubectl("delete", "pod", name, "--wait=false")
+    clusters.wait_cleaned("g-0")
+    until(lambda: not clusters.worker.kubectl.list("pods", "-n", "default"), "the copies are removed")
 
 
 def test_job_that_the_worker_evicts_is_dispatched_again(clusters: Clusters) -> None:
