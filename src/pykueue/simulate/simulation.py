@@ -340,7 +340,7 @@ class Simulation:
             self._later(end, lambda at: self._over(key, attempt, how, at))
 
     def _create(self, job: Job, now: float) -> None:
-        metadata = ObjectMeta(
+        metadata = job.metadata or ObjectMeta(
             namespace=job.namespace,
             name=job.name,
             uid=job.key,

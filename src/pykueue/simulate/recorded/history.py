@@ -14,6 +14,8 @@ from random import Random
 from statistics import median
 from typing import Any
 
+from msgspec.structs import replace
+
 from pykueue.api import KINDS, conditions, decode, kueue
 from pykueue.api.decoding import decode_as
 from pykueue.api.kueue.names import FINISHED
@@ -267,7 +269,15 @@ class _Reader:
         at = (metadata.created or life.at) - self._start if life.present else life.at - self._start
         queue = f"{metadata.namespace}/{workload.spec.queue_name}"
         return Job(
-            at, metadata.namespace, name, queue, workload.spec, run_time, fails=life.failed, leaves_at=leaves
+            at,
+            metadata.namespace,
+            name,
+            queue,
+            workload.spec,
+            run_time,
+            fails=life.failed,
+            metadata=replace(metadata, name=name),
+            leaves_at=leaves,
         )
 
 

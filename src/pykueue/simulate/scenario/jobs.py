@@ -10,6 +10,7 @@ from itertools import accumulate, count
 from random import Random
 
 from pykueue.api import kueue
+from pykueue.api.meta import ObjectMeta
 from pykueue.api.quantity import QuantityError, parse
 
 from .laws import Draw, draw_of
@@ -35,6 +36,8 @@ class Job:
     """Its end is a failure."""
     checkpoint_every: float | None = None
     """Seconds of run time."""
+    metadata: ObjectMeta | None = None
+    """Of a recorded job: its uid and time of creation order it among others."""
     leaves_at: float | None = None
     """When it is deleted if it is pending then, in seconds from the start of the simulation."""
     over: Callable[[float, bool], Job | None] | None = None
