@@ -1,4 +1,4 @@
-"""The tutorial: its shell lines, run in order against a real `pykueue up`, print what the page says."""
+"""The tutorial and the project page: their shell lines run, in order, against a real `pykueue up`."""
 
 from __future__ import annotations
 
@@ -26,31 +26,40 @@ def plain(line: str) -> str:
     return " ".join(_HASH.sub(r"\1-HASH", _AGE.sub("AGE", line)).split())
 
 
-def test_commands_of_the_tutorial_print_what_it_says(
-    start_up: Callable[..., Up], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    blocks = _BLOCK.findall(PAGE.read_text())
+@pytest.fixture(scope="module")
+def environment(start_up: Callable[..., Up], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables of a terminal in which the line that `pykueue up` prints was typed."""
     programs = (str(Path(kubectl_program()).parent), str(Path(sys.executable).parent))
-    environment = {
+    return {
         **os.environ,
         "PATH": os.pathsep.join((*programs, os.environ["PATH"])),
         "HOME": str(tmp_path_factory.mktemp("home")),
         "KUBECONFIG": str(start_up().kubeconfig),
     }
+
+
+def run(lines: str, environment: dict[str, str]) -> str:
+    """The output of lines of a shell, none of which fails."""
+    done = subprocess.run(
+        ["bash", "-euc", lines],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, lines + done.stdout + done.stderr
+    return done.stdout
+
+
+def test_commands_of_the_tutorial_print_what_it_says(environment: dict[str, str]) -> None:
+    blocks = _BLOCK.findall(PAGE.read_text())
     printed: list[str] = []
     for kind, text in blocks:
         if kind == "sh":
-            done = subprocess.run(
-                ["bash", "-euc", text],
-                cwd=ROOT,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE,
-                check=False,
-            )
-            assert done.returncode == 0, text + done.stdout + done.stderr
-            printed = [plain(line) for line in done.stdout.splitlines()]
+            output = run(text, environment)
+            printed = [plain(line) for line in output.splitlines()]
         elif kind == "text":
             # In the page's order; the page may leave lines out.
             rest = iter(printed)
@@ -64,3 +73,11 @@ def test_set_up_of_the_tutorial_is_a_target_of_make() -> None:
     (lines,) = (text for kind, text in _BLOCK.findall(PAGE.read_text()) if kind == "bash")
     assert lines.splitlines() == ["make venv", ". .venv/bin/activate", "pykueue up"]
     assert re.search(r"^venv: ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_commands_of_the_project_page_run(environment: dict[str, str]) -> None:
+    section = (ROOT / "README.md").read_text().split("## Keep a cluster up")[1].split("\n## ")[0]
+    lines = [text for kind, text in _BLOCK.findall(section) if kind == "sh" and "pykueue up" not in text]
+    assert "job.batch/job1 condition met" in "".join(run(text, environment) for text in lines)
+    for question in re.findall(r"`(pykueue [^`]+|kubectl kueue [^`]+)` work here", section):
+        run(question, environment)
