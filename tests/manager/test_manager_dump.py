@@ -26,7 +26,7 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.scheduler.loop import Scheduler
 from pykueue.questions.pseudonyms import Pseudonyms
 from pykueue.web.visibility.embedded import serve
-from queue_manifests import cluster_queue, flavor, local_queue, priority
+from queue_manifests import cluster_queue, flavor, local_queue, priority, topology
 
 _KINDS = (
     resources.NAMESPACES,
@@ -373,6 +373,30 @@ def test_pseudonyms_of_policies_turns_and_domains() -> None:
     assert third["spec"]["turns"] == [[of("cq"), of("other"), of("cq"), 1.0, 2, of("default/w")]]
     placed = third["spec"]["workloads"][of("default/w")]["shared"]["nodes"]
     assert placed == [["main", of("spot"), ["rack"], [[[of("rack-1")], 2]], []]]
+
+
+def test_a_dump_with_a_topology_has_the_nodes_without_their_providers() -> None:
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": {"rack": "r1"}, "annotations": {"note": "x"}},
+        "spec": {"providerID": "cloud://1", "taints": [{"key": "t", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "4"}, "nodeInfo": {"kernelVersion": "6"}},
+    }
+
+    async def life(s: Stack) -> Object:
+        await s.client.create(resources.NODES, node)
+        document, _ = await collect(s.client)
+        return document
+
+    document = story(
+        life, queues=[topology("racks", "rack"), flavor("f", nodeLabels={"pool": "p"}, topologyName="racks")]
+    )
+    (found,) = [item for item in document["items"] if item["kind"] == "Node"]
+    assert found["spec"] == {"taints": [{"key": "t", "effect": "NoSchedule"}]}
+    assert found["metadata"]["labels"]["rack"] == "r1"
+    assert "annotations" not in found["metadata"]
+    assert set(found["status"]) <= {"allocatable", "capacity", "conditions"}
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
