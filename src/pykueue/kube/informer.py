@@ -274,8 +274,10 @@ class Informer:
                 await self._list_streamed()
                 return
             except ApiError as error:
-                if error.expired or error.code >= 500 or error.code == 429:
+                if error.expired or error.code == 429:
                     raise
+                # A server whose storage cannot report progress says so with 500. Where it is the server that
+                # fails, the plain list fails too.
                 log.info("%s: the server cannot stream lists (%s)", self, error)
                 self._stream = False
         found = await self._client.list(
