@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from manager_stack import QUEUES, V1BETA2, Stack, job, story
 
-from pykueue.api.resources import WORKLOADS
+from pykueue.api.resources import NODES, PODS, WORKLOADS
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.kube.errors import ApiError
 from pykueue.manager.components.builtin import components
@@ -110,6 +110,50 @@ async def negative_requests(stack: Stack) -> Any:
     return 201
 
 
+STRICT = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: strict}
+spec:
+  namespaceSelector: {}
+  queueingStrategy: StrictFIFO
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default-flavor, resources: [{name: cpu, nominalQuota: 1}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: strict, namespace: default}
+spec: {clusterQueue: strict}
+"""
+
+
+async def explicit_status(stack: Stack) -> Any:
+    """The conditions of a Workload that is behind another one, before anything else is known of it."""
+    await stack.apply(STRICT)
+    await stack.apply([job("first", cpu="2", queue="strict"), job("second", cpu="3", queue="strict")])
+    await stack.settle(2)
+    found = (await stack.workload("second")).get("status", {}).get("conditions", ())
+    return {(one["type"], one["status"], one["reason"]) for one in found}
+
+
+async def stuck_pod(stack: Stack) -> Any:
+    """Whether a deleted pod of an unreachable node is gone, if its annotation allows that."""
+    taint = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": [taint]}}
+    await stack.client.create(NODES, node)
+    for name, given in (("safe", {f"{D}safe-to-forcefully-delete": "true"}), ("other", {})):
+        spec = {"nodeName": "n", "containers": [{"name": "main", "image": "i"}]}
+        metadata = {"name": name, "namespace": "default", "annotations": given}
+        await stack.client.create(PODS, {"metadata": metadata, "spec": spec})
+        await stack.client.delete(PODS, name, "default")
+    await stack.settle(80)
+    assert await stack.client.find(PODS, "safe", "default")  # 30 s of grace, and 60 s more
+    await stack.settle(20)
+    assert await stack.client.find(PODS, "other", "default")
+    return await stack.client.find(PODS, "safe", "default") is None
+
+
 #: By gate: what is seen with the gate on, and with the gate off.
 GATES: dict[str, tuple[Observation, Any, Any]] = {
     "AssignQueueLabelsForPods": (queue_labels, [f"{D}cluster-queue-name", f"{D}local-queue-name"], []),
@@ -123,6 +167,12 @@ GATES: dict[str, tuple[Observation, Any, Any]] = {
     "PartialAdmission": (minimum, 1, None),
     "AdmissionGatedBy": (gated, "False", "True"),
     "WorkloadValidateResourcesAreNonNegative": (negative_requests, 403, 201),
+    "FailureRecoveryPolicy": (stuck_pod, True, False),
+    "UnadmittedWorkloadsExplicitStatus": (
+        explicit_status,
+        {("QuotaReserved", "False", "PendingEvaluation"), ("Admitted", "False", "NoReservation")},
+        set(),
+    ),
 }
 IN_COHORT = QUEUES.replace("  namespaceSelector: {}", "  namespaceSelector: {}\n  cohortName: all")
 

@@ -39,18 +39,17 @@ OTHER_KINDS = Feature(
         DeferRayServiceFinalizationForRedisCleanup
     """),
 )
-RECOVERY = Feature("deletion of pods that are stuck in termination", gates=_names(" FailureRecoveryPolicy "))
 
 OTHER = Feature(
     "some behaviour around the edges",
     gates=_names("""
         RemoveFinalizersWithStrictPatch WorkloadIdentifierAnnotations PodIntegrationValidateGroupOwner
         VectorizedResourceRequests SkipAncestorCheckForDeletedWorkloads
-        UnadmittedWorkloadsExplicitStatus WorkloadRequestUseMergePatch
+        WorkloadRequestUseMergePatch
     """),
 )
 
 #: In the order in which documents list them.
-FEATURES = (TOPOLOGY, OTHER_KINDS, RECOVERY, OTHER)
+FEATURES = (TOPOLOGY, OTHER_KINDS, OTHER)
 #: Gates whose behaviour this version does not have.
 GATES = frozenset(gate for feature in FEATURES for gate in feature.gates)

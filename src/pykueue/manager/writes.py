@@ -83,9 +83,13 @@ class Writer:
         return result
 
     async def delete(
-        self, informer: Informer, obj: Mapping[str, Any], propagation: str | None = None
+        self,
+        informer: Informer,
+        obj: Mapping[str, Any],
+        propagation: str | None = None,
+        grace_period: int | None = None,
     ) -> None:
-        """Delete this very object; that it is gone already is no error.
+        """Delete this very object; that it is gone already is no error. `grace_period` is in seconds.
 
         The answer is the object while finalizers or its grace keep it, and a Status or the object as it was
         last once it is gone.
@@ -98,6 +102,7 @@ class Writer:
                 metadata.get("namespace"),
                 propagation=propagation,
                 uid=metadata.get("uid"),
+                grace_period=grace_period,
             )
         except ApiError as error:
             if error.conflict:

@@ -54,6 +54,8 @@ CONCURRENT_ADMISSION_PARENT_LABEL: Final = f"{_D}/concurrent-admission-parent"
 QUEUE_ANNOTATION: Final = f"{_D}/queue-name"
 #: On a job or Workload: names of gates, separated by commas; it is not queued until there are none.
 ADMISSION_GATED_BY_ANNOTATION: Final = f"{_D}/admission-gated-by"
+#: On pods: they may be deleted by force when their node is unreachable (gate FailureRecoveryPolicy).
+SAFE_TO_DELETE_ANNOTATION: Final = f"{_D}/safe-to-forcefully-delete"
 #: On a job: `true` where it may change its size while it runs.
 ELASTIC_JOB_ANNOTATION: Final = f"{_D}/elastic-job"
 #: On pod templates of a started job: its Workload.

@@ -35,7 +35,7 @@ from .component import Component
 from .jobkinds import job_kinds
 from .jobs import jobs
 from .multikueue import multikueue
-from .pods import leader_worker_sets, pods, stateful_sets
+from .pods import failure_recovery, leader_worker_sets, pods, stateful_sets
 from .preemptions import preemption_policies
 from .queues import queues
 from .scheduler import explainer, scheduler
@@ -66,6 +66,8 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
         yield ungater(workers("Workload.kueue.x-k8s.io"))
         if configuration.gates["TASFailedNodeReplacement"]:
             yield node_failures(workers("Node"))
+    if configuration.gates["FailureRecoveryPolicy"]:
+        yield failure_recovery(workers("Pod"))
     if configuration.gates["MultiKueue"]:
         yield multikueue(kinds, workers("Workload.kueue.x-k8s.io"), configuration)
     yield job_kinds(configuration.integrations.job_kind_files)

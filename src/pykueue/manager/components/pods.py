@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pykueue.api.jobkinds import LEADER_WORKER_SET, JobKind
 from pykueue.api.resources import (
     NAMESPACES,
+    NODES,
     PODS,
     PRIORITY_CLASSES,
     WORKLOAD_PRIORITY_CLASSES,
@@ -19,6 +20,7 @@ from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.pods.controller import PodController, PodGroupController
 from pykueue.manager.pods.leaderworkersets import LeaderWorkerSetController
+from pykueue.manager.pods.recovery import FailureRecovery
 from pykueue.manager.pods.sets import SetController
 from pykueue.manager.pods.statefulsets import StatefulSetController
 from pykueue.manager.rights import Rule, allow
@@ -33,6 +35,18 @@ def pods(integration: JobIntegration, kinds: JobKinds, workers: int) -> Iterator
     yield jobs(integration, kinds, workers, PodController, "pod", purpose)
     purpose = "The same for pod groups, which have one Workload for all of their pods."
     yield jobs(integration, kinds, workers, PodGroupController, "pod-group", purpose)
+
+
+def failure_recovery(workers: int) -> Component:
+    """The component that deletes pods of unreachable nodes, with `workers` concurrent reconciles."""
+    return Component(
+        "failure-recovery",
+        "Deletes pods that do not end because their node is unreachable, where their annotation allows it.",
+        lambda c: FailureRecovery(c.connection, c.recorder("kueue-failure-recovery"), c.clock, c.workers),
+        watches=(PODS, NODES),
+        writes=(allow(PODS, "delete"), allow(PODS, "patch", subresource="status"), RECORD_EVENTS),
+        workers=workers,
+    )
 
 
 def stateful_sets(workers: int) -> Component:

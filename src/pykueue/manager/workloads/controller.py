@@ -276,6 +276,7 @@ class WorkloadController:
             waiting=self._waiting,
             jitter=jitter,
             admission_gates=self._gates["AdmissionGatedBy"],
+            explicit_status=self._gates["UnadmittedWorkloadsExplicitStatus"],
             scheduler_reason=self._scheduler_reason(workload),
             has_unreferenced_job=self._has_unreferenced_job(workload),
             is_parent=self._gates[variants.GATE] and variants.has_variants(workload),

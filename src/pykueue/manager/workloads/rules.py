@@ -79,6 +79,8 @@ class Context:
     has_unreferenced_job: bool = False
     #: Whether its job runs although it is not admitted: the answers of its checks were removed.
     runs_unadmitted: bool = False
+    #: Whether every Workload without quota says so from the start (gate UnadmittedWorkloadsExplicitStatus).
+    explicit_status: bool = False
     #: Whether annotations keep Workloads out of their queues (gate AdmissionGatedBy).
     admission_gates: bool = True
     #: Whether variants compete in its place: their admission checks, and those of one of them, are its own.
@@ -335,6 +337,8 @@ def _unreserved(step: Step, context: Context) -> None:
         step.workload = transitions.pending(step.workload, status, context.now)
         if status.reason == MISCONFIGURED and known.get("message") != status.message:
             step.event("Warning", *status)
+    if context.explicit_status and conditions.condition(step.workload, ADMITTED) is None:
+        step.workload = transitions.unadmitted(step.workload, context.now)
 
 
 #: Reasons of evictions that keep the Workload of a deleted pod out of its queue.
@@ -381,6 +385,8 @@ def _pending_reason(workload: Workload, context: Context) -> PendingReason | Non
     if context.admission_gates and conditions.is_gated(workload):
         return pending_reasons.GATED
     known = conditions.reason(workload, QUOTA_RESERVED)
+    if not known and context.explicit_status:
+        return pending_reasons.NOT_EVALUATED
     if known not in pending_reasons.OF_QUEUES or known == context.scheduler_reason:
         return None
     return pending_reasons.NOT_EVALUATED

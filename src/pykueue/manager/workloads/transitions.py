@@ -44,6 +44,8 @@ from pykueue.engine.explain.render import GATE_CLOSED_MESSAGE
 #: Longest message of a condition, in bytes (docs/reference/kueue-api.md 5.2).
 MESSAGE_LIMIT = 32768
 
+NO_RESERVATION = "NoReservation"
+NO_RESERVATION_TEXT = "The workload has no reservation"
 #: Evictions after which the Workload may compete again at once.
 _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
 
@@ -132,7 +134,7 @@ def admitted_as_derived(workload: Workload, now: float) -> Object:
     if not conditions.has_quota(workload):
         if conditions.condition(workload, ADMITTED) is None:
             return dict(workload)
-        reason, message = "NoReservation", "The workload has no reservation"
+        reason, message = NO_RESERVATION, NO_RESERVATION_TEXT
     elif pending := [
         str(check.get("name"))
         for check in get(workload, "status", "admissionChecks") or ()
@@ -176,6 +178,11 @@ def pending(
         result = replaced(result, ("status", "resourceRequests"), requests)
     result = with_condition(result, QUOTA_RESERVED, "False", why.reason, why.message, now)
     return admitted_as_derived(result, now)
+
+
+def unadmitted(workload: Workload, now: float) -> Object:
+    """It says that it is not admitted, as it has no quota."""
+    return with_condition(workload, ADMITTED, "False", NO_RESERVATION, NO_RESERVATION_TEXT, now)
 
 
 def blocked_on_gates(workload: Workload, now: float) -> Object:
