@@ -15,6 +15,7 @@ SOURCE = Path(pykueue.__file__).parent
 KNOWN = {
     "api/caching.py": "bounded by LONGEST_KEY",
     "api/times.py:_format_second": "numbers",
+    "extras.py:installed": "names of the program",
     "engine/lifecycle.py:_stamp": "numbers",
     "engine/lifecycle.py:_condition": "names of the program and the text of a number",
     "embedded/objects/metadata.py:time_text": "numbers",

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pykueue import extras
+from pykueue.api.caching import cached_by_text
 from pykueue.api.devices.types import Device, DeviceSelector, ResourceSlice
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class _Expression:
         self.domains = sorted({one or other for one, other in _DOMAINS.findall(text)})
 
 
-@lru_cache(maxsize=512)
+@cached_by_text(512)
 def compiled(text: str) -> _Expression | str:
     """The program of an expression, which is remembered, or why it does not compile."""
     if not extras.installed("cel"):

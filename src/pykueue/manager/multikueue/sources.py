@@ -41,7 +41,6 @@ class Sources:
         self._changed = changed
         gates = cluster.configuration.gates
         self._validates_paths = gates["MultiKueueKubeConfigPathValidation"]
-        self._reads_profiles = gates["MultiKueueClusterProfile"]
         profiles = cluster.configuration.multi_kueue.cluster_profile
         #: The programs that give credentials, by the name that profiles have for them.
         self._providers = (
@@ -54,19 +53,24 @@ class Sources:
         client = cluster.connection.client
         #: Of the manager's own namespace; watched once a MultiKueueCluster names one.
         self._secrets = Informer(client, SECRETS, self._namespace, clock=clock)
-        self._profiles = Informer(client, CLUSTER_PROFILES, self._namespace, clock=clock, optional=True)
-        self._needed = {id(one): asyncio.Event() for one in (self._secrets, self._profiles)}
         self._secrets.on_event(lambda _, old, new: self._notify("secret", old if new is None else new))
-        self._profiles.on_event(lambda _, old, new: self._notify("profile", old if new is None else new))
+        self._needed = {self._secrets: asyncio.Event()}
+        #: None where the gate is off: then the manager has no right to read them.
+        self._profiles: Informer | None = None
+        if gates["MultiKueueClusterProfile"]:
+            profiled = Informer(client, CLUSTER_PROFILES, self._namespace, clock=clock, optional=True)
+            profiled.on_event(lambda _, old, new: self._notify("profile", old if new is None else new))
+            self._needed[profiled] = asyncio.Event()
+            self._profiles = profiled
 
     async def run(self) -> None:
         """Keep what is named up to date until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in (self._secrets, self._profiles):
+            for informer in self._needed:
                 tasks.create_task(self._watch(informer))
 
     async def _watch(self, informer: Informer) -> None:
-        await self._needed[id(informer)].wait()
+        await self._needed[informer].wait()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(informer.run())
             await informer.synced()
@@ -78,7 +82,7 @@ class Sources:
             self._changed(one["metadata"]["name"])
 
     def _find(self, informer: Informer, name: str, reason: str) -> Object:
-        self._needed[id(informer)].set()
+        self._needed[informer].set()
         found: Object | None = informer.get(self._namespace, name)
         kind = informer.resource.kind
         if found is None and not informer.has_synced:
@@ -100,7 +104,7 @@ class Sources:
         )
 
     def _profile(self, name: str) -> Target:
-        if not self._reads_profiles:
+        if self._profiles is None:
             text = "spec.clusterSource.clusterProfileRef needs the feature gate MultiKueueClusterProfile"
             raise KubeConfigError(PROFILES_OFF, text)
         profile = self._find(self._profiles, name, BAD_PROFILE)
