@@ -1,0 +1,94 @@
+"""The dashboard on a real API server, with the rights of its installed account and those of users."""
+
+from __future__ import annotations
+
+import contextlib
+import http.cookiejar
+import re
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from realcluster_install import NAMESPACE, Installation, rendered
+from realcluster_jobs import Queues
+from realcluster_plane import Kubectl, Process, until
+
+OPENER = urllib.request.build_opener
+
+
+@pytest.fixture(scope="module")
+def url(running: Installation, kubectl: Kubectl) -> Iterator[str]:
+    """Address of a dashboard that runs with nothing but the token of its account."""
+    plane = running.plane
+    Queues(plane, "shown", cpu="1").submit("waits", cpu="2")
+    objects = [obj for obj in yaml.safe_load_all(rendered("--dashboard")) if obj]
+    kubectl.apply(*(obj for obj in objects if obj["metadata"]["name"] == "kueue-dashboard"))
+    token = kubectl("create", "token", "kueue-dashboard", "-n", NAMESPACE).strip()
+    kubeconfig = plane.kubeconfig("dashboard", token=token)
+    log = kubeconfig.with_name("dashboard.log")
+    command = [sys.executable, "-m", "pykueue.cli.main", "dashboard", "--port", "0"]
+    process = Process([*command, "--kubeconfig", str(kubeconfig)], log)
+    process.start()
+
+    def address() -> str | None:
+        process.check()
+        found = re.search(r"is up at (http://\S+?)\.\s", process.text())
+        return found[1] if found else None
+
+    try:
+        yield until(address, "the dashboard's address")
+    finally:
+        process.stop()
+
+
+class User:
+    """A browser of a ServiceAccount, signed in with its token."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url = url
+        self._opener = OPENER(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+        form = urllib.parse.urlencode({"token": token}).encode()
+        with contextlib.suppress(urllib.error.HTTPError):  # of the start page, where it leads
+            self._opener.open(f"{url}/sign-in", form).read()
+
+    def get(self, path: str) -> tuple[int, str]:
+        request = urllib.request.Request(self.url + path, headers={"Accept": "text/html"})
+        try:
+            with self._opener.open(request) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+
+def test_an_administrator_sees_every_page(url: str, kubectl: Kubectl) -> None:
+    kubectl("create", "serviceaccount", "dashboard-admin")
+    kubectl("create", "clusterrolebinding", "dashboard-admin", "--clusterrole=cluster-admin",
+            "--serviceaccount=default:dashboard-admin")  # fmt: skip
+    user = User(url, kubectl("create", "token", "dashboard-admin").strip())
+    pages = ("/", "/workloads", "/cluster-queues", "/cluster-queues/shown", "/local-queues", "/cohorts",
+             "/resource-flavors", "/nodes", "/preemptions", "/trends")  # fmt: skip
+
+    def listed() -> bool:
+        return "waits" in user.get("/workloads")[1]
+
+    until(listed, "the Workload in the list")
+    for path in pages:
+        status, text = user.get(path)
+        assert status == 200, path
+        assert "Not everything could be read" not in text, path
+    link = re.search(r'href="(/workloads/default/[^"]+)"', user.get("/workloads")[1])
+    assert link is not None
+    assert "Why it is pending" in user.get(link[1])[1]
+
+
+def test_a_user_without_rights_sees_nothing(url: str, kubectl: Kubectl) -> None:
+    kubectl("create", "serviceaccount", "dashboard-nothing")
+    user = User(url, kubectl("create", "token", "dashboard-nothing").strip())
+    for path in ("/workloads", "/cluster-queues", "/local-queues"):
+        status, text = user.get(path)
+        assert status == 403, path
+        assert "waits" not in text
