@@ -31,10 +31,18 @@ from pykueue.api.objects import (
 from pykueue.api.pending_reasons import OF_QUEUES, PENDING_EVALUATION, PendingReason
 from pykueue.manager.workloads import transitions
 
-#: Fields of the spec that a variant has from its parent, whether or not it holds quota.
-_ALWAYS = ("priority", "priorityClassName", "priorityClassRef", "priorityClassSource")
-#: Those that it has from its parent while it holds none.
-_UNRESERVED = (*_ALWAYS, "podSets", "queueName", "maximumExecutionTimeSeconds")
+#: What a variant that holds quota has from its parent, as long as both have the same priority class.
+_RESERVED = ("priority",)
+#: Fields of the spec that a variant has from its parent while it holds no quota.
+_UNRESERVED = (
+    "priority",
+    "priorityClassName",
+    "priorityClassRef",
+    "priorityClassSource",
+    "podSets",
+    "queueName",
+    "maximumExecutionTimeSeconds",
+)
 
 
 class Event(NamedTuple):
@@ -228,8 +236,10 @@ def _evictions(family: Family, plan: Plan) -> None:
 
 def _left_by_parent(parent: Workload, variant: Workload) -> bool:
     """Whether the parent was evicted, for a reason of its own, from the admission of this variant."""
-    if not conditions.is_evicted(parent) or not _runs(variant) or not conditions.is_active(parent):
-        return False  # variants of an inactive parent are deactivated
+    if not conditions.is_evicted(parent) or not _runs(variant):
+        return False
+    if conditions.reason(parent, conditions.EVICTED).startswith(DEACTIVATED):
+        return False  # the variants of an inactive parent are deactivated
     if _mirrors(parent, variant):
         return True
     own = conditions.reason(parent, conditions.EVICTED) not in (
@@ -337,7 +347,11 @@ def _contents(family: Family, plan: Plan) -> None:
 
 def _like_parent(variant: Object, parent: Workload) -> Object:
     result = variant
-    for name in _ALWAYS if conditions.has_quota(variant) else _UNRESERVED:
+    fields: Sequence[str] = _UNRESERVED
+    if conditions.has_quota(variant):
+        same = get(variant, "spec", "priorityClassRef") == get(parent, "spec", "priorityClassRef")
+        fields = _RESERVED if same else ()
+    for name in fields:
         value = get(parent, "spec", name)
         if get(variant, "spec", name) != value:
             result = replaced(result, ("spec", name), value)
