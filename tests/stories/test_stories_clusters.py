@@ -217,6 +217,17 @@ def test_stateful_set_serves_on_a_worker() -> None:
     play(story, "w1", "w2")
 
 
+def test_stateful_set_on_a_worker_is_not_evicted_for_pods_that_are_not_ready_here() -> None:
+    async def story(c: Clusters) -> None:
+        await c.manager.create(stateful_set("s", 2))
+        await c.wait(300)
+        assert await c.placed("s") == {"w1"}
+        assert await c.workers["w1"].phases("s-") == ["Running"] * 2
+        assert "schedulingStats" not in (await c.manager.workload("s"))["status"]
+
+    play(story, "w1", configuration="waitForPodsReady: {timeout: 1m}\n")
+
+
 def test_49_groups_of_a_leader_worker_set_run_on_the_cluster_of_the_first() -> None:
     resource = LEADER_WORKER_SET.resource
 

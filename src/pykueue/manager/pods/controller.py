@@ -389,6 +389,8 @@ class PodGroupController(_PodsController):
     async def _observed_group(self, group: PodGroup, workload: Object) -> Object | None:
         """What the pods tell, in one write: replacements waited for, pods given back, readiness."""
         now = self._clock.time()
+        # The status of a set on a worker cluster stays there, which evicts it if its pods do not get ready.
+        is_there = suspending_parent(group.first) in _GROUPING and self._is_dispatched(workload)
 
         def step(current: Object) -> Object | None:
             if conditions.is_finished(current):
@@ -399,7 +401,7 @@ class PodGroupController(_PodsController):
             if self._gates["ReclaimablePods"]:
                 current = transitions.with_reclaimable(current, group.reclaimable())
             if self._waits and conditions.is_admitted(current) and not conditions.is_evicted(current):
-                current = transitions.pods_ready(current, group.pods_ready(), now)
+                current = transitions.pods_ready(current, is_there or group.pods_ready(), now)
             return current
 
         if step(workload) in (None, workload):
