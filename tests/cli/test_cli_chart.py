@@ -124,7 +124,7 @@ def _comparable(obj: Object) -> Object:
         }
     if obj["kind"] == "Deployment":
         template = obj["spec"]["template"]
-        del template["metadata"]["annotations"]["pykueue.io/configuration"]
+        template["metadata"].get("annotations", {}).pop("pykueue.io/configuration", None)
         template["spec"]["containers"][0].pop("imagePullPolicy", None)
     if obj["kind"] == "ClusterRole":
         obj.get("rules", []).sort(key=repr)
