@@ -42,5 +42,5 @@ def test_story_takes_the_name_as_kubectl_prints_it(server: RunningServer) -> Non
     for name in ("workload.kueue.x-k8s.io/w", "workloads/w", "kwl/w", "wl/w"):
         message = line("story", name, "--kubeconfig", str(server.kubeconfig))
         assert message == "Error: there is no Workload default/w"
-    message = line("story", "job/w", "--kubeconfig", str(server.kubeconfig), code=2)
-    assert "'job/w' is not the name of a Workload; accepted: NAME, workload/NAME" in message
+    message = line("story", "job/w", "--kubeconfig", str(server.kubeconfig))
+    assert message == "Error: no Workload of job w in namespace default"

@@ -181,6 +181,26 @@ CASES = [
         spec={"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
     ),
     _case(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        {},
+        namespaced=False,
+        spec={
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": ["example.com"],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["nothing"],
+                    }
+                ]
+            },
+            "validations": [{"expression": "true"}],
+        },
+    ),
+    _case(
         "apiregistration.k8s.io/v1",
         "APIService",
         "apiservices",

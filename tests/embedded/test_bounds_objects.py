@@ -19,6 +19,7 @@ from pykueue.embedded.apiserver.apply import server_side
 from pykueue.embedded.apiserver.crd import structural
 from pykueue.embedded.apiserver.handlers import writes
 from pykueue.embedded.apiserver.http import connection, encoding, front
+from pykueue.embedded.cel import rules as schema_rules
 from pykueue.embedded.kinds import crdvalidation
 from pykueue.kube.transport import APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -165,7 +166,7 @@ def test_rules_of_a_definition_are_checked_a_few_in_each_turn_and_not_again_with
     async def story(stage: Stage) -> None:
         peer = await stage.peer()
         turns = Turns()
-        monkeypatch.setattr(crdvalidation, "check_rules", turns.counted(crdvalidation.check_rules))
+        monkeypatch.setattr(schema_rules, "check_rules", turns.counted(schema_rules.check_rules))
         count = 10 * crdvalidation._RULED_TOGETHER
         body = definition([f"self != 'checked-{number}'" for number in range(count)])
         assert (await peer.ask("POST", DEFINITIONS, body)).code == 201

@@ -14,6 +14,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+#: Set once the standard input that `stop_at_end_of_input` reads has ended: a signal that comes before the
+#: event loop has a handler for it may be lost.
+_input_ended = threading.Event()
+
 
 def log_to_stderr(verbose: bool) -> None:
     """Warnings only, or everything of note and the decisions of the manager."""
@@ -31,6 +35,7 @@ def stop_at_end_of_input() -> None:
     def watch() -> None:
         while os.read(0, 4096):
             pass
+        _input_ended.set()
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=watch, name="end of input", daemon=True).start()
@@ -91,6 +96,8 @@ async def until_stopped(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if _input_ended.is_set():
+        stop.set()
     running = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
 
