@@ -33,9 +33,9 @@ def test_a_recording_without_events_is_replayed(tmp_path: Path) -> None:
         (None, "there is no recording (flight-*.jsonl.gz)"),
         (b"", "the recording is empty"),
         (b"text", "at byte 4: Error -3 while decompressing data"),
-        (gzip.compress(b"{}\n"), "line 1: no recording of format pykueue.io/v1alpha1"),
-        (gzip.compress(b"[1]\n"), "line 1: is no object"),
-        (gzip.compress(b"{,\n"), "line 1: "),
+        (gzip.compress(b"{}\n", mtime=0), "line 1: no recording of format pykueue.io/v1alpha1"),
+        (gzip.compress(b"[1]\n", mtime=0), "line 1: is no object"),
+        (gzip.compress(b"{,\n", mtime=0), "line 1: "),
     ],
 )
 def test_what_is_no_recording_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
