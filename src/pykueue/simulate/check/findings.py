@@ -73,7 +73,7 @@ RULES: Final = MappingProxyType(
         "blocked-borrowing": Rule(
             Severity.WARNING,
             "A pending workload of one queue keeps other queues from borrowing unused quota.",
-            "Set queueingStrategy: BestEffortFIFO, or reclaimWithinCohort: Any, for the queue that blocks.",
+            "Set reclaimWithinCohort: Any for the queue that blocks, or BestEffortFIFO if it is StrictFIFO.",
         ),
         "starvation": Rule(
             Severity.WARNING,
