@@ -95,8 +95,7 @@ class Evaluator:
     @property
     def policies(self) -> Policies:
         """The hooks of the engine, and those of PreemptionPolicies where there are any."""
-        damping = self._damping
-        return damping.hooks(self._policies) if damping is not None and damping.on else self._policies
+        return self._damping.hooks(self._policies) if self._damping is not None else self._policies
 
     def context(self, now: float) -> PreemptionContext:
         """What evaluations at `now` (seconds since 1970) share, as long as no usage changes."""

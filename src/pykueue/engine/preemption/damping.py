@@ -22,7 +22,7 @@ from pykueue.api.preemption_policies import (
     seconds,
 )
 from pykueue.engine.decisions import PreemptionReason
-from pykueue.engine.policies import Held, Policies
+from pykueue.engine.policies import NO_POLICIES, Held, Policies
 from pykueue.engine.quota.usage import is_unlimited
 from pykueue.engine.undo_log import UndoLog
 from pykueue.engine.workload import WorkloadInfo
@@ -100,7 +100,9 @@ class Damping:
 
     def hooks(self, base: Policies) -> Policies:
         """The hooks of `base` and those of the policies: both may protect; an order of `base` is kept."""
-        return self._hooks.after(base) if self._specs else base
+        if not self._specs:
+            return base
+        return self._hooks if base is NO_POLICIES else self._hooks.after(base)
 
     # --- policies ---------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class PreemptionPolicies:
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         """Notes a preemption that the ledger may not have."""
-        if new is None or not self._informer.list():
+        if new is None or not self._engine.has_preemption_policies:
             return
         preempted = conditions.condition(new, conditions.PREEMPTED)
         if preempted is None or preempted.get("status") != "True":
