@@ -9,12 +9,12 @@ from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.cli.options import SourceOptions
 from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
 from pykueue.engine.events import Upsert
+from pykueue.engine.quota.usage import in_gibi, is_bytes
 from pykueue.plugin.tables import table
 from pykueue.questions.preemptions import Preemptions
 from pykueue.questions.preemptions import preemptions as answer_preemptions
 
-#: Bytes and seconds of the units in which lost work is shown.
-_GIBI, _HOUR = 1 << 30, 3600
+_HOUR = 3600
 
 
 def run(source: SourceOptions, limit: int, output: str) -> None:
@@ -65,8 +65,7 @@ def lost_text(lost: Mapping[str, int]) -> str:
     """Lost work in hours of each resource; a dash for none."""
     found = []
     for resource, amount in lost.items():
-        in_bytes = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-        hours = amount / _HOUR / (_GIBI if in_bytes else 1)
         if amount:
-            found.append(f"{hours:.2f} {'Gi-hours' if in_bytes else 'hours'} of {resource}")
+            unit = "Gi-hours" if is_bytes(resource) else "hours"
+            found.append(f"{in_gibi(resource, amount / _HOUR):.2f} {unit} of {resource}")
     return ", ".join(found) or "-"

@@ -9,12 +9,10 @@ import click
 
 from pykueue.cli.options import SourceOptions
 from pykueue.cli.question_source import INCOMPLETE, WRONG, print_answer, read_source
+from pykueue.engine.quota.usage import in_gibi, is_bytes
 from pykueue.plugin.tables import table
 from pykueue.questions.used import Used
 from pykueue.questions.used import used as answer_used
-
-#: Bytes of the unit in which byte-hours are shown.
-_GIBI = 1 << 30
 
 
 def run(source: SourceOptions, by: str, since: float, output: str) -> None:
@@ -35,12 +33,9 @@ def lines(answer: Used) -> Iterator[str]:
     """The answer as a table."""
     yield f"from {answer.start} to {answer.end}; first admission known: {answer.covered_from or 'none'}"
     resources = sorted({resource for group in answer.groups for resource in group.hours})
-    in_bytes = {resource for resource in resources if resource in ("memory", "ephemeral-storage")}
-    titles = [f"{each}-{'GIB-HOURS' if each in in_bytes else 'HOURS'}" for each in resources]
+    titles = [f"{each}-{'GIB-HOURS' if is_bytes(each) else 'HOURS'}" for each in resources]
     rows = []
     for group in answer.groups:
-        hours = [
-            f"{group.hours.get(each, 0.0) / (_GIBI if each in in_bytes else 1):.2f}" for each in resources
-        ]
+        hours = [f"{in_gibi(each, group.hours.get(each, 0.0)):.2f}" for each in resources]
         rows.append([group.group or "-", str(group.workloads), *hours])
     yield from table([answer.by, "WORKLOADS", *titles], rows).splitlines()

@@ -26,6 +26,7 @@ UNLIMITED: Final = 1 << 100
 _BOUNDED: Final = 1 << 99
 #: Resources counted in bytes, besides huge pages.
 BYTES: Final = ("memory", "ephemeral-storage")
+_GIBI: Final = 1 << 30
 
 
 def is_unlimited(amount: int) -> bool:
@@ -50,6 +51,11 @@ def quota_units(resource: str, quantity: Quantity) -> int:
 def is_bytes(resource: str) -> bool:
     """Whether amounts of the resource are sizes in bytes."""
     return resource in BYTES or resource.startswith("hugepages-")
+
+
+def in_gibi(resource: str, amount: float) -> float:
+    """An amount in base units; sizes in bytes as Gi."""
+    return amount / _GIBI if is_bytes(resource) else amount
 
 
 def to_quantity(resource: str, amount: int) -> Quantity:

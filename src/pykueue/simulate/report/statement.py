@@ -6,10 +6,11 @@ from importlib import resources
 
 import pykueue
 from pykueue.api.durations import format_duration
+from pykueue.engine.quota.usage import in_gibi, is_bytes
 from pykueue.simulate.api import check_packages
 from pykueue.simulate.recorded.fairness import Statement
 
-_HOUR, _GIBI = 3600, 1 << 30
+_HOUR = 3600
 
 
 def page(answer: Statement) -> str:
@@ -30,5 +31,4 @@ def page(answer: Statement) -> str:
 
 def amount(resource: str, unit_seconds: float) -> str:
     """Unit-seconds as people read them: hours of cpus and pieces, hours of Gi."""
-    in_bytes = resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
-    return f"{unit_seconds / _HOUR / (_GIBI if in_bytes else 1):.2f} {'Gi-h' if in_bytes else 'h'}"
+    return f"{in_gibi(resource, unit_seconds / _HOUR):.2f} {'Gi-h' if is_bytes(resource) else 'h'}"
