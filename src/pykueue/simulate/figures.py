@@ -104,7 +104,7 @@ def figure(outcome: Outcome, name: str, where: Where = EVERYTHING) -> float:
             found = _shares(outcome, where)
             return sum(getattr(share, name) for share in found) if found else math.nan
         case "jain":
-            return _jain(
+            return jain(
                 [share.received / share.entitled for share in _shares(outcome, where) if share.entitled]
             )
         case "starved":
@@ -146,7 +146,7 @@ def _shares(outcome: Outcome, where: Where) -> list[Share]:
     ]
 
 
-def _jain(values: Sequence[float]) -> float:
+def jain(values: Sequence[float]) -> float:
     """Jain's index of fairness: 1 where all values are equal, 1/n where one has everything."""
     squares = math.fsum(value * value for value in values)
     return math.fsum(values) ** 2 / (len(values) * squares) if squares else math.nan

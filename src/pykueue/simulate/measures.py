@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pykueue.simulate.distribution import Distribution
 from pykueue.simulate.timeline import Entry
+
+if TYPE_CHECKING:
+    from pykueue.questions.share import Entitlement
 
 #: Intervals of a series beyond which two become one: the memory of a run does not depend on its length.
 INTERVALS_MAX = 1024
@@ -136,12 +139,19 @@ class Lost:
 
 @dataclass(slots=True)
 class Share:
-    """What a queue was entitled to and had, in unit-seconds, as sampled once in each interval."""
+    """What a queue was entitled to and had, in unit-seconds, as sampled at regular times."""
 
     entitled: float = 0.0
     received: float = 0.0
     deficit: float = 0.0
     """Of what it was entitled to and had not."""
+
+    def add(self, resource: str, now: Entitlement, seconds: float) -> None:
+        """Counts what holds now, in quota units, for some seconds."""
+        per = seconds / (1000 if resource == "cpu" else 1)
+        self.entitled += now.entitled * per
+        self.received += now.received * per
+        self.deficit += max(0, now.entitled - now.received) * per
 
 
 @dataclass(slots=True)

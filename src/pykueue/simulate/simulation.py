@@ -581,12 +581,9 @@ class Simulation:
         if now <= since:
             return
         for (kind, name, resource), one in entitlements(self.driver.engine).items():
-            if kind == "ClusterQueue" and (one.demand or one.entitled):
+            if kind == "ClusterQueue" and one.demand:
                 share = self.outcome.shares.setdefault(ShareKey(name, resource), Share())
-                seconds = (now - since) / (1000 if resource == "cpu" else 1)
-                share.entitled += one.entitled * seconds
-                share.received += one.received * seconds
-                share.deficit += max(0, one.entitled - one.received) * seconds
+                share.add(resource, one, now - since)
 
     def _ended(self, now: float) -> Outcome:
         outcome = self.outcome

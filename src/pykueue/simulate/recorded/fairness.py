@@ -26,6 +26,8 @@ from pykueue.engine.explain.quota_queries import NodeView
 from pykueue.engine.recording import carry_out
 from pykueue.questions.answers import Answer
 from pykueue.questions.share import entitlements
+from pykueue.simulate.figures import jain
+from pykueue.simulate.measures import Share
 from pykueue.simulate.recorded.alone import turnarounds_alone
 from pykueue.simulate.recorded.reading import Entry, RecordingError, Segment, segments
 
@@ -121,13 +123,6 @@ class Statement(Answer, kw_only=True):
 
 
 @dataclass
-class _Sums:
-    entitled: float = 0.0
-    received: float = 0.0
-    deficit: float = 0.0
-
-
-@dataclass
 class _Life:
     """A workload, from its creation to its end."""
 
@@ -143,7 +138,8 @@ class _Account:
     """What is added up over a recording."""
 
     step: float
-    shares: dict[tuple[str, str], _Sums] = field(default_factory=lambda: defaultdict(_Sums))
+    shares: dict[tuple[str, str], Share] = field(default_factory=lambda: defaultdict(Share))
+    """By ClusterQueue and resource."""
     borrowed: dict[tuple[str, str, str], float] = field(default_factory=lambda: defaultdict(float))
     waiting: dict[str, dict[str, float]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
@@ -190,7 +186,7 @@ def statement(path: Path, step: float = 60.0) -> Statement:
             )
             for (preemptor, preempted, reason), all in sorted(account.preempted.items())
         ],
-        jain=sum(ratios) ** 2 / (len(ratios) * sum(one * one for one in ratios)) if ratios else None,
+        jain=jain(ratios) if ratios else None,
         gaps=gaps,
     )
 
@@ -210,8 +206,10 @@ def _queue(name: str, account: _Account, alone: Mapping[str, float]) -> Queue:
     return Queue(
         cluster_queue=name,
         resources=[
-            Resource(resource=resource, entitled=sums.entitled, received=sums.received, deficit=sums.deficit)
-            for (queue, resource), sums in sorted(account.shares.items())
+            Resource(
+                resource=resource, entitled=share.entitled, received=share.received, deficit=share.deficit
+            )
+            for (queue, resource), share in sorted(account.shares.items())
             if queue == name
         ],
         waiting=dict(sorted(account.waiting.get(name, {}).items())),
@@ -257,13 +255,8 @@ def _sample(engine: Engine, account: _Account, seconds: float) -> None:
     if seconds <= 0:
         return
     for (kind, name, resource), each in entitlements(engine).items():
-        if kind != "ClusterQueue" or not (each.demand or each.received):
-            continue
-        sums = account.shares[name, resource]
-        per = seconds / (1000 if resource == "cpu" else 1)
-        sums.entitled += each.entitled * per
-        sums.received += each.received * per
-        sums.deficit += max(0, each.entitled - each.received) * per
+        if kind == "ClusterQueue" and each.demand:
+            account.shares[name, resource].add(resource, each, seconds)
     for borrower, lender, resource, amount in _borrowed(engine.nodes()):
         per = seconds / (1000 if resource == "cpu" else 1)
         account.borrowed[borrower, lender, resource] += amount * per
