@@ -8,6 +8,7 @@ import logging
 import os
 import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import click
@@ -153,12 +154,12 @@ def link(url: str, kubeconfig: Path | None) -> None:
     """Print a link that signs in with the bearer token of the kubeconfig, once and within 60 seconds."""
     try:
         click.echo(asyncio.run(_link(url.rstrip("/"), kubeconfig)))
-    except (ConfigError, aiohttp.ClientError, TimeoutError) as error:
+    except (ConfigError, aiohttp.ClientError, TimeoutError, ValueError) as error:
         raise click.ClickException(str(error)) from None
 
 
 async def _link(url: str, kubeconfig: Path | None) -> str:
-    """A new link. Raises ConfigError, ClientError, TimeoutError and ClickException."""
+    """A new link. Raises ConfigError, ClientError, TimeoutError, ClickException; ValueError for the URL."""
     transport = await load(kubeconfig)
     try:
         token = await bearer_token(transport)
@@ -168,9 +169,8 @@ async def _link(url: str, kubeconfig: Path | None) -> str:
         raise click.ClickException(
             "the kubeconfig has no bearer token; sign in with one, such as `kubectl create token NAME` prints"
         )
-    if not url.startswith("https://") and not any(
-        url.startswith(f"http://{name}") for name in (*_LOOPBACK, "[::1]")
-    ):
+    address = urlsplit(url)
+    if address.scheme != "https" and not (address.scheme == "http" and address.hostname in _LOOPBACK):
         raise click.ClickException(
             f"--url {url}: tokens are sent to https addresses and to this machine only"
         )
