@@ -9,6 +9,7 @@ import pytest
 from engine_devices import charged, device, device_class, pods, request, slices, source, template, world
 from engine_world import World
 
+from pykueue.api.objects import key_of
 from pykueue.engine import Removed
 from pykueue.engine.dump import dump, load
 from pykueue.engine.options import DeviceMapping
@@ -272,6 +273,8 @@ def test_engine_loaded_from_a_dump_knows_the_devices_and_decides_the_same() -> N
         made.workload(name, "q", template=pods(claim))
     for moment in range(2):  # before and after the cycle that says why a workload is kept out
         text = json.dumps(dump(made.engine))
+        keys = [(each["kind"], *key_of(each)) for each in json.loads(text)["items"]]
+        assert len(keys) == len(set(keys))
         other = load(json.loads(text))
         assert json.dumps(dump(other)) == text
         decisions = made.driver.cycle()

@@ -209,9 +209,6 @@ def _objects(engine: Engine) -> Iterator[Model]:
         state.checks,
     ):
         yield from (obj for _, obj in sorted(objects.items()))
-    devices = state.scheduling_classes.devices
-    for objects in (devices.classes, devices.templates, devices.slices):
-        yield from (obj for _, obj in sorted(objects.items()))
     for _, ranges in sorted(engine._handlers.limit_ranges.items()):
         yield from (obj for _, obj in sorted(ranges.items()))
     nodes: list[Cohort | ClusterQueue | LocalQueue] = [
