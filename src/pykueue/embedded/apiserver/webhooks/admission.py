@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -99,29 +99,30 @@ def _resource_matches(patterns: Iterable[str], plural: str, subresource: str) ->
     return False
 
 
-class _Concerned(NamedTuple):
-    """What is concerned with requests of one kind, with the version in which it wants the object."""
+class _Matching(NamedTuple):
+    """Webhooks and policies whose rules match requests of one kind, with the version that each gets."""
 
     mutating: list[tuple[Webhook, Endpoint]]
     validating: list[tuple[Webhook, Endpoint]]
     policies: list[tuple[Policy, Endpoint]]
 
 
-def _rules_of(match: Object) -> Webhook:
-    """What a policy or binding is for, as that of a webhook."""
-    return Webhook(
-        "",
-        False,
+class _Match(NamedTuple):
+    """Which requests a policy or a binding is for; the fields are those of `Webhook`."""
+
+    rules: list[dict[str, Any]]
+    namespace_selector: Mapping[str, Any] | None
+    object_selector: Mapping[str, Any] | None
+    exact: bool
+
+
+def _match_of(match: Object) -> _Match:
+    return _Match(
         match.get("resourceRules") or [],
-        _unasked,
         match.get("namespaceSelector"),
         match.get("objectSelector"),
-        exact=match.get("matchPolicy") == "Exact",
+        match.get("matchPolicy") == "Exact",
     )
-
-
-async def _unasked(review: Object) -> Object:
-    raise WebhookFailedError("a policy is not asked")
 
 
 def _named(rule: Mapping[str, Any], name: str) -> bool:
@@ -136,7 +137,7 @@ class Admission:
         self._core = core
         self._registered: list[Webhook] = []
         self._configured: list[Webhook] = []
-        self._matching: dict[tuple[Any, ...], _Concerned] = {}
+        self._matching: dict[tuple[Any, ...], _Matching] = {}
         self._registry_changes = -1
         self._policies: Policies | None = None
 
@@ -168,7 +169,7 @@ class Admission:
         self._configured = webhooks
         self._matching.clear()
 
-    def _find(self, operation: str, endpoint: Endpoint, subresource: str) -> _Concerned:
+    def _find(self, operation: str, endpoint: Endpoint, subresource: str) -> _Matching:
         registry = self._core.registry
         if registry.changes != self._registry_changes:
             self._matching.clear()
@@ -186,25 +187,25 @@ class Admission:
             policies: list[tuple[Policy, Endpoint]] = []
             if self._policies is not None and endpoint.plural not in _EXEMPT:
                 for policy in self._policies.stored:
-                    form = self._form(_rules_of(policy.match), operation, endpoint, subresource)
+                    form = self._form(_match_of(policy.match), operation, endpoint, subresource)
                     if form is not None:
                         policies.append((policy, form))
-            found = self._matching[key] = _Concerned(mutating, validating, policies)
+            found = self._matching[key] = _Matching(mutating, validating, policies)
         return found
 
     def _form(
-        self, webhook: Webhook, operation: str, endpoint: Endpoint, subresource: str
+        self, match: Webhook | _Match, operation: str, endpoint: Endpoint, subresource: str
     ) -> Endpoint | None:
-        """In which version the webhook wants the object, or None when it is not interested."""
+        """The version of the resource in which a webhook or policy gets the object; None: no rule matches."""
         versions = [endpoint]
-        if not webhook.exact:
+        if not match.exact:
             versions += [
                 one
                 for one in self._core.registry
                 if one.storage is endpoint.storage and one.version != endpoint.version
             ]
         for form in versions:
-            for rule in webhook.rules:
+            for rule in match.rules:
                 scope = rule.get("scope") or "*"
                 if (
                     _listed(rule.get("operations") or (), operation)
@@ -217,7 +218,7 @@ class Admission:
         return None
 
     def wanted(self, operation: str, endpoint: Endpoint, subresource: str) -> bool:
-        """Whether any webhook is interested in such requests."""
+        """Whether the rules of any webhook or policy match such requests."""
         return any(self._find(operation, endpoint, subresource))
 
     async def mutate(self, attributes: Attributes, obj: Object) -> Object:
@@ -262,7 +263,7 @@ class Admission:
                 if match.get("resourceRules"):
                     call = attributes.call
                     wanted = self._form(
-                        _rules_of(match), attributes.operation, call.endpoint, call.target.subresource
+                        _match_of(match), attributes.operation, call.endpoint, call.target.subresource
                     )
                 if wanted is None or not self._policy_selects(match, attributes, obj):
                     continue
@@ -278,21 +279,19 @@ class Admission:
 
     def _policy_selects(self, match: Object, attributes: Attributes, obj: Object | None) -> bool:
         """Whether selectors and resource names of a policy or a binding are those of the request."""
-        selectors = _rules_of(match)
-        if not self._selected(selectors, attributes, obj, attributes.old):
+        selected = _match_of(match)
+        if not self._selected(selected, attributes, obj, attributes.old):
             return False
         call = attributes.call
         operation, endpoint, subresource = attributes.operation, call.endpoint, call.target.subresource
         excluded = [rule for rule in match.get("excludeResourceRules") or () if _named(rule, attributes.name)]
-        if excluded:
-            rules = replace(selectors, rules=excluded)
-            if self._form(rules, operation, endpoint, subresource) is not None:
-                return False
-        included = match.get("resourceRules") or ()
-        if not any(rule.get("resourceNames") for rule in included):
+        without = selected._replace(rules=excluded)
+        if excluded and self._form(without, operation, endpoint, subresource) is not None:
+            return False
+        if not any(rule.get("resourceNames") for rule in selected.rules):
             return True
-        rules = replace(selectors, rules=[rule for rule in included if _named(rule, attributes.name)])
-        return self._form(rules, operation, endpoint, subresource) is not None
+        included = [rule for rule in selected.rules if _named(rule, attributes.name)]
+        return self._form(selected._replace(rules=included), operation, endpoint, subresource) is not None
 
     async def _ask_mutating(
         self, webhook: Webhook, form: Endpoint, attributes: Attributes, obj: Object
@@ -372,13 +371,13 @@ class Admission:
         )
 
     def _selected(
-        self, webhook: Webhook, attributes: Attributes, obj: Object | None, old: Object | None
+        self, match: Webhook | _Match, attributes: Attributes, obj: Object | None, old: Object | None
     ) -> bool:
-        if webhook.object_selector:
+        if match.object_selector:
             labels = [(one.get("metadata") or {}).get("labels") or {} for one in (obj, old) if one]
-            if not any(selector_matches(webhook.object_selector, one) for one in labels):
+            if not any(selector_matches(match.object_selector, one) for one in labels):
                 return False
-        if webhook.namespace_selector:
+        if match.namespace_selector:
             endpoint = attributes.call.endpoint
             if endpoint.plural == "namespaces" and not endpoint.group:
                 namespace = obj or old
@@ -387,7 +386,7 @@ class Admission:
             else:
                 return True
             labels_of = ((namespace or {}).get("metadata") or {}).get("labels") or {}
-            return selector_matches(webhook.namespace_selector, labels_of)
+            return selector_matches(match.namespace_selector, labels_of)
         return True
 
     def _review(self, form: Endpoint, attributes: Attributes, obj: Object | None) -> Object:
