@@ -17,8 +17,6 @@ from . import authorizer as authorizer  # its functions are known to expressions
 
 _REQUEST: Final = ("object", "oldObject", "request", "params", "namespaceObject", "authorizer")
 _VARIABLES: Final = (*_REQUEST, "variables")
-#: Characters of a message; longer ones are not used.
-MAX_MESSAGE: Final = 5 * 1024
 
 
 def condition_program(expression: str) -> Program:

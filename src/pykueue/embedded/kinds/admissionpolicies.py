@@ -24,8 +24,9 @@ GROUP: Final = "admissionregistration.k8s.io"
 _ACTIONS: Final = ("Audit", "Deny", "Warn")
 _REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _OPERATIONS: Final = ("*", "CREATE", "UPDATE", "DELETE", "CONNECT")
+#: Characters of a message; longer results of `messageExpression` are not used.
+MAX_MESSAGE: Final = 5 * 1024
 _MAX_CONDITIONS: Final = 64
-_MAX_MESSAGE: Final = 5 * 1024
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -147,8 +148,8 @@ def _policy(spec: Object) -> Iterator[Cause]:
         message = validation.get("message")
         if message is not None and ("\n" in message.strip() or not message.strip()):
             yield invalid(f"{path}.message", message, "must be one line that is not blank")
-        elif message and len(message) > _MAX_MESSAGE:
-            yield too_long(f"{path}.message", _MAX_MESSAGE)
+        elif message and len(message) > MAX_MESSAGE:
+            yield too_long(f"{path}.message", MAX_MESSAGE)
         reason = validation.get("reason")
         if reason is not None and reason not in _REASONS:
             yield not_supported(f"{path}.reason", reason, _REASONS)

@@ -25,16 +25,17 @@ GROUP: Final = "resource.k8s.io"
 
 #: Keeps a claim whose devices are allocated until the controller has released them.
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+#: Devices in a slice; fewer where any has taints or uses shared counters.
+MAX_DEVICES: Final = 128
+MAX_LARGE_DEVICES: Final = 64
+#: Pods and other objects that a claim is reserved for.
+MAX_RESERVED: Final = 256
 #: Items that lists may have.
 _MAX_REQUESTS: Final = 32
 _MAX_SELECTORS: Final = 32
 _MAX_ALTERNATIVES: Final = 8
 _MAX_CONSTRAINTS: Final = 32
-_MAX_DEVICES: Final = 128
-#: With taints or shared counters a device takes more room.
-_MAX_LARGE_DEVICES: Final = 64
 _MAX_ATTRIBUTES: Final = 32
-_MAX_RESERVED: Final = 256
 _MAX_EXPRESSION: Final = 10 * 1024
 _MODES: Final = ("All", "ExactCount")
 _VALUE_TYPES: Final = ("bool", "int", "string", "version")
@@ -178,8 +179,8 @@ class ResourceClaim(Kind):
         allocation = status.get("allocation")
         if reserved and allocation is None:
             causes.append(forbidden("status.reservedFor", "may not be specified when `allocated` is not set"))
-        if len(reserved) > _MAX_RESERVED:
-            causes.append(too_many("status.reservedFor", len(reserved), _MAX_RESERVED))
+        if len(reserved) > MAX_RESERVED:
+            causes.append(too_many("status.reservedFor", len(reserved), MAX_RESERVED))
         users = [one.get("uid") for one in reserved]
         for number, uid in enumerate(users):
             if uid in users[:number]:
@@ -398,7 +399,7 @@ def _where(spec: Object) -> Iterator[Cause]:
 def _devices(spec: Object) -> Iterator[Cause]:
     devices, counters = spec.get("devices") or [], spec.get("sharedCounters") or []
     large = any(each.get("taints") or each.get("consumesCounters") for each in devices)
-    most = _MAX_LARGE_DEVICES if large else _MAX_DEVICES
+    most = MAX_LARGE_DEVICES if large else MAX_DEVICES
     if len(devices) > most:
         yield too_many("spec.devices", len(devices), most)
     names: list[str] = []

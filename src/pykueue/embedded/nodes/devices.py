@@ -30,14 +30,13 @@ from pykueue.api.quantity import QuantityError, parse
 from pykueue.api.resources import NODES, RESOURCE_SLICES
 from pykueue.api.validation.syntax import dns_label, subdomain
 from pykueue.clock import Clock
+from pykueue.embedded.kinds.devices import MAX_DEVICES, MAX_LARGE_DEVICES
 from pykueue.embedded.nodes.annotations import DOMAIN
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.informer import InformerFactory
 
 DEVICES: Final = DOMAIN + "devices"
-#: Devices of a slice, and of one whose devices share counters.
-_MOST, _MOST_PARTITIONED = 128, 64
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +100,7 @@ def faults_of(groups: Iterable[DeviceGroup]) -> Iterator[tuple[str, str]]:
                     yield f"{place}.capacity.{name}", f"{text!r} is not a quantity"
         each = 1 + sum(part.count for part in group.partitions)
         counts[group.driver] = counts.get(group.driver, 0) + group.count * each
-        most = _MOST_PARTITIONED if group.partitions else _MOST
+        most = MAX_LARGE_DEVICES if group.partitions else MAX_DEVICES
         if group.count < 1 or counts[group.driver] > most:
             yield (
                 f"{path}.count",

@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from pykueue.api import decode
 from pykueue.api.decoding import DecodeError
 from pykueue.api.devices.selection import Candidate, candidates, newest_pools
-from pykueue.api.devices.types import DeviceClass, ResourceClaim, ResourceSlice
+from pykueue.api.devices.types import VERSION, DeviceClass, ResourceClaim, ResourceSlice
 from pykueue.api.objects import Key, Object
+from pykueue.embedded.kinds.devices import MAX_RESERVED
 from pykueue.embedded.podscheduler.allocation import (
     AllocationError,
     DeviceId,
@@ -24,8 +25,6 @@ from pykueue.embedded.podscheduler.allocation import (
 )
 from pykueue.embedded.podscheduler.terms import NodeChoice, node_terms
 
-#: Whether a pod uses the claim is written in `reservedFor`, of which there may be as many.
-MAX_USERS: Final = 256
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 ELSEWHERE: Final = "resourceclaim not available on the node"
 IN_USE: Final = "resourceclaim in use by too many pods"
@@ -114,7 +113,7 @@ class DeviceBooks:
                 open_claims.append(key)
                 continue
             users = [one.get("uid") for one in status.get("reservedFor") or ()]
-            if uid not in users and len(users) >= MAX_USERS:
+            if uid not in users and len(users) >= MAX_RESERVED:
                 return IN_USE
             allocation = status.get("allocation")
             if allocation is not None:
@@ -235,7 +234,7 @@ def _decoded(manifest: Object | None, kind: type[Any]) -> Any:
     if manifest is None:
         return None
     try:
-        return decode({"apiVersion": "resource.k8s.io/v1", "kind": kind.__name__, **manifest})
+        return decode({"apiVersion": VERSION, "kind": kind.__name__, **manifest})
     except DecodeError:
         return None
 

@@ -12,13 +12,13 @@ import aiohttp
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.cel.authorizer import Decide
+from pykueue.embedded.kinds.admissionpolicies import GROUP
 
 from .admission import Admission, Webhook, WebhookFailedError
 from .match_conditions import match
 from .policies import BINDINGS, POLICIES, Policies
 from .services import Services, UnreachableError
 
-GROUP = "admissionregistration.k8s.io"
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 
 

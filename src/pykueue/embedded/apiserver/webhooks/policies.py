@@ -14,13 +14,13 @@ from pykueue.api.cel.program import RuleError
 from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.core import Core
 from pykueue.embedded.apiserver.registry.endpoints import Endpoint
-from pykueue.embedded.cel.admission_policies import MAX_MESSAGE, Evaluation, EvaluationError, Expressions
+from pykueue.embedded.cel.admission_policies import Evaluation, EvaluationError, Expressions
 from pykueue.embedded.cel.authorizer import Decide, authorizer, deciding
+from pykueue.embedded.kinds.admissionpolicies import GROUP, MAX_MESSAGE
 from pykueue.embedded.objects.errors import qualified
 from pykueue.embedded.objects.selectors import selector_matches
 from pykueue.kube.errors import ApiError
 
-GROUP: Final = "admissionregistration.k8s.io"
 POLICIES, BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
 #: HTTP code of the reasons that a validation may give.
 _CODES: Final = {"Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
