@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import click
 
 from pykueue.cli.logs import log_options, start_logging
-from pykueue.cli.options import duration, kubeconfig_option, size
+from pykueue.cli.options import duration, kubeconfig_option, satellite_options, size
 from pykueue.cli.process import collect_less_often, run_event_loop
 from pykueue.clock import Clock
 from pykueue.kube.config import ConfigError, load
@@ -96,18 +96,7 @@ async def run(
     metavar="NAME=BOOL,...",
     help="Feature gates; not together with featureGates in the file.",
 )
-@click.option(
-    "--populator",
-    "populator_config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run the populator too, with this configuration file; see pykueue populator.",
-)
-@click.option(
-    "--priority-booster",
-    "booster_config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Run the priority booster too, with this configuration file; see pykueue priority-booster.",
-)
+@satellite_options("Run")
 @click.option(
     "--flight-recorder",
     type=click.Path(file_okay=False, path_type=Path),

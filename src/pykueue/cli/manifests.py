@@ -10,6 +10,7 @@ from typing import Any
 import click
 import yaml
 
+from pykueue.cli.options import satellite_options
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration.loading import read_text
 from pykueue.manager.install import OptionsError, options
@@ -77,18 +78,7 @@ def written(documents: Iterable[Any]) -> str:
     is_flag=True,
     help="Let users of queues read pods, their logs and events where they have the role.",
 )
-@click.option(
-    "--populator",
-    "populator_config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Install the populator too, with this configuration file; see pykueue populator.",
-)
-@click.option(
-    "--priority-booster",
-    "booster_config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Install the priority booster too, with this configuration file; see pykueue priority-booster.",
-)
+@satellite_options("Install")
 def manifests(
     namespace: str | None,
     config: Path | None,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -15,6 +17,27 @@ kubeconfig_option = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Kubeconfig file; default: the service account of the pod, $KUBECONFIG, or ~/.kube/config.",
 )
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def satellite_options(verb: str) -> Callable[[F], F]:
+    """Adds an option for each controller that can go with the manager; `verb` is what the command does."""
+
+    def add(command: F) -> F:
+        for name, parameter, title in (
+            ("priority-booster", "booster_config", "priority booster"),
+            ("populator", "populator_config", "populator"),
+        ):
+            command = click.option(
+                f"--{name}",
+                parameter,
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help=f"{verb} the {title} too, with this configuration file; see pykueue {name}.",
+            )(command)
+        return command
+
+    return add
 
 
 @dataclass(frozen=True)

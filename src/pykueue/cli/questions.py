@@ -10,12 +10,12 @@ import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from pykueue.api.kueue.names import MANAGER_NAMESPACE
-from pykueue.cli.options import SourceOptions, duration, kubeconfig_option
+from pykueue.cli.options import F, SourceOptions, duration, kubeconfig_option
 
 #: Parts of the answer of `pykueue top` that can be printed alone.
 SECTIONS = ("queues", "flavors", "nodes")
@@ -25,8 +25,6 @@ GROUPS = ("clusterqueue", "localqueue", "namespace", "priority")
 PLACE_DECISIONS = 2500
 #: Futures that `pykueue when` simulates.
 FUTURES = 40
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,6 +73,14 @@ def source_options_named(*names: str) -> Callable[[Callable[..., None]], Callabl
 
 
 source_options = source_options_named("-f", "--filename")
+
+
+def workload_options(command: F) -> F:
+    """Adds the argument and the option that name a Workload, or the Workload of a job."""
+    command = click.option(
+        "-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload."
+    )(command)
+    return click.argument("target", metavar="WORKLOAD|KIND/JOB")(command)
 
 
 def futures_options(command: F) -> F:
@@ -132,8 +138,7 @@ def output_options(module: str, kind: str) -> Callable[[F], F]:
 
 
 @click.command()
-@click.argument("target", metavar="WORKLOAD|KIND/JOB")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
+@workload_options
 @source_options
 @click.option(
     "--place/--no-place",
@@ -256,8 +261,7 @@ def used(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="WORKLOAD|KIND/JOB")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
+@workload_options
 @source_options
 @futures_options
 @click.option(
@@ -282,8 +286,7 @@ def when(**options: Any) -> None:
 
 
 @click.command()
-@click.argument("target", metavar="WORKLOAD|KIND/JOB")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the Workload.")
+@workload_options
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format."
 )

@@ -14,19 +14,7 @@ from pykueue.cli.whatif_options import change_options, taken_changes
 
 @click.command()
 @click.argument("recording", type=click.Path(path_type=Path))
-@change_options
-@click.option(
-    "--with",
-    "overrides",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Manifests in place of recorded objects of the same name, or in addition: a file or a directory.",
-)
-@click.option(
-    "--with-config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Another configuration of the manager.",
-)
+@change_options("recorded objects of the same name")
 @output_options("pykueue.simulate.recorded.answers", "Replayed")
 def replay(recording: Path, **options: Any) -> None:
     """Repeat RECORDING, a directory of the manager's flight recorder or one of its files.

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -33,10 +33,8 @@ from pykueue.satellites.configuration import (
 )
 
 from .manifests import written
-from .options import kubeconfig_option
+from .options import F, kubeconfig_option
 from .process import log_to_stderr, until_stopped
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: Builds the controller from client, event recorder, clock and caches.
 Build = Callable[[Client, EventRecorder, Clock, InformerFactory], Runnable]

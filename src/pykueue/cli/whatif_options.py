@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pykueue.cli.options import duration
+from pykueue.cli.options import F, duration
 from pykueue.cli.questions import futures_options, output_options, source_options_named
 
 if TYPE_CHECKING:
@@ -114,13 +114,32 @@ _OPTIONS: tuple[tuple[str, str, Callable[[str, str], Change], str], ...] = (
 )
 
 
-def change_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of changes, which `taken_changes` collects."""
-    for name, form, make, text in reversed(_OPTIONS):
+def change_options(replaced: str) -> Callable[[F], F]:
+    """Adds the options of changes, which `taken_changes` collects, and those of manifests and configuration.
+
+    `replaced` names the objects that the manifests replace.
+    """
+
+    def add(command: F) -> F:
         command = click.option(
-            f"--{name}", multiple=True, metavar=form, callback=_changes(form, make), help=text
+            "--with-config",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Another configuration of the manager.",
         )(command)
-    return command
+        command = click.option(
+            "--with",
+            "overrides",
+            type=click.Path(path_type=Path),
+            multiple=True,
+            help=f"Manifests in place of {replaced}, or in addition: a file or a directory.",
+        )(command)
+        for name, form, make, text in reversed(_OPTIONS):
+            command = click.option(
+                f"--{name}", multiple=True, metavar=form, callback=_changes(form, make), help=text
+            )(command)
+        return command
+
+    return add
 
 
 def taken_changes(options: dict[str, Any]) -> list[Change]:
@@ -140,19 +159,7 @@ def taken_changes(options: dict[str, Any]) -> list[Change]:
     type=click.Path(path_type=Path, allow_dash=True),
     help="Manifest of a job, or Workload, that is not submitted yet: the question is about it.",
 )
-@change_options
-@click.option(
-    "--with",
-    "overrides",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    help="Manifests in place of the objects of the same name, or in addition: a file or a directory.",
-)
-@click.option(
-    "--with-config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Another configuration of the manager.",
-)
+@change_options("the objects of the same name")
 @source_options_named("--state")
 @futures_options
 @click.option(
