@@ -27,6 +27,7 @@ from pykueue.api.objects import (
     key_of,
     labels_of,
     replaced,
+    without_finalizer,
 )
 from pykueue.api.pending_reasons import OF_QUEUES, PENDING_EVALUATION, PendingReason
 from pykueue.manager.workloads import transitions
@@ -206,10 +207,8 @@ def _is_rejected(variant: Workload) -> bool:
     )
 
 
-def _without_finalizer(workload: Object) -> Object | None:
-    present = get(workload, "metadata", "finalizers") or ()
-    kept = [name for name in present if name != names.RESOURCE_IN_USE_FINALIZER]
-    return replaced(workload, ("metadata", "finalizers"), kept or None) if len(kept) < len(present) else None
+def _without_finalizer(variant: Object) -> Object:
+    return without_finalizer(variant, names.RESOURCE_IN_USE_FINALIZER)
 
 
 # --- evictions ----------------------------------------------------------------------------------------------
