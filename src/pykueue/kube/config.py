@@ -58,15 +58,10 @@ async def load(
             credentials = await credentials_of(content["users"][0]["user"], cluster, clock)
         except (ConfigError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"kubeconfig {found} cannot be used: {error}") from error
-    host = str(cluster["server"])
-    try:
-        ssl = _tls_context(cluster, credentials) if host.startswith("https") else None
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"the certificates for {host} cannot be used: {error}") from error
     options: dict[str, Any] = {} if max_concurrent is None else {"max_concurrent": max_concurrent}
     return HttpTransport(
-        host,
-        ssl=ssl,
+        str(cluster["server"]),
+        ssl=_tls_context(cluster, credentials),
         authorization=credentials.authorization,
         server_name=cluster.get("tls-server-name"),
         proxy=cluster.get("proxy-url"),
@@ -107,12 +102,12 @@ async def endpoint(kubeconfig: str | Path | None = None) -> Endpoint:
         cluster, _ = await _in_cluster(SERVICE_ACCOUNT, Clock())
     else:
         cluster = effective(str(kubeconfig or default_files()), Overrides())["clusters"][0]["cluster"]
-    host = str(cluster["server"])
-    try:
-        ssl = _tls_context(cluster, None) if host.startswith("https") else None
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigError(f"the certificates for {host} cannot be used: {error}") from error
-    return Endpoint(host, ssl, cluster.get("tls-server-name"), cluster.get("proxy-url"))
+    return Endpoint(
+        str(cluster["server"]),
+        _tls_context(cluster, None),
+        cluster.get("tls-server-name"),
+        cluster.get("proxy-url"),
+    )
 
 
 async def bearer_token(transport: HttpTransport) -> str:
@@ -121,11 +116,20 @@ async def bearer_token(transport: HttpTransport) -> str:
     return token if scheme.lower() == "bearer" else ""
 
 
-def _tls_context(cluster: Mapping[str, Any], credentials: Credentials | None) -> tls.SSLContext:
-    """TLS as configured: the cluster's authority (else the system's), the user's certificate."""
-    context = tls.create_default_context(cadata=authority_of(cluster))
-    if credentials is not None:
-        credentials.use_in(context)
+def _tls_context(cluster: Mapping[str, Any], credentials: Credentials | None) -> tls.SSLContext | None:
+    """TLS as configured: the cluster's authority (else the system's), the user's certificate.
+
+    None for a server without TLS. Raises ConfigError.
+    """
+    host = str(cluster["server"])
+    if not host.startswith("https"):
+        return None
+    try:
+        context = tls.create_default_context(cadata=authority_of(cluster))
+        if credentials is not None:
+            credentials.use_in(context)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigError(f"the certificates for {host} cannot be used: {error}") from error
     if cluster.get("insecure-skip-tls-verify"):
         log.warning("%s is not verified: its kubeconfig says insecure-skip-tls-verify", cluster["server"])
         context.check_hostname = False
