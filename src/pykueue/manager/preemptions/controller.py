@@ -8,7 +8,7 @@ from typing import Any
 from pykueue.api import DecodeError, conditions
 from pykueue.api.decoding import decode_as
 from pykueue.api.meta import set_condition
-from pykueue.api.objects import Object, get, key_of, replaced
+from pykueue.api.objects import Object, get, key_of, replaced, spec_differs
 from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.api.validation.preemption_policies import overlap_errors, preemption_policy_errors
 from pykueue.clock import Clock
@@ -48,7 +48,7 @@ class PreemptionPolicies:
     # What leads to work
 
     def _policy_changed(self, type_: str, old: Any, new: Any) -> None:
-        if old is None or new is None or old.get("spec") != new.get("spec"):
+        if spec_differs(old, new):
             for each in self._informer.list():
                 self.controller.queue.add(each["metadata"]["name"])
         if old is None and new is not None:

@@ -12,7 +12,7 @@ from pykueue.api import conditions, variants
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.kueue import ConcurrentAdmissionPolicy
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
-from pykueue.api.objects import Key, Object, get, is_deleting, key_of, without_finalizer
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, spec_differs, without_finalizer
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -75,14 +75,14 @@ class VariantController:
 
     def _cluster_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         queue = old if new is None else new
-        if old is not None and new is not None and old.get("spec") == new.get("spec"):
+        if not spec_differs(old, new):
             return
         for local in self._cluster.local_queues.by_index("clusterQueue", queue["metadata"]["name"]):
             self._local_queue_changed("", None, local)
 
     def _local_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         queue = old if new is None else new
-        if old is not None and new is not None and old.get("spec") == new.get("spec"):
+        if not spec_differs(old, new):
             return
         for workload in self._cluster.workloads.by_index("queue", key_of(queue)):
             self._add(workload)

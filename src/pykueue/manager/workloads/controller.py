@@ -22,6 +22,7 @@ from pykueue.api.objects import (
     key_of,
     labels_of,
     replaced,
+    spec_differs,
     without_finalizer,
 )
 from pykueue.api.queue_specs import required_checks
@@ -110,7 +111,7 @@ class WorkloadController:
 
     def _local_queue_changed(self, type_: str, old: Any, new: Any) -> None:
         queue = old if new is None else new
-        if old is not None and new is not None and old.get("spec") == new.get("spec"):
+        if not spec_differs(old, new):
             return
         self._queue_workloads((queue["metadata"].get("namespace") or "", queue["metadata"]["name"]))
 
