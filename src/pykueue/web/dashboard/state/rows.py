@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, Literal, NamedTuple
 
 from pykueue.api import conditions
 from pykueue.api.meta import parse_time
 from pykueue.api.objects import Object, annotations_of, condition_of, controller_of, get, labels_of
 from pykueue.api.pods import is_ready, phase
+from pykueue.engine.preemption.damping import preemption_paths, preemptor_uid
 
 State = Literal[
     "Pending", "QuotaReserved", "Admitted", "Running", "Evicted", "Finished", "Failed", "Inactive"
@@ -40,9 +40,6 @@ _JOB_LABELS: Final = {
     "leaderworkerset.sigs.k8s.io/name": ("LeaderWorkerSet",),
     "spark-app-name": ("SparkApplication",),
 }
-#: In the message of the condition Preempted: the preemptor, and the path of its ClusterQueue.
-_PREEMPTOR: Final = re.compile(r"UID: (?P<uid>[^,)\s]+)")
-_PATH: Final = re.compile(r"preemptor path: (?P<path>[^;\s]+)")
 #: Characters of a message that a row keeps.
 MESSAGE_MAX: Final = 600
 
@@ -159,12 +156,12 @@ def _preempted(status: Object) -> PreemptedRow | None:
     if found is None or found.get("status") != "True":
         return None
     message = str(found.get("message", ""))
-    uid, path = _PREEMPTOR.search(message), _PATH.search(message)
+    paths = preemption_paths(message)
     return PreemptedRow(
         _time(found.get("lastTransitionTime")),
         str(found.get("reason", "")),
-        uid["uid"] if uid else "",
-        path["path"].rpartition("/")[2] if path else "",
+        preemptor_uid(message),
+        paths[0][-1] if paths is not None else "",
     )
 
 
