@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import yaml
@@ -37,11 +36,6 @@ def amount(text: str) -> str:
         return text
     unit, size = next((unit, size) for unit, size in _UNITS if abs(value) >= size)
     return f"{value / size:.4g}{unit}"
-
-
-def percent(fraction: float) -> str:
-    """A fraction in percent; one above 1 is not rounded down to it."""
-    return f"{math.ceil(fraction * 100) if fraction > 1 else round(fraction * 100)}%"
 
 
 def yaml_text(value: Any) -> str:

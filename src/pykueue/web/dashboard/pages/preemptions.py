@@ -43,7 +43,6 @@ async def build(view: View) -> Mapping[str, Any]:
     rows.sort(key=lambda one: float(one["at"]), reverse=True)
     context: dict[str, Any] = {
         "part": part_of(rows, view, "/preemptions"),
-        "sees_queues": sees_queues,
         "reasons": reasons.most_common(),
         "count": len(board.preemptions),
     }

@@ -27,8 +27,6 @@ PODS_MAX: Final = 100
 EVENTS_MAX: Final = 50
 #: Decisions tried for one answer, about 0.3 ms each: other pages wait for them.
 DECISIONS_MAX: Final = 200
-#: Seconds for which the answer of the manager is shown without asking again.
-ANSWER_TIME: Final = 5.0
 
 
 async def build(view: View) -> Mapping[str, Any]:
@@ -44,7 +42,6 @@ async def build(view: View) -> Mapping[str, Any]:
         "state": shown_state(board, row),
         "cluster_queue": board.queue_of(row),
         "obj": obj,
-        "conditions": (obj.get("status") or {}).get("conditions") or [],
         "admission": (obj.get("status") or {}).get("admission") or {},
         "why": answer,
         "story": story,

@@ -169,7 +169,3 @@ class Reviews:
             if error.code == 401:
                 raise TokenEndedError from None
             raise
-
-    def forget(self) -> None:
-        """Review everything again, as before a write."""
-        self._verdicts.clear()

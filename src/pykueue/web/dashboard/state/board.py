@@ -31,8 +31,6 @@ from .rows import EventRow, PodRow, PreemptedRow, WorkloadRow, event_row, pod_ro
 
 #: Kinds that are followed beside those that decisions depend on.
 BESIDE: Final = (resources.NODES, resources.PODS, resources.EVENTS, resources.WORKLOAD_PRIORITY_CLASSES)
-#: Kinds without which there is nothing to show.
-NEEDED: Final = frozenset({"ClusterQueue", "LocalQueue", "Workload", "ResourceFlavor"})
 #: An answer computed for all pages is used for this time (seconds), and for this many times what it took.
 MEMO_TIME, MEMO_FACTOR = 0.3, 5.0
 #: Preemptions that are remembered.
@@ -68,7 +66,7 @@ class Board:
         """Targets of preemptions and what is known of each, the oldest first."""
         self.by_uid: dict[str, Key] = {}
         self.events: dict[str, dict[Key, EventRow]] = {}
-        """By `Kind namespace/name` of the object, or `uid` of it where it has one."""
+        """By `Kind namespace/name` of the object."""
         self.pods: dict[tuple[str, str, str], dict[str, PodRow]] = {}
         """By namespace, kind and name of the job."""
         self._caches = InformerFactory(client, clock=self.clock, stream=True)
@@ -303,11 +301,3 @@ class Board:
         took = asyncio.get_running_loop().time() - now
         self._memo[name] = (revision, now, max(MEMO_TIME, took * MEMO_FACTOR), found)
         return found
-
-    def missing(self, *kinds: str) -> Iterable[str]:
-        """Why objects of these kinds cannot be shown."""
-        plurals = {resources.PODS.kind: "pods", resources.NODES.kind: "nodes"}
-        for kind in kinds:
-            text = self.unread.get(plurals.get(kind, f"{kind.lower()}s"))
-            if text:
-                yield text

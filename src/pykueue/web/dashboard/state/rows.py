@@ -66,7 +66,6 @@ class WorkloadRow(NamedTuple):
     cluster_queue: str
     """That of its admission; empty without one."""
     state: State
-    reason: str
     message: str
     priority: int
     priority_class: str
@@ -105,7 +104,6 @@ class PodRow(NamedTuple):
     """Why it does not run, where a condition or container says so."""
     jobs: tuple[tuple[str, str], ...]
     """(kind, name) of the jobs it can belong to."""
-    created: float
 
 
 class EventRow(NamedTuple):
@@ -115,7 +113,6 @@ class EventRow(NamedTuple):
     kind: str
     name: str
     """Of the object it is about."""
-    uid: str
     type: str
     reason: str
     message: str
@@ -138,7 +135,6 @@ def workload_row(obj: Object) -> WorkloadRow:
         spec.get("queueName") or "",
         get(status, "admission", "clusterQueue") or "",
         state,
-        str(told.get("reason", "")),
         str(told.get("message", ""))[:MESSAGE_MAX],
         spec.get("priority") or 0,
         get(spec, "priorityClassRef", "name") or spec.get("priorityClassName") or "",
@@ -207,7 +203,6 @@ def pod_row(obj: Object) -> PodRow:
         get(obj, "spec", "nodeName") or "",
         _trouble(obj)[:MESSAGE_MAX],
         tuple(dict.fromkeys(jobs)),
-        _time(metadata.get("creationTimestamp")),
     )
 
 
@@ -234,7 +229,6 @@ def event_row(obj: Object) -> EventRow:
         obj["metadata"].get("namespace", ""),
         about.get("kind", ""),
         about.get("name", ""),
-        about.get("uid", ""),
         obj.get("type", ""),
         obj.get("reason", ""),
         str(obj.get("message", ""))[:MESSAGE_MAX],
