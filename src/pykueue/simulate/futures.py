@@ -186,7 +186,6 @@ class _Record(Journal):
     """Notes what happens before the target starts, and preemptions until the end."""
 
     def __init__(self, target: str) -> None:
-        super().__init__()
         self._target = target
         self._at = -1.0
         #: Workloads whose end is at the present moment.
@@ -194,9 +193,6 @@ class _Record(Journal):
         self.ahead = 0
         self.preemptors: dict[str, str] = {}
         self._over = False
-
-    def created(self, at: float, key: str, job_class: str) -> None:
-        pass
 
     def admitted(self, at: float, decision: Admit) -> None:
         if self._over:

@@ -1,4 +1,6 @@
-"""The decision log of a simulation: a line of JSON for each thing that happens, and a digest of all of them.
+"""What happens in a simulation, as it happens; and its decision log.
+
+The decision log has a line of JSON for each thing that happens, and a digest of all of them.
 
 Equal runs give equal logs byte for byte. Times are seconds from the start, in microseconds of precision.
 """
@@ -19,6 +21,32 @@ _CHUNK = 1 << 18
 
 
 class Journal:
+    """Gets everything that happens to workloads, in order; subclasses record what they need of it.
+
+    Times are seconds from the start.
+    """
+
+    def created(self, at: float, key: str, job_class: str) -> None:
+        """A workload was created."""
+
+    def admitted(self, at: float, decision: Admit) -> None:
+        """A workload got quota."""
+
+    def preempted(self, at: float, decision: Preempt) -> None:
+        """A workload was preempted."""
+
+    def evicted(self, at: float, key: str, reason: str) -> None:
+        """A workload was evicted for another reason."""
+
+    def over(self, at: float, key: str, how: str) -> None:
+        """A workload came to its end: finished, failed or stopped."""
+
+    def close(self) -> str:
+        """The run is over. Returns the SHA-256 digest of the decision log; empty without one."""
+        return ""
+
+
+class DecisionLog(Journal):
     """Lines in the order of what happened; kept in a file if one is named."""
 
     def __init__(self, file: Path | None = None) -> None:

@@ -181,7 +181,7 @@ class Outcome:
     makespan: float = 0.0
     """Seconds from the first creation to the last end of a workload."""
     decisions: str = ""
-    """SHA-256 of the decision log."""
+    """SHA-256 of the decision log; empty without one."""
     ended: str = ""
     """Why the run ended before its time; empty where it did not."""
     wall: float = 0.0

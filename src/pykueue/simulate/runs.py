@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from pykueue.simulate.journal import Journal
+from pykueue.simulate.journal import DecisionLog
 from pykueue.simulate.measures import Outcome
 from pykueue.simulate.prepare import Prepared, plan
 from pykueue.simulate.scenario.types import Variant
@@ -40,7 +40,7 @@ def run(
 ) -> Outcome:
     """One run in this process; its decision log is kept in `folder` if one is given."""
     gc.set_threshold(*GC_THRESHOLD)
-    journal = Journal(None if folder is None else folder / log_name(variant, seed))
+    journal = DecisionLog(None if folder is None else folder / log_name(variant, seed))
     simulation = Simulation(plan(prepared, variant, seed), journal, variant.name, seed)
     began, began_cpu = time.perf_counter(), time.process_time()
     outcome = simulation.run()

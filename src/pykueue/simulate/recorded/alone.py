@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace as replaced
 
 from pykueue.api import kueue
-from pykueue.engine import Admit, Options, Preempt, Upsert
+from pykueue.engine import Options, Upsert
 from pykueue.engine.events import Event
 from pykueue.simulate.changes import decoded
 from pykueue.simulate.journal import Journal
@@ -23,20 +23,7 @@ class _Ends(Journal):
     """When workloads come to their end."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.ends: dict[str, float] = {}
-
-    def created(self, at: float, key: str, job_class: str) -> None:
-        pass
-
-    def admitted(self, at: float, decision: Admit) -> None:
-        pass
-
-    def preempted(self, at: float, decision: Preempt) -> None:
-        pass
-
-    def evicted(self, at: float, key: str, reason: str) -> None:
-        pass
 
     def over(self, at: float, key: str, how: str) -> None:
         self.ends[key] = at

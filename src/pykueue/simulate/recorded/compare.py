@@ -103,12 +103,6 @@ class _Run(Journal):
     log: list[tuple[float, str]] = field(default_factory=list)
     """Decisions in words."""
 
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def created(self, at: float, key: str, job_class: str) -> None:
-        pass
-
     def admitted(self, at: float, decision: Admit) -> None:
         self.starts.setdefault(decision.key, at)
         self.holds[decision.key].append((at, decision.cluster_queue))
