@@ -16,7 +16,7 @@ from pykueue.api.core import Node
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.kinds import kind_of
 from pykueue.api.model import Model
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, key_of
 from pykueue.api.quantity import QuantityError, parse
 from pykueue.api.similar import did_you_mean
 from pykueue.api.validation import validate_objects
@@ -207,13 +207,18 @@ def identity_of(obj: Model) -> Identity:
     return kind_of(obj), metadata.namespace or "", metadata.name
 
 
+def manifest_identity(manifest: Object) -> Identity:
+    """Kind, namespace and name of a manifest."""
+    return manifest["kind"], *key_of(manifest)
+
+
 def decoded(manifests: Iterable[Object]) -> list[Any]:
     """Typed objects of manifests; what has no uid gets one. Raises DecodeError."""
     found = []
     for manifest in manifests:
         metadata = manifest["metadata"]
         if not metadata.get("uid"):
-            uid = "/".join((manifest["kind"], str(metadata.get("namespace") or ""), metadata["name"]))
+            uid = "/".join(manifest_identity(manifest))
             manifest = {**manifest, "metadata": {**metadata, "uid": uid}}
         found.append(decode(manifest))
     return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pykueue.api import decode, kueue
+from pykueue.api import kueue
 from pykueue.api.decoding import DecodeError, describe
 from pykueue.api.meta import format_time, parse_time
 from pykueue.api.objects import Object
@@ -28,6 +28,7 @@ from pykueue.manifests.files import SUFFIXES, InputError
 from pykueue.manifests.namespaces import missing_namespaces
 from pykueue.manifests.reading import Source as Files
 from pykueue.manifests.reading import read
+from pykueue.simulate.changes import Identity, decoded, manifest_identity
 from pykueue.simulate.figures import DETAILED
 from pykueue.simulate.recorded.history import History, of_objects, of_recording
 from pykueue.simulate.recorded.reading import RecordingError
@@ -49,9 +50,6 @@ from pykueue.simulate.scenario.types import (
 from pykueue.simulate.simulation import Outside, Plan, Present
 from pykueue.simulate.traces.jobs import TraceJobs
 
-#: Kind, namespace and name.
-_Identity = tuple[str, str, str]
-
 #: Label of a job that names its class in reports.
 JOB_CLASS_LABEL = "pykueue.io/job-class"
 
@@ -66,7 +64,7 @@ class Prepared:
     scenario: Scenario
     folder: Path
     """File names of the scenario are relative to it."""
-    objects: dict[_Identity, Object] = field(default_factory=dict)
+    objects: dict[Identity, Object] = field(default_factory=dict)
     workloads: dict[int, list[Object]] = field(default_factory=dict)
     """Of sources that are manifests, by the number of the source."""
     generators: dict[int, KueueGenerator] = field(default_factory=dict)
@@ -95,7 +93,7 @@ def prepare(scenario: Scenario, folder: Path) -> Prepared:
         start = format_time(int(history.start))
         prepared.scenario = scenario = replace(scenario, start=start, horizon=horizon)
     for manifest in _manifests(prepared, scenario.manifests, {}, "manifests"):
-        prepared.objects[_identity(manifest)] = manifest
+        prepared.objects[manifest_identity(manifest)] = manifest
     for number, source in enumerate(scenario.arrivals):
         where = f"arrivals[{number}]"
         if source.manifests is not None:
@@ -106,7 +104,7 @@ def prepare(scenario: Scenario, folder: Path) -> Prepared:
             generator = KueueGenerator(folder / source.kueue_generator, f"{where}.kueueGenerator")
             prepared.generators[number] = generator
             for manifest in generator.objects():
-                prepared.objects[_identity(manifest)] = manifest
+                prepared.objects[manifest_identity(manifest)] = manifest
     # What is wrong with a variant is found before anything runs.
     prepared.local_queues = _check_queues(
         scenario, [plan(prepared, variant, scenario.seeds[0]) for variant in prepared.variants]
@@ -135,8 +133,8 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
     where = f'variant "{variant.name}"'
     changed = set()
     for manifest in _manifests(prepared, variant.apply, {}, where):
-        objects[_identity(manifest)] = manifest
-        changed.add(_identity(manifest))
+        objects[manifest_identity(manifest)] = manifest
+        changed.add(manifest_identity(manifest))
     changed.update(_patch(objects, variant.patches, where))
     classes = {
         manifest["metadata"]["name"]: int(manifest.get("value", 0))
@@ -239,22 +237,14 @@ def _manifests(
         raise ScenarioError("\n".join(f"{where}: {line}" for line in str(error).splitlines())) from None
 
 
-def _identity(manifest: Object) -> _Identity:
-    metadata = manifest["metadata"]
-    return manifest["kind"], str(metadata.get("namespace") or ""), str(metadata["name"])
-
-
 def _decoded(manifest: Object) -> Any:
-    identity = _identity(manifest)
-    if not manifest["metadata"].get("uid"):
-        manifest = {**manifest, "metadata": {**manifest["metadata"], "uid": "/".join(identity)}}
     try:
-        return decode(manifest)
+        return decoded([manifest])[0]
     except DecodeError as error:
         raise ScenarioError(str(error)) from None
 
 
-def _patch(objects: dict[_Identity, Object], patches: Iterable[Patch], where: str) -> list[_Identity]:
+def _patch(objects: dict[Identity, Object], patches: Iterable[Patch], where: str) -> list[Identity]:
     """Patches objects; which ones."""
     found = []
     for number, one in enumerate(patches):
@@ -268,13 +258,13 @@ def _patch(objects: dict[_Identity, Object], patches: Iterable[Patch], where: st
 
 
 def _events(
-    prepared: Prepared, one: Intervention, objects: dict[_Identity, Object], where: str
+    prepared: Prepared, one: Intervention, objects: dict[Identity, Object], where: str
 ) -> list[Event]:
     """What an intervention does to the objects as those before it left them."""
     changed = []
     for manifest in _manifests(prepared, one.apply, {}, f"{where}.apply"):
-        objects[_identity(manifest)] = manifest
-        changed.append(_identity(manifest))
+        objects[manifest_identity(manifest)] = manifest
+        changed.append(manifest_identity(manifest))
     changed += _patch(objects, one.patches, where)
     events: list[Event] = [Upsert(_decoded(objects[identity])) for identity in dict.fromkeys(changed)]
     for number, name in enumerate(one.delete):

@@ -25,7 +25,7 @@ from pykueue.engine import Removed, Upsert, lifecycle
 from pykueue.engine.dump import is_state, options_of, state_of
 from pykueue.engine.events import Event
 from pykueue.engine.options import Options
-from pykueue.simulate.changes import Identity, identity_of
+from pykueue.simulate.changes import Identity, identity_of, manifest_identity
 from pykueue.simulate.recorded.reading import segments
 from pykueue.simulate.run_times import RunTimes
 from pykueue.simulate.scenario.jobs import Job
@@ -145,7 +145,7 @@ class _Reader:
             if item["kind"] == "Workload":
                 self._workload(item, start, present=True)
             elif (item.get("apiVersion"), item["kind"]) in KINDS:
-                self._objects[_identity(item)] = self._now[_identity(item)] = item
+                self._objects[manifest_identity(item)] = self._now[manifest_identity(item)] = item
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """The next entry of a recording."""
@@ -166,7 +166,7 @@ class _Reader:
         for item in items:
             if not is_state(item):
                 self._upsert(item, at)
-        known = {_identity(item) for item in items}
+        known = {manifest_identity(item) for item in items}
         for identity in [each for each in self._now if each not in known]:
             self._removed(identity, at)
         for key in list(self._alive):
@@ -178,7 +178,7 @@ class _Reader:
         if item["kind"] == "Workload":
             self._workload(item, at, present=False)
             return
-        identity = _identity(item)
+        identity = manifest_identity(item)
         before = self._now.get(identity)
         if before is None or _content(before) != _content(item):
             self._changes.append((at - self._start, Upsert(decode(item))))
@@ -201,7 +201,7 @@ class _Reader:
             self._evictions.append(at - self._preempted.pop(key))
         life = self._alive.get(key)
         if life is not None and life.manifest["metadata"].get("uid") != metadata.get("uid"):
-            self._removed(_identity(item), at)
+            self._removed(manifest_identity(item), at)
             life = None
         if life is None:
             if conditions.is_finished(item) and not present:
@@ -302,11 +302,6 @@ def _ended(workload: kueue.Workload, life: _Life) -> kueue.Workload:
     return (
         workload if life.finished or life.over is None else lifecycle.finished(workload, "Deleted", life.over)
     )
-
-
-def _identity(item: Object) -> Identity:
-    metadata = item["metadata"]
-    return item["kind"], metadata.get("namespace") or "", metadata["name"]
 
 
 def _content(item: Object) -> tuple[Any, ...]:
