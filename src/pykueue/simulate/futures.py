@@ -18,9 +18,10 @@ from pykueue.engine import Admit, Options, Preempt
 from pykueue.engine.events import Event
 from pykueue.questions.used import held_between
 from pykueue.simulate.journal import Journal
+from pykueue.simulate.plan import Plan, Present
 from pykueue.simulate.run_times import RunTimes
 from pykueue.simulate.scenario.jobs import Job
-from pykueue.simulate.simulation import Plan, Present, Simulation
+from pykueue.simulate.simulation import Simulation
 
 #: Futures simulated where nothing else is asked for.
 FUTURES: Final = 40

@@ -30,6 +30,7 @@ from pykueue.manifests.reading import Source as Files
 from pykueue.manifests.reading import read
 from pykueue.simulate.changes import Identity, decoded, manifest_identity
 from pykueue.simulate.figures import DETAILED
+from pykueue.simulate.plan import Outside, Plan, Present
 from pykueue.simulate.recorded.history import History, of_objects, of_recording
 from pykueue.simulate.recorded.reading import RecordingError
 from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
@@ -47,7 +48,6 @@ from pykueue.simulate.scenario.types import (
     Trace,
     Variant,
 )
-from pykueue.simulate.simulation import Outside, Plan, Present
 from pykueue.simulate.traces.jobs import TraceJobs
 
 #: Label of a job that names its class in reports.

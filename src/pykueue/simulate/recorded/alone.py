@@ -14,9 +14,10 @@ from pykueue.engine import Options, Upsert
 from pykueue.engine.events import Event
 from pykueue.simulate.changes import decoded
 from pykueue.simulate.journal import Journal
+from pykueue.simulate.plan import Plan, Present
 from pykueue.simulate.recorded.history import History, of_recording
 from pykueue.simulate.scenario.jobs import Job
-from pykueue.simulate.simulation import Plan, Present, Simulation
+from pykueue.simulate.simulation import Simulation
 
 
 class _Ends(Journal):

@@ -21,8 +21,9 @@ from pykueue.questions.answers import Answer
 from pykueue.simulate.changes import ChangedState, Identity
 from pykueue.simulate.futures import State
 from pykueue.simulate.journal import Journal
+from pykueue.simulate.plan import Plan
 from pykueue.simulate.recorded.history import History
-from pykueue.simulate.simulation import Plan, Simulation
+from pykueue.simulate.simulation import Simulation
 
 #: Workloads of a team whose difference is attributed.
 NAMED: Final = 3

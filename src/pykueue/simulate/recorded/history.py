@@ -26,10 +26,10 @@ from pykueue.engine.dump import is_state, options_of, state_of
 from pykueue.engine.events import Event
 from pykueue.engine.options import Options
 from pykueue.simulate.changes import Identity, identity_of, manifest_identity
+from pykueue.simulate.plan import Outside, Present
 from pykueue.simulate.recorded.reading import segments
 from pykueue.simulate.run_times import RunTimes
 from pykueue.simulate.scenario.jobs import Job
-from pykueue.simulate.simulation import Outside, Present
 
 
 @dataclass
