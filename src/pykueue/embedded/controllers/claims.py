@@ -7,10 +7,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pykueue.api.objects import Key, Object, is_deleting, key_of
+from pykueue.api.objects import (
+    Key,
+    Object,
+    annotations_of,
+    controller_of,
+    controller_reference,
+    is_deleting,
+    key_of,
+)
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from pykueue.clock import Clock
+from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, controller_uids
 from pykueue.embedded.kinds.devices import FINALIZER, claims_of
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
@@ -21,11 +30,13 @@ from pykueue.kube.transport import STRATEGIC_PATCH
 
 #: On a claim: which of the pod's claims it is.
 POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
-_BY_POD: Final = "claims by owner"
 
 
 class ClaimController:
-    """Keyed by "pod" or "claim", namespace and name; run by `run`."""
+    """Creates the claims of pods from templates, and releases claims that no pod uses; run by `run`.
+
+    Its keys are ("pod" or "claim", (namespace, name)).
+    """
 
     def __init__(
         self, client: Client, pods: Informer, claims: Informer, recorder: EventRecorder, clock: Clock
@@ -37,7 +48,7 @@ class ClaimController:
         self._controller: Controller[tuple[str, Key]] = Controller(
             "resource-claim", self._sync, clock=clock, workers=4, wait_for=[pods.synced, claims.synced]
         )
-        claims.add_index(_BY_POD, _owner_uids)
+        claims.add_index(BY_CONTROLLER, controller_uids)
         pods.on_event(self._on_pod)
         claims.on_event(self._on_claim)
 
@@ -76,8 +87,8 @@ class ClaimController:
         metadata = pod["metadata"]
         known = {one["name"] for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
         mine = {
-            (claim["metadata"].get("annotations") or {}).get(POD_CLAIM_ANNOTATION): claim
-            for claim in self._claims.by_index(_BY_POD, metadata["uid"])
+            annotations_of(claim).get(POD_CLAIM_ANNOTATION): claim
+            for claim in self._claims.by_index(BY_CONTROLLER, metadata["uid"])
         }
         made = []
         for wanted in pod["spec"]["resourceClaims"]:
@@ -103,14 +114,6 @@ class ClaimController:
             self._recorder.event(pod, WARNING, "FailedResourceClaimCreation", note)
             raise ApiError(404, "NotFound", note)
         given = template["spec"].get("metadata") or {}
-        owner = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
         claim = {
             "apiVersion": RESOURCE_CLAIMS.api_version,
             "kind": RESOURCE_CLAIMS.kind,
@@ -119,7 +122,7 @@ class ClaimController:
                 "namespace": metadata["namespace"],
                 "labels": given.get("labels") or {},
                 "annotations": {**(given.get("annotations") or {}), POD_CLAIM_ANNOTATION: name},
-                "ownerReferences": [owner],
+                "ownerReferences": [controller_reference(pod, PODS.api_version, PODS.kind)],
             },
             "spec": template["spec"]["spec"],
         }
@@ -158,16 +161,8 @@ class ClaimController:
 
     def _has_ended(self, claim: Object) -> bool:
         """Whether a claim was made for a pod that has ended."""
-        for owner in claim["metadata"].get("ownerReferences") or ():
-            if owner.get("kind") == "Pod" and owner.get("controller"):
-                pod = self._pods.get(claim["metadata"]["namespace"], owner["name"])
-                return pod is not None and pod["metadata"]["uid"] == owner["uid"] and is_terminal(pod)
-        return False
-
-
-def _owner_uids(claim: Object) -> list[str]:
-    return [
-        owner["uid"]
-        for owner in claim["metadata"].get("ownerReferences") or ()
-        if owner.get("kind") == "Pod" and owner.get("controller")
-    ]
+        owner = controller_of(claim)
+        if owner is None or owner.get("kind") != PODS.kind:
+            return False
+        pod = self._pods.get(claim["metadata"]["namespace"], owner["name"])
+        return pod is not None and pod["metadata"]["uid"] == owner["uid"] and is_terminal(pod)
