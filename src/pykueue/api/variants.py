@@ -22,7 +22,7 @@ from pykueue.api.kueue.names import (
     WORKLOAD_SLICE_NAME_ANNOTATION,
     WORKLOAD_SLICE_REPLACEMENT_ANNOTATION,
 )
-from pykueue.api.meta import ObjectMeta
+from pykueue.api.meta import ObjectMeta, OwnerReference
 from pykueue.api.objects import get, labels_of
 
 #: The feature gate.
@@ -53,23 +53,29 @@ def may_be_parent(annotations: Mapping[str, str]) -> bool:
     return not any(annotations.get(name) for name in _ELASTIC)
 
 
-def is_workload(api_version: str, kind: str) -> bool:
+def _is_workload(api_version: str, kind: str) -> bool:
     """Whether an owner reference names a Workload."""
     return kind == "Workload" and api_version.partition("/")[0] == GROUP
 
 
+def parent_owner(metadata: ObjectMeta) -> OwnerReference | None:
+    """The reference of a variant to its parent; None for other Workloads."""
+    for owner in metadata.owner_references:
+        if _is_workload(owner.api_version, owner.kind):
+            return owner
+    return None
+
+
 def parent_uid(metadata: ObjectMeta) -> str:
     """The uid of the Workload that this is a variant of; empty where it is none."""
-    for owner in metadata.owner_references:
-        if is_workload(owner.api_version, owner.kind):
-            return owner.uid
-    return ""
+    owner = parent_owner(metadata)
+    return owner.uid if owner is not None else ""
 
 
 def parent_reference(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The reference of a variant (a manifest) to its parent; None for other Workloads."""
     for owner in get(workload, "metadata", "ownerReferences") or ():
-        if is_workload(str(owner.get("apiVersion")), str(owner.get("kind"))):
+        if _is_workload(str(owner.get("apiVersion")), str(owner.get("kind"))):
             return owner  # type: ignore[no-any-return]
     return None
 

@@ -222,8 +222,7 @@ class Driver:
         parent = self.workloads.get(key)
         if parent is None:
             for variant in self._families.of(key, self.workloads).values():
-                self._remove(variant.metadata.key)
-                self.engine.apply(Removed("Workload", variant.metadata.namespace, variant.metadata.name))
+                self._delete(variant)
             self._families.forget(key)
             return
         _, queue = self.engine.queues_of(parent)
@@ -235,10 +234,9 @@ class Driver:
             for number, flavor in enumerate(order):
                 if flavor not in family:
                     self._put(families.new_variant(parent, flavor, number, self.now))
-        for flavor in [flavor for flavor in family if flavor not in order]:
-            variant = family.pop(flavor)
-            self._remove(variant.metadata.key)
-            self.engine.apply(Removed("Workload", variant.metadata.namespace, variant.metadata.name))
+        for flavor, variant in family.items():
+            if flavor not in order:
+                self._delete(variant)
         self._follow_workloads(found)
         family = self._families.of(key, self.workloads)
         members = [family[flavor] for flavor in order if flavor in family]
@@ -278,6 +276,11 @@ class Driver:
                 self._parents[workload.metadata.key] = None
                 return workload if workload.spec.active else lifecycle.deactivated(workload, self.now)
         return lifecycle.settled(workload, local, queue, self.now)
+
+    def _delete(self, variant: kueue.Workload) -> None:
+        """Delete a variant, as the controller of variants would."""
+        self._remove(variant.metadata.key)
+        self.engine.apply(Removed("Workload", variant.metadata.namespace, variant.metadata.name))
 
     def _remove(self, key: str) -> None:
         """A workload is gone."""

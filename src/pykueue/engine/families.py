@@ -45,10 +45,8 @@ def is_parent(workload: kueue.Workload) -> bool:
 
 def parent_key(workload: kueue.Workload) -> str:
     """The key of the parent of a variant; empty for other Workloads."""
-    for owner in workload.metadata.owner_references:
-        if variants.is_workload(owner.api_version, owner.kind):
-            return f"{workload.metadata.namespace}/{owner.name}"
-    return ""
+    owner = variants.parent_owner(workload.metadata)
+    return f"{workload.metadata.namespace}/{owner.name}" if owner is not None else ""
 
 
 def becomes_parent(workload: kueue.Workload, queue: ClusterQueue | None) -> bool:
