@@ -18,9 +18,9 @@ from pykueue.api.resources import OWN_GROUP, Resource
 
 PREEMPTION_POLICIES: Final = Resource(OWN_GROUP, "v1alpha1", "preemptionpolicies", "PreemptionPolicy", False)
 
-#: Of a job or Workload: when its state was last saved (RFC 3339); what it did before is not lost.
+#: On a job or Workload: time of its last checkpoint (RFC 3339); a preemption does not lose earlier work.
 CHECKPOINT_ANNOTATION: Final = "pykueue.io/checkpointed-at"
-#: Of a job or Workload: the minimum run time it asks for, up to what the policy allows.
+#: On a job or Workload: the minimum run time that it requests, up to the maximum of the policy.
 MIN_ADMIT_DURATION_ANNOTATION: Final = "pykueue.io/min-admit-duration"
 
 #: Preemptions listed in the status of a policy.
@@ -32,14 +32,14 @@ Duration = Annotated[str, Rule(maxLength=32, pattern=r"^([0-9]+(\.[0-9]+)?(h|m|s
 
 
 class MinAdmitDuration(Model):
-    """For how long after its admission a workload is protected, by the reason of the preemption."""
+    """How long a workload is protected after its admission, by the reason of the preemption."""
 
     within_cluster_queue: Duration | None = None
-    """From workloads of its own ClusterQueue."""
+    """Protection from preemption by workloads of the same ClusterQueue."""
     reclaim_within_cohort: Duration | None = None
-    """From workloads whose ClusterQueue takes back quota that it lent, also while borrowing."""
+    """Protection from preemption by workloads whose ClusterQueue reclaims its quota, also while borrowing."""
     fair_sharing: Duration | None = None
-    """From workloads whose ClusterQueue has a lower share."""
+    """Protection from preemption by workloads whose ClusterQueue has a lower share (fair sharing)."""
 
 
 class PriorityClassProtection(Model):
@@ -48,22 +48,22 @@ class PriorityClassProtection(Model):
     name: ObjectName
     """Name of the WorkloadPriorityClass."""
     min_admit_duration: MinAdmitDuration
-    """Instead of the policy's own, reason by reason."""
+    """Durations that replace those of the policy; the policy's apply to fields that are not set here."""
 
 
 class CoolDown(Model):
-    """How long a ClusterQueue that was preempted by another must wait before it preempts that one in turn.
+    """How long a ClusterQueue must wait before it preempts workloads of one that preempted its workloads.
 
-    The first turn waits for base, every further turn twice as long as the one before, at most for max. Turns
-    are forgotten once neither preempted the other for window.
+    The first wait is base. Each time that the direction of preemption between the two ClusterQueues changes,
+    the wait doubles, up to max. It starts again at base once neither preempted the other for window.
     """
 
     base: Annotated[Duration, DEFAULTED] = "5m"
-    """The first wait."""
+    """Duration of the first wait."""
     max: Annotated[Duration, DEFAULTED] = "4h"
-    """The longest wait."""
+    """Duration of the longest wait."""
     window: Annotated[Duration, DEFAULTED] = "24h"
-    """After which turns are forgotten."""
+    """Time without preemptions between the two ClusterQueues after which the wait is base again."""
 
 
 @checked(
@@ -73,28 +73,28 @@ class CoolDown(Model):
     ),
 )
 class PreemptionPolicySpec(Model):
-    """Which ClusterQueues the policy is for, and its limits.
+    """Which ClusterQueues the policy applies to, and its limits.
 
-    A policy that names a ClusterQueue comes before one for its cohort, that before one for a cohort above,
-    and that before one for all ClusterQueues. A ClusterQueue follows one policy, never parts of several.
+    A policy that names a ClusterQueue takes precedence over one for its cohort, that over one for a cohort
+    above, and that over one for all ClusterQueues. One policy applies to a ClusterQueue: they are not merged.
     """
 
     cluster_queues: Annotated[list[ObjectName], set_of(maxItems=256)] = []
-    """ClusterQueues that the policy is for."""
+    """ClusterQueues that the policy applies to."""
     cohort: ObjectName | None = None
-    """Cohort that the policy is for, with everything below it."""
+    """Cohort that the policy applies to, with all cohorts and ClusterQueues below it."""
     min_admit_duration: MinAdmitDuration | None = None
     """Protection of the workloads of these ClusterQueues."""
     priority_classes: Annotated[list[PriorityClassProtection], map_by("name", maxItems=64)] = []
     """Protection of workloads of some WorkloadPriorityClasses."""
     max_requested_duration: Duration | None = None
-    """Longest protection that a workload gets by its annotation pykueue.io/min-admit-duration."""
+    """Longest protection that a workload can request with the annotation pykueue.io/min-admit-duration."""
     candidate_order: Annotated[Literal["Default", "LeastLostWork"], DEFAULTED] = "Default"
-    """LeastLostWork: of candidates of equal priority those go first whose preemption loses least work."""
+    """LeastLostWork: candidates of equal priority are preempted by the work they lose, the least first."""
     cool_down: CoolDown | None = None
-    """For preemptions in turns between these ClusterQueues and others."""
+    """Limits preemptions back and forth between these ClusterQueues and others."""
     max_preemptions_per_hour: Annotated[int | None, Rule(minimum=1, maximum=100000)] = None
-    """Workloads preempted for each of these ClusterQueues within an hour, before the next must wait."""
+    """Most workloads that are preempted for each of these ClusterQueues within an hour."""
 
 
 class Preemption(Model):
@@ -105,22 +105,22 @@ class Preemption(Model):
     workload: Annotated[str, Rule(maxLength=512)]
     """The preempted Workload, namespace/name."""
     cluster_queue: Annotated[str, Rule(maxLength=253)]
-    """Its ClusterQueue."""
+    """The ClusterQueue of the preempted Workload."""
     preemptor_uid: Annotated[str, Rule(maxLength=64)] = msgspec.field(default="", name="preemptorUID")
-    """The uid of the Workload that it was preempted for."""
+    """The uid of the preempting Workload."""
     preemptor_cluster_queue: Annotated[str, Rule(maxLength=253)]
-    """The ClusterQueue of that Workload."""
+    """The ClusterQueue of the preempting Workload."""
     reason: Annotated[str, Rule(maxLength=64)]
-    """Why, as in the condition Preempted."""
+    """The reason of the condition Preempted."""
     lost_resource_seconds: Annotated[dict[str, int], Rule(maxProperties=64)] = {}
-    """Lost work by resource: cpus, bytes or pieces times seconds since the start or the last checkpoint."""
+    """Lost work by resource: CPUs, bytes or units times seconds since the start or the last checkpoint."""
 
 
 class PreemptionTotal(Model):
-    """All preemptions of workloads of one ClusterQueue for another."""
+    """Totals of the preemptions of workloads of one ClusterQueue for workloads of another."""
 
     preemptor_cluster_queue: Annotated[str, Rule(maxLength=253)]
-    """The ClusterQueue that they were for."""
+    """The ClusterQueue of the preempting workloads."""
     cluster_queue: Annotated[str, Rule(maxLength=253)]
     """The ClusterQueue of the preempted workloads."""
     count: int = 0
@@ -130,14 +130,14 @@ class PreemptionTotal(Model):
 
 
 class PreemptionPolicyStatus(Model):
-    """What happened under the policy."""
+    """Observed state of a PreemptionPolicy."""
 
     conditions: Conditions = []
     """Active says whether the policy is in force."""
     recent: Annotated[list[Preemption], atomic(maxItems=RECENT_MAX)] = []
-    """Latest preemptions for the ClusterQueues of the policy, newest first."""
+    """Latest preemptions for workloads of these ClusterQueues, newest first."""
     totals: Annotated[list[PreemptionTotal], atomic(maxItems=TOTALS_MAX)] = []
-    """Totals by pair of ClusterQueues; the pairs that lost least are dropped beyond the bound."""
+    """Totals by pair of ClusterQueues; of more than 100, the pairs with the least lost work are dropped."""
 
 
 class PreemptionPolicy(Model):

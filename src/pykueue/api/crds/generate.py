@@ -152,8 +152,8 @@ _KINDS: Final = (
         "preemptionpolicies",
         ("pp",),
         columns=(
-            _Column("Cohort", ".spec.cohort", "string", "Cohort that the policy is for"),
-            _Column("ClusterQueues", ".spec.clusterQueues", "string", "ClusterQueues that the policy is for"),
+            _Column("Cohort", ".spec.cohort", "string", "Cohort it applies to"),
+            _Column("ClusterQueues", ".spec.clusterQueues", "string", "ClusterQueues it applies to"),
             _Column("Active", _of_condition("Active"), "string", "Whether the policy is in force"),
             _AGE,
         ),
