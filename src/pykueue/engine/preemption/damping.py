@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from pykueue.api.meta import format_time, parse_time
+from pykueue.api.kueue.names import ADMITTED, PREEMPTED
+from pykueue.api.meta import find_condition, format_time, parse_time
 from pykueue.api.preemption_policies import (
     CHECKPOINT_ANNOTATION,
     MIN_ADMIT_DURATION_ANNOTATION,
@@ -228,11 +229,11 @@ class Damping:
         self._undo_log.set(self, "_restored", True)
         past: list[tuple[float, str, tuple[str, ...], tuple[str, ...]]] = []
         for info in workloads:
-            for condition in info.obj.status.conditions:
-                if condition.type == "Preempted" and condition.last_transition_time:
-                    paths = preemption_paths(condition.message or "")
-                    if paths is not None:
-                        past.append((parse_time(condition.last_transition_time), info.key, *paths))
+            found = find_condition(info.obj.status.conditions, PREEMPTED)
+            if found is not None and found.last_transition_time:
+                paths = preemption_paths(found.message)
+                if paths is not None:
+                    past.append((parse_time(found.last_transition_time), info.key, *paths))
         for at, victim, own, others in sorted(past):
             self.preempted(victim, own, others, at)
 
@@ -285,9 +286,9 @@ def admitted_at(info: WorkloadInfo) -> float | None:
     """When a workload was admitted, in seconds since 1970; None: it holds no quota or its checks go on."""
     if not info.admitted:
         return None
-    for condition in info.obj.status.conditions:
-        if condition.type == "Admitted" and condition.status == "True" and condition.last_transition_time:
-            return parse_time(condition.last_transition_time)
+    found = find_condition(info.obj.status.conditions, ADMITTED)
+    if found is not None and found.status == "True" and found.last_transition_time:
+        return parse_time(found.last_transition_time)
     return info.reserved_at
 
 
