@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from manager_stack import Stack, job, story
+from manager_stack import Stack, job
+from recorder_world import record
 
 from pykueue.cli.fairness import fairness
-from pykueue.manager.recorder import Limits, component
-from pykueue.manager.recorder.files import prepare_directory
 from queue_manifests import cluster_queue, flavor, local_queue
 
 RECLAIMS = {"preemption": {"reclaimWithinCohort": "Any"}}
@@ -45,14 +44,7 @@ async def work(s: Stack) -> None:
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded") / "flight"
-    prepare_directory(folder)
-
-    async def main(s: Stack) -> None:
-        s.manager.add(component(folder, Limits()))
-        await s.settle(1)
-        await work(s)
-
-    story(main, queues=QUEUES)
+    record(folder, work, QUEUES)
     return folder
 
 

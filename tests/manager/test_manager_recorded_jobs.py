@@ -10,13 +10,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from manager_stack import Stack, job, story
+from recorder_world import record
 
 from pykueue.api.resources import JOBS, WORKLOADS
 from pykueue.cli.dump import collect
 from pykueue.cli.replay import replay
 from pykueue.cli.simulate import simulate
-from pykueue.manager.recorder import Limits, component
-from pykueue.manager.recorder.files import prepare_directory
 from pykueue.simulate.recorded.compare import in_order
 from pykueue.simulate.recorded.history import of_objects, of_recording
 from queue_manifests import cluster_queue, flavor, local_queue, priority
@@ -47,14 +46,7 @@ async def work(s: Stack) -> None:
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded") / "flight"
-    prepare_directory(folder)
-
-    async def main(s: Stack) -> None:
-        s.manager.add(component(folder, Limits()))
-        await s.settle(1)
-        await work(s)
-
-    story(main, queues=QUEUES)
+    record(folder, work, QUEUES)
     return folder
 
 

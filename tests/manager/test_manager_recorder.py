@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from manager_stack import Stack, job, story
+import recorder_world
+from manager_stack import Stack, job
 
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS
-from pykueue.manager.recorder import Limits, component, files
+from pykueue.manager.recorder import Limits, files
 from pykueue.manager.recorder.component import RETRY_SECONDS
 from pykueue.manager.recorder.files import RecordingError, prepare_directory, segments
 from pykueue.simulate.recorded.reading import segments as read
@@ -33,9 +34,7 @@ QUEUES = [
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "flight"
-    prepare_directory(found)
-    return found
+    return tmp_path / "flight"
 
 
 async def work(s: Stack) -> None:
@@ -63,13 +62,8 @@ async def work(s: Stack) -> None:
     await s.settle(10)
 
 
-def record(folder: Path, limits: Limits = Limits(), life: Any = work) -> None:  # noqa: B008
-    async def main(s: Stack) -> None:
-        s.manager.add(component(folder, limits))
-        await s.settle(1)
-        await life(s)
-
-    story(main, queues=QUEUES)
+def record(folder: Path, limits: Limits | None = None, life: Any = work) -> None:
+    recorder_world.record(folder, life, QUEUES, limits)
 
 
 def test_replay_decides_what_the_manager_decided(folder: Path) -> None:
