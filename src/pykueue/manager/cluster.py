@@ -6,7 +6,7 @@ Caches take in what the manager itself writes, so every reader sees every write 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
@@ -16,8 +16,6 @@ from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTERS, RAY_KINDS
 from pykueue.api.kueue.names import (
     DEFAULT_LOCAL_QUEUE,
     DEFAULT_PRIORITY_CLASS,
-    IS_GROUP_WORKLOAD_ANNOTATION,
-    JOB_UID_LABEL,
     MULTIKUEUE_CONTROLLER,
     POD_SET_LABEL,
     PRIORITY_CLASS_LABEL,
@@ -26,7 +24,6 @@ from pykueue.api.meta import LabelSelector, Selector
 from pykueue.api.objects import (
     Key,
     Object,
-    annotations_of,
     controller_of,
     get,
     is_deleting,
@@ -35,7 +32,7 @@ from pykueue.api.objects import (
 )
 from pykueue.api.pods import LIVE_PODS, is_terminal
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
-from pykueue.api.queue_specs import check_names, flavor_names, is_check_of, parameters_name, topology_name
+from pykueue.api.queue_specs import check_names, flavor_names, is_check_of, topology_name
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -60,18 +57,18 @@ from pykueue.api.variants import parent_reference
 from pykueue.jobs.base import JobIntegration, WorkloadSource
 from pykueue.jobs.job import JOB
 from pykueue.jobs.kinds import JobKinds
-from pykueue.jobs.pod import POD, group_name
+from pykueue.jobs.pod import POD
 from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.jobs.podgroup import PodGroup
 from pykueue.jobs.slices import claimable, is_elastic
 from pykueue.kube.informer import Handler, Informer, Packing
 
+from . import indexes
 from .ancestors import MAX_OWNERS, Owner, dispatched_externals, external_resources
 from .configuration import Configuration
 from .connection import Connection
-from .nodes.assignments import assigned_hosts, is_placed
+from .nodes.assignments import assigned_hosts
 from .nodes.caches import NodeCaches
-from .nodes.outlines import slice_name
 
 #: The label that the API server gives to every namespace.
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
@@ -86,10 +83,8 @@ def packing(workload: Mapping[str, Any]) -> Packing:
 
 #: Index of pods by namespace and group.
 _GROUP_INDEX = "group"
-#: Labels by which the pods of a Job, and those of a JobSet, name it.
-POD_OWNER_LABELS = ("batch.kubernetes.io/controller-uid", "jobset.sigs.k8s.io/jobset-uid")
 #: Labels that are kept of a pod of a Job or a Ray cluster.
-_OUTLINE_LABELS = (*POD_OWNER_LABELS, POD_SET_LABEL, CLUSTER_LABEL)
+_OUTLINE_LABELS = (*indexes.POD_OWNER_LABELS, POD_SET_LABEL, CLUSTER_LABEL)
 
 
 def pod_outline(pod: Mapping[str, Any]) -> Object:
@@ -164,7 +159,7 @@ class Cluster:
         }
         #: Pods of Jobs: the proof that a Job still runs whose status says otherwise.
         self.job_pods = informer(
-            PODS, label_selector=POD_OWNER_LABELS[0], field_selector=LIVE_PODS, transform=pod_outline
+            PODS, label_selector=indexes.POD_OWNER_LABELS[0], field_selector=LIVE_PODS, transform=pod_outline
         )
         #: Nodes, and the pods on them, for topology-aware scheduling.
         self.nodes = NodeCaches(connection, self.flavors, configuration.gates["TopologyAwareScheduling"])
@@ -195,25 +190,25 @@ class Cluster:
         self._add_indexes()
 
     def _add_indexes(self) -> None:
-        self.workloads.add_index("owner", _owner_keys)
-        self.workloads.add_index("unfinished", _unfinished_keys)
-        self.workloads.add_index("queue", _queue_keys)
-        self.workloads.add_index("clusterQueue", _cluster_queue_keys)
-        self.workloads.add_index("priorityClass", _priority_class_keys)
+        self.workloads.add_index("owner", indexes.owner_keys)
+        self.workloads.add_index("unfinished", indexes.unfinished_keys)
+        self.workloads.add_index("queue", indexes.queue_keys)
+        self.workloads.add_index("clusterQueue", indexes.cluster_queue_keys)
+        self.workloads.add_index("priorityClass", indexes.priority_class_keys)
         self.workloads.add_index("host", assigned_hosts)
-        self.workloads.add_index("slice", _placed_slice_keys)
+        self.workloads.add_index("slice", indexes.placed_slice_keys)
         self.local_queues.add_index("clusterQueue", lambda queue: [get(queue, "spec", "clusterQueue") or ""])
         self.cluster_queues.add_index("flavor", flavor_names)
         self.cluster_queues.add_index("check", check_names)
-        self.checks.add_index("parameters", _parameters_keys)
-        self.job_pods.add_index("owner", pod_owners)
+        self.checks.add_index("parameters", indexes.parameters_keys)
+        self.job_pods.add_index("owner", indexes.pod_owners)
         if self.ray_pods is not None:
-            self.ray_pods.add_index("cluster", _ray_cluster_keys)
+            self.ray_pods.add_index("cluster", indexes.ray_cluster_keys)
         self.flavors.add_index("topology", lambda flavor: [topology_name(flavor)])
         if POD.framework in self.jobs:
-            self.jobs[POD.framework].add_index(_GROUP_INDEX, group_keys)
+            self.jobs[POD.framework].add_index(_GROUP_INDEX, indexes.group_keys)
         for jobs in self.jobs.values():
-            _index_jobs(jobs)
+            indexes.index_jobs(jobs)
 
     def on_job_event(self, handler: Handler, order: int = 0) -> None:
         """Call `handler` for every change of a job of any kind, also of kinds that are added later."""
@@ -224,7 +219,7 @@ class Cluster:
     def add_kind(self, job: JobIntegration, informer: Informer) -> None:
         """Let jobs of one more kind queue, which a synced cache has."""
         framework = job.kind.framework
-        _index_jobs(informer)
+        indexes.index_jobs(informer)
         self.jobs[framework] = informer
         self.kinds.add(job)
         for handler, order in self._job_handlers:
@@ -332,9 +327,9 @@ class Cluster:
                 metadata = job["metadata"]
                 if integration.runs(job) or self.live_pods(metadata.get("namespace") or "", metadata["uid"]):
                     yield from self.workloads_of(job)
-                    for group in group_keys(job) if integration.kind is POD else ():
+                    for group in indexes.group_keys(job) if integration.kind is POD else ():
                         workload = self.workload(group)
-                        if workload is not None and is_group_workload(workload):
+                        if workload is not None and indexes.is_group_workload(workload):
                             yield workload
 
     def live_pods(self, namespace: str, uid: str) -> list[Object]:
@@ -352,7 +347,7 @@ class Cluster:
 
     def left_pods(self, workload: Mapping[str, Any]) -> list[Object]:
         """Live pods of the job of a Workload, which may be gone itself."""
-        uid = job_uid(workload)
+        uid = indexes.job_uid(workload)
         return self.live_pods(workload["metadata"].get("namespace") or "", uid) if uid else []
 
     def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
@@ -364,7 +359,7 @@ class Cluster:
         if not jobs:
             return None
         integration, job = jobs[0]
-        if is_group_workload(workload):
+        if indexes.is_group_workload(workload):
             return PodGroup.of([pod for _, pod in jobs]).reclaimable()
         own = integration.reclaimable(job)
         if integration.kind is JOB and is_elastic(job) and self._elastic_jobs:
@@ -377,7 +372,7 @@ class Cluster:
         Where its owner references were removed, the job is known by its uid, the group by its name.
         """
         owners = get(workload, "metadata", "ownerReferences") or ()
-        if controller_of(workload) is None and not (owners and is_group_workload(workload)):
+        if controller_of(workload) is None and not (owners and indexes.is_group_workload(workload)):
             yield from self._unreferenced(workload)
         for owner in owners:
             integration = self.kinds.for_kind(str(owner.get("apiVersion")), str(owner.get("kind")))
@@ -387,7 +382,7 @@ class Cluster:
                     yield integration, job
 
     def _unreferenced(self, workload: Mapping[str, Any]) -> Iterator[tuple[JobIntegration, Object]]:
-        uid, of_group = job_uid(workload), is_group_workload(workload)
+        uid, of_group = indexes.job_uid(workload), indexes.is_group_workload(workload)
         if not uid and not of_group:
             return
         namespace, name = key_of(workload)
@@ -527,89 +522,9 @@ class Cluster:
         return 0, None
 
 
-def _index_jobs(jobs: Informer) -> None:
-    jobs.add_index("priorityClass", lambda job: [labels_of(job).get(PRIORITY_CLASS_LABEL, "")])
-    jobs.add_index("uid", lambda job: [job["metadata"].get("uid", "")])
-    jobs.add_index("controller", _controller_uids)
-
-
 def _reference(resource: Resource, name: str) -> dict[str, str]:
     return {"group": resource.group, "kind": resource.kind, "name": name}
 
 
-def job_uid(workload: Mapping[str, Any]) -> str:
-    """The uid of the job it belongs to, or did before its owner references were removed; empty: none."""
-    owner = controller_of(workload)
-    if owner is not None:
-        return str(owner.get("uid"))
-    return labels_of(workload).get(JOB_UID_LABEL, "")
-
-
-def is_group_workload(workload: Mapping[str, Any]) -> bool:
-    """Whether the Workload is that of a pod group."""
-    return annotations_of(workload).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
-
-
-def group_keys(pod: Object) -> list[Key]:
-    """Namespace and name of the pod group that the pod belongs to, if to any."""
-    name = group_name(pod)
-    return [(pod["metadata"].get("namespace") or "", name)] if name else []
-
-
-def _controller_uids(job: Object) -> list[Hashable]:
-    owner = controller_of(job)
-    return [] if owner is None else [str(owner.get("uid"))]
-
-
-def pod_owners(pod: Mapping[str, Any]) -> list[Hashable]:
-    """The uids of the Job, or JobSet, that a pod belongs to."""
-    labels = labels_of(pod)
-    return [labels[key] for key in POD_OWNER_LABELS if key in labels]
-
-
-def _ray_cluster_keys(pod: Object) -> list[Hashable]:
-    return [(pod["metadata"]["namespace"], labels_of(pod).get(CLUSTER_LABEL))]
-
-
-def _parameters_keys(check: Object) -> list[Hashable]:
-    return [(get(check, "spec", "controllerName"), parameters_name(check))]
-
-
-def _owner_keys(workload: Object) -> Iterator[Hashable]:
-    owner = controller_of(workload)
-    if uid := job_uid(workload):
-        yield uid
-    if owner is not None:
-        yield (workload["metadata"].get("namespace") or "", owner.get("kind"), owner.get("name"))
-
-
-def _unfinished_keys(workload: Object) -> Iterable[Hashable]:
-    uid = job_uid(workload)
-    return [uid] if uid and not conditions.is_finished(workload) else ()
-
-
-def _placed_slice_keys(workload: Object) -> Iterable[Hashable]:
-    return (
-        [(workload["metadata"].get("namespace") or "", slice_name(workload))] if is_placed(workload) else ()
-    )
-
-
 def _by_age(workloads: Iterable[Object]) -> list[Object]:
     return sorted(workloads, key=lambda w: (conditions.created(w), w["metadata"]["name"]))
-
-
-def _queue_keys(workload: Object) -> Iterable[Hashable]:
-    if conditions.is_finished(workload):
-        return ()
-    return [(workload["metadata"].get("namespace") or "", get(workload, "spec", "queueName") or "")]
-
-
-def _cluster_queue_keys(workload: Object) -> Iterable[Hashable]:
-    name = conditions.cluster_queue(workload)
-    return [name] if name and not conditions.is_finished(workload) else ()
-
-
-def _priority_class_keys(workload: Object) -> Iterable[Hashable]:
-    if get(workload, "spec", "priorityClassRef", "kind") != WORKLOAD_PRIORITY_CLASSES.kind:
-        return ()
-    return [get(workload, "spec", "priorityClassRef", "name")]

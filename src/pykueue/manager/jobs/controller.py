@@ -37,7 +37,8 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING
 from pykueue.kube.informer import ADDED, DELETED, MODIFIED, Handler, Informer
 from pykueue.manager.ancestors import managing_owner
-from pykueue.manager.cluster import MissingPriorityClassError, job_uid
+from pykueue.manager.cluster import MissingPriorityClassError
+from pykueue.manager.indexes import job_uid
 from pykueue.manager.workloads import transitions
 
 from .composition import WorkloadComposer

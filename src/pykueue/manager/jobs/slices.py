@@ -29,7 +29,7 @@ from pykueue.jobs.slices import Slices
 from pykueue.jobs.workload import equivalent, prebuilt_name, same_but_counts
 from pykueue.kube.events import NORMAL
 from pykueue.kube.informer import Handler, Informer
-from pykueue.manager.cluster import pod_owners
+from pykueue.manager.indexes import pod_owners
 from pykueue.manager.workloads import transitions
 from pykueue.manager.writes import UnansweredWrites
 

@@ -22,8 +22,9 @@ from pykueue.clock import Clock
 from pykueue.engine.decisions import Admit, Decision, Requeue
 from pykueue.jobs.pod import group_name, is_gated
 from pykueue.kube.informer import Informer
-from pykueue.manager.cluster import Cluster, is_group_workload
+from pykueue.manager.cluster import Cluster
 from pykueue.manager.connection import Order
+from pykueue.manager.indexes import is_group_workload
 
 from .labels import CustomLabels, Source, cohorts_above
 

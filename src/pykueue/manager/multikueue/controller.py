@@ -26,7 +26,8 @@ from pykueue.kube.errors import ApiError
 from pykueue.kube.events import EventRecorder
 from pykueue.kube.informer import Informer
 from pykueue.manager.activity import CHECK_ACTIVE, Activity, with_activity
-from pykueue.manager.cluster import Cluster, group_keys
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.indexes import group_keys
 from pykueue.manager.metrics.observer import Observer
 from pykueue.manager.workloads.transitions import cut
 

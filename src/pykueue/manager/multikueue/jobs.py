@@ -28,7 +28,8 @@ from pykueue.jobs.pod import POD
 from pykueue.jobs.pod_owners import STATEFUL_SET, replicas
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
-from pykueue.manager.cluster import Cluster, is_group_workload
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.indexes import is_group_workload
 
 from .adapters import DispatchedJob, DispatchedPods, DispatchedSet, ExternalJob, Home, ManagedJob
 from .remote import Session, is_dispatched

@@ -33,7 +33,7 @@ from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, is_held, role
 from pykueue.jobs.podsets import PodSetConflictError
 from pykueue.kube.events import NORMAL, WARNING
 from pykueue.kube.informer import DELETED
-from pykueue.manager.cluster import group_keys, is_group_workload
+from pykueue.manager.indexes import group_keys, is_group_workload
 from pykueue.manager.jobs.context import JobContext
 from pykueue.manager.jobs.controller import NEVER_STARTED, JobController, eviction_text
 from pykueue.manager.workloads import transitions

@@ -32,7 +32,8 @@ from pykueue.jobs.user import UserJob
 from pykueue.kube.controller import Controller
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import DELETED
-from pykueue.manager.cluster import Cluster, is_group_workload
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.indexes import is_group_workload
 from pykueue.manager.writes import Writer
 
 from . import transitions

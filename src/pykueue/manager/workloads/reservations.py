@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pykueue.api import conditions
 from pykueue.api.objects import Key, Object, get, key_of
 from pykueue.jobs.slices import REPLACED, replaced_key
-from pykueue.manager.cluster import Cluster, job_uid
+from pykueue.manager.cluster import Cluster
+from pykueue.manager.indexes import job_uid
 
 from . import transitions
 

@@ -25,7 +25,7 @@ from pykueue.jobs.slices import (
     reserved_counts,
 )
 from pykueue.kube.client import Client
-from pykueue.manager.cluster import job_uid
+from pykueue.manager.indexes import job_uid
 
 from .invariants import Invariants
 from .jobkinds import ended

@@ -9,7 +9,7 @@ from pykueue.api.objects import Object, is_deleting
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, WORKLOADS
 from pykueue.jobs.pod import group_name, is_gated
-from pykueue.manager.cluster import is_group_workload
+from pykueue.manager.indexes import is_group_workload
 
 from .invariants import Invariants
 from .pod_invariants import PodInvariants

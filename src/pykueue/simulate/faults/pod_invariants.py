@@ -12,7 +12,7 @@ from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, WORKLOADS, Resource
 from pykueue.jobs.pod import group_name, is_gated
 from pykueue.jobs.podgroup import PodGroup
-from pykueue.manager.cluster import is_group_workload, job_uid
+from pykueue.manager.indexes import is_group_workload, job_uid
 
 from .invariants import Invariants
 from .queue_status import miscounted

@@ -8,7 +8,7 @@ from typing import Any
 from pykueue.api.objects import Object, controller_of, get, replaced
 from pykueue.api.resources import WORKLOADS, Resource
 from pykueue.embedded.apiserver.server import Server
-from pykueue.manager.cluster import job_uid
+from pykueue.manager.indexes import job_uid
 
 from .jobkinds import KINDS, is_part, reclaimable
 from .quota import holds_quota
