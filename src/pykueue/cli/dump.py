@@ -86,7 +86,7 @@ def dump(pseudonyms: bool, key_file: Path | None, kubeconfig: Path | None) -> No
 
     `pykueue schedule -f` reads it and decides what the manager would. Objects are reduced to what decisions
     read: of pod templates neither images nor environments, arguments and volumes. They are listed with the
-    rights of the user; the state of the engine takes the right to get enginestates in
+    rights of the user; the state of the engine requires the right to get enginestates in
     visibility.kueue.x-k8s.io.
     """
     if key_file is not None and not pseudonyms:

@@ -30,9 +30,9 @@ from pykueue.cli.questions import output_options
 def fairness(recording: Path, step: float, report: Path | None, output: str) -> None:
     """Print a statement of fairness over RECORDING, a directory of the manager's flight recorder or one file.
 
-    For each ClusterQueue: what it was entitled to and had, from whom it borrowed, for whom its workloads were
-    preempted, why they waited, and how much later they ended than if the queue had been alone on its nominal
-    quota, which is simulated. Anyone who has the recording gets the same statement.
+    For each ClusterQueue: what it was entitled to and had, from which queues it borrowed, for which queues
+    its workloads were preempted, why they waited, and how much later they ended than if the queue had been
+    alone on its nominal quota, which is simulated. Anyone who has the recording gets the same statement.
 
     Exit status: 0; 2 if the recording or an option is wrong.
     """

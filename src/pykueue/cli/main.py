@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("plugin.list", "List queues, flavors, workloads, or the pods of a job."),
     "patch": ("plugin.passed", "Update fields of a resource, with kubectl."),
     "populator": ("satellites", "Create a LocalQueue in every namespace that a ClusterQueue admits from."),
-    "preemptions": ("questions", "Print who was preempted for whom, and what was lost."),
+    "preemptions": ("questions", "Print the latest preemptions, their preemptors and the lost work."),
     "priority-booster": (
         "satellites",
         "Lower the priority of Workloads admitted for longer than an interval.",

@@ -1,4 +1,4 @@
-"""`pykueue preemptions`: who was preempted for whom, and what was lost."""
+"""`pykueue preemptions`: the latest preemptions, their preemptors and the lost work."""
 
 from __future__ import annotations
 

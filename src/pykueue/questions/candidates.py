@@ -374,7 +374,7 @@ def _queue_text(name: str, cluster_queue: str, amounts: Amounts) -> str:
 def _namespaces(
     engine: Engine, workload: kueue.Workload, need: dict[str, int], may_see: Callable[[str], bool]
 ) -> Iterator[Candidate]:
-    """LocalQueues of other namespaces, one of each ClusterQueue that no LocalQueue of its own leads to.
+    """LocalQueues of other namespaces, one of each ClusterQueue without a LocalQueue in this one.
 
     Only ClusterQueues with enough unused quota of each resource in some flavor, which others may not get.
     """

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
-"""Who was preempted for whom, and what was lost: from PreemptionPolicies and the conditions of Workloads.
+"""Preemptions, their preemptors and the lost work: from PreemptionPolicies and conditions of Workloads.
 
 Without PreemptionPolicies the last preemption of each Workload that exists is known, without what it lost.
 """

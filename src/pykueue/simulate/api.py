@@ -93,7 +93,7 @@ class Simulated:
 
     @property
     def preemptions(self) -> polars.DataFrame:
-        """Who preempted whom, and the work that was lost."""
+        """Preemptions by the ClusterQueues of both workloads, and the lost work."""
         return self.frame("preemptions")
 
     @property

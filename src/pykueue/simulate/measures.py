@@ -45,7 +45,7 @@ class UsageKey(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Who preempted whom, by ClusterQueue."""
+    """ClusterQueues of a preemptor and of the workload it preempted, and the reason."""
 
     preemptor: str
     preempted: str

@@ -1,4 +1,4 @@
-"""All runs of a scenario: every variant with every seed, in processes of their own."""
+"""All runs of a scenario: every variant with every seed, in separate processes."""
 
 from __future__ import annotations
 

@@ -431,7 +431,7 @@ class Simulation:
             self._later(begin + every, lambda at: self._checkpoint(key, attempt, every, at))
 
     def _checkpoint(self, key: str, attempt: int, every: float, now: float) -> None:
-        """Its job has saved its state, and says so for policies that choose whom to preempt."""
+        """Its job has saved its state and reports the time, for PreemptionPolicies."""
         life = self._lives.get(key)
         if life is None or life.attempt != attempt or life.running_since is None:
             return

@@ -90,7 +90,7 @@ def usage(outcomes: Sequence[Outcome]) -> Iterator[Row]:
 
 
 def preemptions(outcomes: Sequence[Outcome]) -> Iterator[Row]:
-    """Who preempted whom, by ClusterQueue and reason, and the work that was lost, by resource."""
+    """Preemptions by the ClusterQueues of both workloads and by reason, and the lost work by resource."""
     for outcome in outcomes:
         for pair, lost in sorted(outcome.preemptions.items()):
             row = {**_run(outcome), **pair._asdict(), "count": lost.count}

@@ -39,7 +39,7 @@ def check_names(scenario: Scenario) -> None:
 
 
 def verdicts(scenario: Scenario, outcomes: Iterable[Outcome]) -> Iterator[Verdict]:
-    """Every assertion on every run it is about; a run that ended before its time fails one of its own."""
+    """Every assertion on every run it is about; and a failed verdict for a run that ended before its time."""
     for outcome in outcomes:
         if outcome.ended:
             yield Verdict("the run comes to its end", False, outcome.variant, outcome.seed, outcome.ended)

@@ -1,8 +1,9 @@
 # ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
 """Fairness for each ClusterQueue over the time of a recording: a statement that anyone can compute again.
 
-Amounts are in unit-seconds: cpus, bytes or pieces times seconds. What a queue is entitled to, has and borrows
-from whom is read once in each step of time and holds for the step; waiting times and preemptions are exact.
+Amounts are in unit-seconds: cpus, bytes or pieces times seconds. What a queue is entitled to,
+has, and borrows from which queue is sampled once in each step and counts for the whole step; waiting times
+and preemptions are exact.
 Source of the terms: docs/reference/policies.md 6.
 """
 

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF012 - a Struct gives every instance its own copy of an empty list or dict
-"""Replay: a recording repeated on an engine of its own, decision by decision."""
+"""Replay: a recording repeated on a separate engine, decision by decision."""
 
 from __future__ import annotations
 

@@ -277,8 +277,8 @@ def _mean(values: Sequence[float]) -> str:
 def _preemptions(by_variant: dict[str, list[Outcome]]) -> Section:
     section = Section(
         "preemptions",
-        "Who preempted whom",
-        "Preemptions by the ClusterQueues of preemptor and preempted workload, mean over the seeds.",
+        "Preemptions",
+        "By the ClusterQueues of preemptor and preempted workload, mean over the seeds.",
         ("variant", "preemptor", "preempted", "reason", "preemptions", "lost unit-seconds"),
     )
     for variant, found in by_variant.items():

@@ -1,6 +1,6 @@
 """The files of Kueue's performance generator: queues and a load in one, run as they stand.
 
-Queues and namespaces are named by their class and number; every ClusterQueue has one LocalQueue of its own.
+Queues and namespaces are named by their class and number; every ClusterQueue has its own LocalQueue.
 A balanced constraint is a slice of that size in a domain of its level, as in the generator itself.
 """
 
