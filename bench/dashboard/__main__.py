@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import re
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from bench import usage
 
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
@@ -83,17 +83,8 @@ async def fill(client: Client, count: int, queues: int) -> None:
         await asyncio.gather(*(one(index) for index in range(start, min(count, start + 5000))))
 
 
-def memory_of(pid: int) -> tuple[float, float]:
-    """Resident and peak memory in MB."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    found = [int(re.search(rf"{name}:\s+(\d+)", text)[1]) / 1024 for name in ("VmRSS", "VmHWM")]  # type: ignore[index]
-    return found[0], found[1]
-
-
-def cpu_of(pid: int) -> float:
-    """CPU seconds so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def megabytes(size: int) -> int:
+    return round(size / (1 << 20))
 
 
 def started(*arguments: str, until: str) -> tuple[subprocess.Popen[str], str]:
@@ -140,7 +131,7 @@ async def measure(folder: Path, count: int, queues: int, streams: int, seconds: 
             while (await page(session, url, "/"))[0] != 200:
                 pass
             results["first_page_after_first_sign_in_s"] = round(time.perf_counter() - began, 2)
-            results["memory_mb_after_first_list"], results["peak_mb"] = map(round, memory_of(dashboard.pid))
+            results["memory_mb_after_first_list"] = megabytes(usage.memory(dashboard.pid))
             times = {}
             for path in PAGES:
                 _, first = await page(session, url, path)
@@ -150,7 +141,7 @@ async def measure(folder: Path, count: int, queues: int, streams: int, seconds: 
             results |= await with_streams(
                 session, url, client, dashboard.pid, streams, seconds, queues, token
             )
-        results["peak_mb"] = round(memory_of(dashboard.pid)[1])
+        results["peak_mb"] = megabytes(usage.peak(dashboard.pid))
     finally:
         await transport.close()
         for process in (dashboard, server):
@@ -205,7 +196,7 @@ async def with_streams(
 
     tasks = [asyncio.create_task(stream(number)) for number in range(streams)]
     await asyncio.sleep(10)
-    received[0], before, began = 0, cpu_of(pid), time.perf_counter()
+    received[0], before, began = 0, usage.cpu(pid), time.perf_counter()
     created = 0
     while time.perf_counter() - began < seconds:
         await create(client, WORKLOADS, workload(1_000_000 + created, queues))
@@ -214,10 +205,10 @@ async def with_streams(
     took = time.perf_counter() - began
     _, first_page = await page(session, url, "/")
     found = {
-        "cpu_cores_with_streams": round((cpu_of(pid) - before) / took, 2),
+        "cpu_cores_with_streams": round((usage.cpu(pid) - before) / took, 2),
         "pages_pushed_per_second": round(received[0] / took, 1),
         "page_s_with_streams": round(first_page, 3),
-        "memory_mb_with_streams": round(memory_of(pid)[0]),
+        "memory_mb_with_streams": megabytes(usage.memory(pid)),
         "open_streams": sum(not task.done() for task in tasks),
     }
     for task in tasks:
