@@ -25,6 +25,9 @@ from pykueue.embedded.podscheduler.allocation import (
 )
 from pykueue.embedded.podscheduler.terms import NodeChoice, node_terms
 
+#: Driver, pool, counter set and name of a counter.
+_Counter = tuple[str, str, str, str]
+
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 ELSEWHERE: Final = "resourceclaim not available on the node"
 IN_USE: Final = "resourceclaim in use by too many pods"
@@ -55,18 +58,21 @@ class DeviceBooks:
         self._allocated: dict[Key, list[Taken]] = {}
         #: Allocations that were decided, by uid of the pod that was placed with them.
         self._assumed: dict[str, _Decision] = {}
+        # Computed by the first search after a change of what they follow from.
         self._taken: dict[DeviceId, list[Taken]] | None = None
         self._candidates: list[Candidate] | None = None
         #: Of those: the devices of each node; under "" those that say otherwise from where they can be used.
         self._by_node: dict[str, list[Candidate]] = {}
-        self._totals: dict[tuple[str, str, str, str], int] = {}
+        #: Amounts of counters in the slices, and what allocations leave of them.
+        self._totals: dict[_Counter, int] = {}
+        self._left: dict[_Counter, int] | None = None
 
     # --- objects ----------------------------------------------------------------------------------------
 
     def set_slice(self, name: str, manifest: Object | None) -> None:
         """A ResourceSlice appeared, changed or went."""
         _put(self._slices, name, _decoded(manifest, ResourceSlice))
-        self._candidates = None
+        self._candidates = self._left = None
 
     def set_class(self, name: str, manifest: Object | None) -> None:
         """A DeviceClass appeared, changed or went."""
@@ -83,7 +89,7 @@ class DeviceBooks:
                 for one in (allocation.get("devices") or {}).get("results") or ()
                 if not one.get("adminAccess")
             ]
-        self._taken = None
+        self._taken = self._left = None
         return before is not None and allocation is None
 
     def claim(self, key: Key) -> Object | None:
@@ -146,12 +152,12 @@ class DeviceBooks:
             return
         if found is not None:
             self._assumed[uid] = _Decision(place.name, found)
-            self._taken = None
+            self._taken = self._left = None
 
     def forget(self, uid: str) -> None:
         """The pod is not placed any more: what was only decided for it is free again."""
         if self._assumed.pop(uid, None) is not None:
-            self._taken = None
+            self._taken = self._left = None
 
     def decided(self, uid: str) -> dict[Key, Object]:
         """The allocations to write for a pod that was placed, by claim."""
@@ -170,16 +176,7 @@ class DeviceBooks:
         return {"devices": devices, **({"nodeSelector": selector} if selector is not None else {})}
 
     def _search(self, claims: Iterable[Key], place: Place) -> dict[Key, list[Result]] | None:
-        taken = self._all_taken()
-        every = self._all_candidates()
-        left = dict(self._totals)
-        for candidate in every:
-            if candidate.id in taken:
-                driver, pool, _ = candidate.id
-                for use in candidate.device.consumes_counters:
-                    for name, counter in use.counters.items():
-                        key = (driver, pool, use.counter_set, name)
-                        left[key] = left.get(key, 0) - counter.value.nanos
+        taken, left = self._all_taken(), dict(self._counters_left())
         here = [*self._by_node.get(place.name, ())]
         here += [candidate for candidate in self._by_node.get("", ()) if _is_at(candidate, place)]
         search = Search(here, self._classes, lambda device: taken.get(device, ()), left)
@@ -207,6 +204,19 @@ class DeviceBooks:
                 for name, counter in each.counters.items()
             }
         return self._candidates
+
+    def _counters_left(self) -> Mapping[_Counter, int]:
+        if self._left is None:
+            taken, every = self._all_taken(), self._all_candidates()
+            self._left = dict(self._totals)
+            for candidate in every:
+                if candidate.id in taken:
+                    driver, pool, _ = candidate.id
+                    for use in candidate.device.consumes_counters:
+                        for name, counter in use.counters.items():
+                            key = (driver, pool, use.counter_set, name)
+                            self._left[key] = self._left.get(key, 0) - counter.value.nanos
+        return self._left
 
     def _all_taken(self) -> dict[DeviceId, list[Taken]]:
         if self._taken is None:
