@@ -57,7 +57,7 @@ class DeviceToleration(Model):
 
 
 class ExactDeviceRequest(Model):
-    """So many devices of a class. As an alternative of `firstAvailable` it has a name."""
+    """A request for a number of devices of a class; as an alternative of `firstAvailable` it has a name."""
 
     name: str = ""
     device_class_name: str = ""
@@ -108,14 +108,14 @@ class ResourceClaim(Model):
 
 
 class ClaimTemplateSpec(Model):
-    """What the claims of a template are like."""
+    """Metadata and spec of the claims that are created from a template."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
 
 class ResourceClaimTemplate(Model):
-    """A ResourceClaimTemplate: each pod that names it gets a claim of its own."""
+    """A ResourceClaimTemplate: each pod that names it gets its own claim."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ClaimTemplateSpec = ClaimTemplateSpec()
@@ -187,7 +187,7 @@ class Device(Model):
 
 
 class ResourcePool(Model):
-    """The pool that a slice is a part of, and how many slices that has in this generation."""
+    """The pool that a slice belongs to, and how many slices the pool has in this generation."""
 
     name: str = ""
     generation: int = 0
@@ -195,7 +195,7 @@ class ResourcePool(Model):
 
 
 class ResourceSliceSpec(Model):
-    """Devices of one driver, and from where they can be used."""
+    """Devices of one driver, and the nodes that can use them."""
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()

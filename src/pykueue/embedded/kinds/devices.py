@@ -415,7 +415,10 @@ def _devices(spec: Object) -> Iterator[Cause]:
         if bool(spec.get("perDeviceNodeSelection")) != any(
             device.get(key) for key in ("nodeName", "nodeSelector", "allNodes")
         ):
-            fault = "only with `perDeviceNodeSelection` a device says where it is, and then it must"
+            fault = (
+                "one of `nodeName`, `nodeSelector`, `allNodes` is required with `perDeviceNodeSelection` "
+                "and not accepted without it"
+            )
             yield invalid(path, device.get("name"), fault)
         for index, taint in enumerate(device.get("taints") or ()):
             if taint.get("effect") not in ("None", "NoSchedule", "NoExecute"):

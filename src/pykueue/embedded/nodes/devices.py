@@ -1,4 +1,4 @@
-"""The devices of simulated nodes: what the driver of each would publish.
+"""The devices of simulated nodes, published in ResourceSlices as their drivers would.
 
 An annotation of the Node lists them, as the section `devices` of a node pool does:
 
@@ -9,12 +9,12 @@ devices:
   count: 4
   attributes: {model: a100}     # texts, whole numbers, true and false; `index` is added
   capacity: {memory: 80Gi}
-  shared: false                 # true: several claims may have parts of the capacity of one device
-  partitions:                   # gpu-0-half-0, …: instead of the whole device, what the capacity allows
+  shared: false                 # true: several claims may share the capacity of one device
+  partitions:                   # gpu-0-half-0, …: allocated instead of the whole device, within its capacity
   - {name: half, count: 2, capacity: {memory: 40Gi}}
 ```
 
-A driver that is simulated here prepares nothing on the node: pods start as others do.
+A simulated driver prepares nothing on the node: pods with devices start as other pods do.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class DeviceGroup(_Strict):
     count: int = 1
     attributes: dict[str, str | int | bool] = {}
     capacity: dict[str, str | int | float] = {}
-    #: Whether several claims may have parts of the capacity of one device.
+    #: Whether several claims may share the capacity of one device.
     shared: bool = False
     partitions: list[Partition] = []
 
@@ -78,14 +78,14 @@ def faults_of(groups: Iterable[DeviceGroup]) -> Iterator[tuple[str, str]]:
         if fault := dns_label(group.name):
             yield f"{path}.name", f"{group.name!r} {fault}"
         if (group.driver, group.name) in names:
-            yield f"{path}.name", f"{group.name!r} is the name of other devices of {group.driver} too"
+            yield f"{path}.name", f"{group.name!r} is used by other devices of driver {group.driver}"
         names.add((group.driver, group.name))
         for number, part in enumerate(group.partitions):
             if fault := dns_label(part.name):
                 yield f"{path}.partitions[{number}].name", f"{part.name!r} {fault}"
             for name in part.capacity:
                 if name not in group.capacity:
-                    yield f"{path}.partitions[{number}].capacity", f"{name!r} is no capacity of the device"
+                    yield f"{path}.partitions[{number}].capacity", f"{name!r} is not a capacity of the device"
         for place, amounts in (
             (path, group.capacity),
             *(

@@ -169,7 +169,7 @@ class Devices:
                 amounts[resource] = amounts.get(resource, 0) + nanos
 
     def _find_devices(self, requests: Iterable[tuple[str, ExactDeviceRequest]]) -> None:
-        """Raises _Unmet unless requests with selectors of their own have enough devices in the cluster."""
+        """Raises _Unmet unless the cluster has enough devices for the requests with selectors."""
         found = [(path, exactly, self._matching(exactly)) for path, exactly in requests if exactly.selectors]
         taken: set[tuple[str, str, str]] = set()
         for path, exactly, devices in sorted(found, key=lambda each: len(each[2])):
