@@ -8,13 +8,12 @@ outside of decisions: jobs run and end, pods take time to start and stop, checks
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -35,7 +34,7 @@ from pykueue.engine import (
 )
 from pykueue.engine.driver import Change, Driver
 from pykueue.engine.events import Event
-from pykueue.questions.share import entitlements
+from pykueue.simulate.accounting import UsageAccounting
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.measures import (
     SLOWDOWN_BOUND,
@@ -44,9 +43,6 @@ from pykueue.simulate.measures import (
     Lost,
     Outcome,
     Pair,
-    Share,
-    ShareKey,
-    Usage,
     UsageKey,
 )
 from pykueue.simulate.plan import Plan, Present
@@ -89,13 +85,6 @@ class _Life:
     """Of its LocalQueue when it was created."""
 
 
-class _Owner(NamedTuple):
-    """A ClusterQueue or Cohort."""
-
-    kind: str
-    name: str
-
-
 class Simulation:
     """One run."""
 
@@ -115,8 +104,7 @@ class Simulation:
         self._first: float | None = None
         #: When the client may write again, in seconds from the start.
         self._writes_from = 0.0
-        #: Nominal quota by the object that has it.
-        self._quotas: dict[_Owner, list[tuple[UsageKey, float]]] = {}
+        self._accounting = UsageAccounting(self.outcome, plan)
         #: When the next cycle may begin, in seconds from the start.
         self._next_cycle = 0.0
         #: Workloads that the decisions of the cycle being carried out evict.
@@ -125,9 +113,6 @@ class Simulation:
         self._watched = set(plan.watched)
         self._timeline = Timeline() if plan.timeline else None
         self._sizes = Sizes() if plan.detail else None
-        #: When shares are sampled next, in seconds from the start.
-        self._next_shares = plan.warm_up if plan.detail else math.inf
-        self._shares_since = plan.warm_up
         self._apply(plan.objects, 0.0)
         for each in plan.present:
             self._adopt(each)
@@ -160,8 +145,8 @@ class Simulation:
                 now = plan.horizon
                 break
             now = at
-            if now >= self._next_shares:
-                self._sample_shares(now)
+            if now >= self._accounting.next_sample:
+                self._accounting.sample_shares(self.driver.engine, now)
             self.driver.advance(plan.start + now)
             while change is not None and change[0] <= now:
                 self._apply(change[1], now)
@@ -231,29 +216,7 @@ class Simulation:
 
     def _apply(self, events: Sequence[Event], now: float) -> None:
         self.driver.apply(*events)
-        for event in events:
-            match event:
-                case Upsert(kueue.ClusterQueue() | kueue.Cohort() as queue):
-                    name = queue.metadata.name if isinstance(queue, kueue.ClusterQueue) else ""
-                    self._quota(_Owner(type(queue).__name__, queue.metadata.name), name, queue, now)
-                case Removed(kind="ClusterQueue" | "Cohort", name=name):
-                    self._quota(_Owner(event.kind, name), "", None, now)
-
-    def _quota(
-        self, owner: _Owner, queue: str, obj: kueue.ClusterQueue | kueue.Cohort | None, now: float
-    ) -> None:
-        """The nominal quota of a queue or cohort is now this."""
-        for key, amount in self._quotas.pop(owner, ()):
-            self._usage(self.outcome.quota, key).change(-amount, now)
-        groups = obj.spec.resource_groups if obj is not None else ()
-        self._quotas[owner] = [
-            (UsageKey(queue, flavor.name, one.name), one.nominal_quota.nanos * _NANO)
-            for group in groups
-            for flavor in group.flavors
-            for one in flavor.resources
-        ]
-        for key, amount in self._quotas[owner]:
-            self._usage(self.outcome.quota, key).change(amount, now)
+        self._accounting.apply(events, now)
 
     def _follow(self, now: float) -> None:
         self._happened(self.driver.follow(), now)
@@ -383,7 +346,7 @@ class Simulation:
             life.waiting_since = None
         life.held = _amounts(admission)
         for usage_key, amount in life.held:
-            self._usage(self.outcome.usage, usage_key).change(amount, now)
+            self._accounting.change(usage_key, amount, now)
 
     def _await_checks(self, key: str, life: _Life, now: float) -> None:
         attempt = life.attempt
@@ -478,7 +441,7 @@ class Simulation:
     def _unreserved(self, life: _Life, now: float) -> None:
         """It holds no quota any more and waits again."""
         for usage_key, amount in life.held:
-            self._usage(self.outcome.usage, usage_key).change(-amount, now)
+            self._accounting.change(usage_key, -amount, now)
         life.held = ()
         life.attempt += 1
         if life.waiting_since is None:
@@ -507,40 +470,13 @@ class Simulation:
             if following is not None:
                 self._later(following.at, lambda at: self._create(following, at))
 
-    # --- figures ----------------------------------------------------------------------------------------
-
-    def _usage(self, all: dict[UsageKey, Usage], key: UsageKey) -> Usage:
-        usage = all.get(key)
-        if usage is None:
-            usage = all[key] = Usage(self._plan.interval, since=self._plan.warm_up)
-        return usage
-
-    def _sample_shares(self, now: float) -> None:
-        """What each queue is entitled to and has counts for the time since the last sample."""
-        self._next_shares = (now // self._plan.interval + 1) * self._plan.interval
-        since, self._shares_since = self._shares_since, now
-        if now <= since:
-            return
-        for (kind, name, resource), one in entitlements(self.driver.engine).items():
-            if kind == "ClusterQueue" and one.demand:
-                share = self.outcome.shares.setdefault(ShareKey(name, resource), Share())
-                share.add(resource, one, now - since)
-
     def _ended(self, now: float) -> Outcome:
         outcome = self.outcome
-        if self._plan.detail:
-            self._sample_shares(now)
+        self._accounting.close(self.driver.engine, now)
         if self._timeline is not None:
             outcome.timeline, outcome.timeline_omitted = self._timeline.entries, self._timeline.omitted
         outcome.end = now
         outcome.unfinished = sum(life.counts for life in self._lives.values())
-        every = (*outcome.usage.values(), *outcome.quota.values())
-        for usage in every:
-            usage.until(now)
-        widest = max((usage.width for usage in every), default=0.0)
-        for usage in every:  # the same intervals for all
-            while usage.width < widest:
-                usage.halve()
         outcome.decisions = self.journal.close()
         return outcome
 
