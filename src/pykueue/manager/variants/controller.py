@@ -22,7 +22,7 @@ from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.writes import Writer
 
 from . import rules
-from .rules import Change, Event, Family
+from .family import Change, Event, Family, flavor_of
 
 
 class VariantController:
@@ -131,7 +131,7 @@ class VariantController:
         position = {flavor: index for index, flavor in enumerate(order)}
         return Family(
             parent,
-            sorted(members, key=lambda each: position.get(rules.flavor_of(each), last)),
+            sorted(members, key=lambda each: position.get(flavor_of(each), last)),
             order,
             policy,
             self._clock.time(),
@@ -145,7 +145,7 @@ class VariantController:
             await self._create(family.parent, variant)
         for variant in plan.deleted:
             await self._writer.delete(self._cluster.workloads, variant)
-            text = f"Deleted the variant {key_of(variant)[1]} for the flavor {rules.flavor_of(variant)}"
+            text = f"Deleted the variant {key_of(variant)[1]} for the flavor {flavor_of(variant)}"
             self._recorder.event(family.parent, NORMAL, "DeletedVariant", text)
         await self._carry_out(plan.changes)
         return None if plan.wake is None else max(0.0, plan.wake - self._clock.time())
@@ -158,7 +158,7 @@ class VariantController:
                 raise
             await self._writer.reread(self._cluster.workloads, key_of(variant))
             return
-        text = f"Created the variant {key_of(variant)[1]} for the flavor {rules.flavor_of(variant)}"
+        text = f"Created the variant {key_of(variant)[1]} for the flavor {flavor_of(variant)}"
         self._recorder.event(parent, NORMAL, "CreatedVariant", text)
 
     async def _carry_out(self, changes: Iterable[Change]) -> None:

@@ -9,16 +9,12 @@ docs/reference/kueue-semantics.md 11.10, docs/reference/kueue-api.md 5.10.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 from pykueue.api import conditions, variants
 from pykueue.api.conditions import DEACTIVATED, DUE_TO, Workload
-from pykueue.api.kueue import V1BETA2, ConcurrentAdmissionPolicy, names
-from pykueue.api.meta import parse_time
+from pykueue.api.kueue import V1BETA2, names
 from pykueue.api.objects import (
-    Key,
     Object,
     annotations_of,
     controller_reference,
@@ -31,6 +27,9 @@ from pykueue.api.objects import (
 )
 from pykueue.api.pending_reasons import OF_QUEUES, PENDING_EVALUATION, PendingReason
 from pykueue.manager.workloads import transitions
+
+from .family import Change, Event, Family, Plan, flavor_of, runs
+from .gates import gate_changes
 
 #: What a variant that holds quota has from its parent, as long as both have the same priority class.
 _RESERVED = ("priority",)
@@ -46,74 +45,10 @@ _UNRESERVED = (
 )
 
 
-class Event(NamedTuple):
-    """An event of a change."""
-
-    reason: str
-    note: str
-
-
-class Change(NamedTuple):
-    """A change of an existing Workload."""
-
-    key: Key
-    step: Callable[[Object], Object | None]
-    """From the newest object; None where nothing is to be done any more."""
-    subresource: str = "status"
-    event: Event | None = None
-
-
-@dataclass
-class Plan:
-    """The next changes."""
-
-    created: list[Object] = field(default_factory=list)
-    deleted: list[Object] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    #: When to look again, in seconds since 1970; None: only when something changes.
-    wake: float | None = None
-
-
-@dataclass(frozen=True)
-class Family:
-    """A parent, its variants, and what decides about them."""
-
-    parent: Object
-    #: The most preferred first.
-    members: Sequence[Object]
-    #: The flavors of the ClusterQueue, the most preferred first.
-    order: Sequence[str]
-    policy: ConcurrentAdmissionPolicy | None
-    now: float
-    #: Longest name of a Workload.
-    name_limit: int
-    #: Whether the configuration waits for pods to be ready.
-    waits: bool
-
-    def of(self, flavor: str) -> Object | None:
-        """The variant for a flavor, if there is one."""
-        return next((each for each in self.members if flavor_of(each) == flavor), None)
-
-    @property
-    def admitted(self) -> Object | None:
-        """The admitted variant; of several the most preferred."""
-        return next((each for each in self.members if _runs(each)), None)
-
-    @property
-    def is_active(self) -> bool:
-        """Whether the variants may compete."""
-        return conditions.is_active(self.parent) and not conditions.is_on_hold(self.parent)
-
-
-def flavor_of(variant: Workload) -> str:
-    """The flavor that a variant asks for."""
-    return variants.flavor_of(annotations_of(variant))
-
-
 def becomes_parent(workload: Workload) -> bool:
     """Whether a Workload of a ClusterQueue with concurrent admission is to have variants.
 
-    One that holds quota keeps it, and goes on without variants.
+    One that holds quota keeps it, and stays without variants.
     """
     return (
         variants.may_be_parent(annotations_of(workload))
@@ -162,7 +97,7 @@ def new_variant(parent: Workload, flavor: str, name_limit: int) -> Object:
 def next_changes(family: Family) -> Plan:
     """What to change next of a parent that is not finished, and of its variants."""
     plan = Plan()
-    for stage in (_membership, _evictions, _contents, _activity, _mirror, _gates):
+    for stage in (_membership, _evictions, _contents, _activity, _mirror, gate_changes):
         stage(family, plan)
         if plan.created or plan.deleted or plan.changes:
             return plan
@@ -234,8 +169,8 @@ def _evictions(family: Family, plan: Plan) -> None:
 
 
 def _left_by_parent(parent: Workload, variant: Workload) -> bool:
-    """Whether the parent was evicted, for a reason of its own, from the admission of this variant."""
-    if not conditions.is_evicted(parent) or not _runs(variant):
+    """Whether the parent was evicted from the admission of this variant, and not because of its variants."""
+    if not conditions.is_evicted(parent) or not runs(variant):
         return False
     if conditions.reason(parent, conditions.EVICTED).startswith(DEACTIVATED):
         return False  # the variants of an inactive parent are deactivated
@@ -256,7 +191,7 @@ def _following(parent: Workload, variant: Workload, now: float) -> Change:
     state = get(parent, "status", "requeueState")
 
     def step(current: Object) -> Object | None:
-        if not _runs(current):
+        if not runs(current):
             return None
         result = replaced(current, ("status", "requeueState"), state) if state else current
         reason, message = str(eviction.get("reason")), str(eviction.get("message") or "")
@@ -296,15 +231,6 @@ def _releasing(waits: bool, now: float) -> Callable[[Object], Object | None]:
         return transitions.released(current, waits, now)
 
     return step
-
-
-def _runs(variant: Workload) -> bool:
-    """Whether a variant is admitted and goes on."""
-    return (
-        conditions.may_run(variant)
-        and not conditions.is_evicted(variant)
-        and not conditions.is_finished(variant)
-    )
 
 
 def _mirrors(parent: Workload, variant: Workload) -> bool:
@@ -506,88 +432,6 @@ def _pending(parent: Workload, why: PendingReason, now: float) -> Change:
         return transitions.pending(current, why, now)
 
     return Change(key_of(parent), step)
-
-
-# --- preemption ---------------------------------------------------------------------------------------------
-
-
-def _gates(family: Family, plan: Plan) -> None:
-    _lift_migration(family, plan)
-    if plan.changes:
-        return
-    queued = [each for each in family.members if _may_be_queued(each)]
-    flavor, plan.wake = variants.gate_to_open(map(_of_gate, queued), family.now)
-    variant = family.of(flavor) if flavor else None
-    if variant is None:
-        return
-    now = family.now
-    plan.changes.append(
-        Change(
-            key_of(variant),
-            lambda current: transitions.with_open_gate(current, names.CONCURRENT_ADMISSION_GATE, now),
-            "status",
-            Event("PreemptionUngatedVariant", f"Opened the preemption gate of {key_of(variant)[1]}"),
-        )
-    )
-
-
-def _may_be_queued(variant: Workload) -> bool:
-    return (
-        conditions.is_active(variant)
-        and not conditions.has_quota(variant)
-        and not conditions.is_finished(variant)
-        and not conditions.is_gated(variant)
-        and not conditions.is_on_hold(variant)
-        and not is_deleting(variant)
-    )
-
-
-def _of_gate(variant: Workload) -> variants.Variant:
-    opened = next(
-        (
-            parse_time(str(gate["lastTransitionTime"]))
-            for gate in get(variant, "status", "preemptionGates") or ()
-            if gate.get("name") == names.CONCURRENT_ADMISSION_GATE and gate.get("position") == "Open"
-        ),
-        None,
-    )
-    return variants.Variant(
-        flavor_of(variant),
-        conditions.condition(variant, conditions.QUOTA_RESERVED) is not None,
-        conditions.is_true(variant, conditions.BLOCKED_ON_GATES),
-        opened,
-    )
-
-
-def _lift_migration(family: Family, plan: Plan) -> None:
-    """A variant that made way for a preferred one competes again if that one is not admitted."""
-    for index, variant in enumerate(family.members):
-        if not _may_be_queued(variant) or not _made_way(variant):
-            continue
-        if any(map(_awaits_migration, family.members[:index])):
-            continue
-        text = "The variant with a more preferred flavor was not admitted"
-
-        def step(current: Object, text: str = text) -> Object | None:
-            return (
-                transitions.requeued(current, "MigrationEnded", text, family.now)
-                if _made_way(current)
-                else None
-            )
-
-        plan.changes.append(Change(key_of(variant), step))
-
-
-def _made_way(variant: Workload) -> bool:
-    held = conditions.is_false(variant, conditions.REQUEUED)
-    return held and conditions.reason(variant, conditions.REQUEUED) == variants.FLAVOR_MIGRATION
-
-
-def _awaits_migration(variant: Workload) -> bool:
-    """Whether another variant made way for it, and it has not been decided about since."""
-    if conditions.has_quota(variant):
-        return True
-    return conditions.reason(variant, conditions.QUOTA_RESERVED) == "WaitingForPreemptedWorkloads"
 
 
 def finished(family: Family) -> Iterator[Change]:

@@ -14,7 +14,7 @@ from pykueue.api import conditions
 from pykueue.api.objects import Object, key_of
 from pykueue.api.resources import WORKLOADS, Resource
 from pykueue.api.variants import GATE, has_variants, parent_reference
-from pykueue.manager.variants.rules import flavor_of
+from pykueue.manager.variants.family import flavor_of
 
 from .invariants import Invariants, admission_of
 from .quota import holds_quota
