@@ -12,7 +12,7 @@ from typing import Final
 
 from pykueue.api.meta import format_time
 from pykueue.questions.answers import Answer
-from pykueue.simulate.futures import FUTURES, Futures, Past, State, Watch, check_pending, quantile
+from pykueue.simulate.futures import FUTURES, Futures, Past, State, Watch, check_pending, interval
 
 #: Workloads named as those whose end lets it start.
 NAMED: Final = 3
@@ -63,16 +63,13 @@ def when(state: State, key: str, futures: int = FUTURES, seed: int = 0, arrivals
     started = len(starts)
     triggers = Counter(trigger for future in found for trigger in future.triggers)
 
-    def time(share: float) -> str:
-        seconds = quantile(starts, futures, share)
-        return "" if seconds is None else format_time(int(state.now + seconds))
-
+    earliest, median, latest = interval(starts, futures, state.now)
     return When(
         workload=key,
         now=format_time(int(state.now)),
-        earliest=time(0.1),
-        median=time(0.5),
-        latest=time(0.9),
+        earliest=earliest,
+        median=median,
+        latest=latest,
         futures=futures,
         started=started,
         ahead=sum(future.ahead for future in found) / futures,

@@ -14,6 +14,7 @@ from typing import Final
 
 from pykueue.api import kueue
 from pykueue.api.kueue.names import ADMITTED, FINISHED
+from pykueue.api.meta import format_time
 from pykueue.engine import Admit, Options, Preempt
 from pykueue.engine.events import Event
 from pykueue.questions.used import held_between
@@ -158,7 +159,20 @@ def check_pending(workload: kueue.Workload) -> None:
             raise ValueError(f"Workload {workload.metadata.key} is {condition.lower()}")
 
 
-def quantile(starts: Sequence[float], futures: int, share: float) -> float | None:
+def interval(starts: Sequence[float], futures: int, now: float) -> tuple[str, str, str]:
+    """10th percentile, median and 90th percentile of sorted starts, as times.
+
+    `starts` are in seconds from now; a time is empty where the workload starts in too few of the futures.
+    """
+
+    def time(share: float) -> str:
+        seconds = _quantile(starts, futures, share)
+        return "" if seconds is None else format_time(int(now + seconds))
+
+    return time(0.1), time(0.5), time(0.9)
+
+
+def _quantile(starts: Sequence[float], futures: int, share: float) -> float | None:
     """The seconds in which it has started in that share of all futures; None where it has not in so many.
 
     `starts` are sorted. Between two of them the quantile is interpolated at position share x (futures + 1):

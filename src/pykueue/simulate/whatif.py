@@ -19,7 +19,7 @@ from pykueue.api.meta import format_time
 from pykueue.engine import Engine, Upsert
 from pykueue.questions.answers import Answer
 from pykueue.questions.why import why
-from pykueue.simulate.futures import FUTURES, Future, Futures, Past, State, Watch, check_pending, quantile
+from pykueue.simulate.futures import FUTURES, Future, Futures, Past, State, Watch, check_pending, interval
 
 #: Seconds for which starts of other pending workloads are compared.
 WINDOW: Final = 24 * 3600.0
@@ -176,15 +176,11 @@ class _Comparison:
 
     def _start(self, futures: Sequence[Future]) -> Start:
         starts = sorted(each.starts[self.key] for each in futures if self.key in each.starts)
-
-        def time(share: float) -> str:
-            seconds = quantile(starts, len(futures), share)
-            return "" if seconds is None else format_time(int(self.state.now + seconds))
-
+        earliest, middle, latest = interval(starts, len(futures), self.state.now)
         return Start(
-            earliest=time(0.1),
-            median=time(0.5),
-            latest=time(0.9),
+            earliest=earliest,
+            median=middle,
+            latest=latest,
             started=len(starts),
             futures=len(futures),
             ahead=sum(each.ahead for each in futures) / len(futures),
