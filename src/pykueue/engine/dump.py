@@ -166,7 +166,7 @@ def engine_state(engine: Engine) -> dict[str, Any]:
     state = engine._state
     state.settle()
     found = EngineState(
-        options=_options(engine.options),
+        options=encode(engine.options),
         now=state.now,
         cycle=state.cycle,
         changes=state.changes,
@@ -226,11 +226,6 @@ def manifest_of(obj: Model) -> dict[str, Any]:
 
 
 _VERSIONS: Final = {kind: version for version, kind in KINDS}
-
-
-def _options(options: Options) -> dict[str, Any]:
-    encoded: dict[str, Any] = encode(options)
-    return encoded
 
 
 def _queue(state: State, queue: ClusterQueue) -> ClusterQueueState:

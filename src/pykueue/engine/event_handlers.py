@@ -358,15 +358,7 @@ class EventHandlers:
     def _device_class(self, name: str, obj: DeviceClass | None) -> None:
         classes = self.state.scheduling_classes.devices.classes
         old = classes.get(name)
-        if (
-            old is not None
-            and obj is not None
-            and (old.spec, old.metadata.uid)
-            == (
-                obj.spec,
-                obj.metadata.uid,
-            )
-        ):
+        if old and obj and old.spec == obj.spec and old.metadata.uid == obj.metadata.uid:
             return
         self._devices_changed(classes, name, obj)
         if any(each is not None and each.spec.extended_resource_name for each in (old, obj)):
