@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from engine_world import START, World
 
-from pykueue.engine import Options, Preempt
+from pykueue.engine import Options, Preempt, Removed
 
 #: More with PYKUEUE_DAMPING_SEEDS=1000.
 SEEDS = range(int(os.environ.get("PYKUEUE_DAMPING_SEEDS", "24")))
@@ -114,8 +114,6 @@ def test_limits_hold_and_nothing_is_left_pending_because_of_them(seed: int) -> N
 
 
 def policies_off(made: World) -> None:
-    from pykueue.engine import Removed
-
     with made.engine.fork() as fork:
         fork.apply(Removed("PreemptionPolicy", "", "all"))
         decisions = fork.cycle(made.now)

@@ -258,15 +258,8 @@ class Admission:
         request: Request | None = None
         for binding in policy.bindings:
             match = (binding.get("spec") or {}).get("matchResources")
-            wanted: Endpoint | None = form
-            if match is not None:
-                if match.get("resourceRules"):
-                    call = attributes.call
-                    wanted = self._form(
-                        _match_of(match), attributes.operation, call.endpoint, call.target.subresource
-                    )
-                if wanted is None or not self._policy_selects(match, attributes, obj):
-                    continue
+            if match is not None and not self._binding_selects(match, attributes, obj):
+                continue
             if request is None:
                 if form.fetch is not None:
                     await form.ready([one for one in (obj, attributes.old) if one is not None])
@@ -276,6 +269,15 @@ class Admission:
                     namespace = self._core.find("", "namespaces", "", attributes.namespace)
                 request = Request(review, form, namespace)
             await self._policies.evaluate(policy, binding, request, attributes.call.warnings)
+
+    def _binding_selects(self, match: Object, attributes: Attributes, obj: Object | None) -> bool:
+        """Whether a request is one of those to which a binding restricts its policy."""
+        call, rules = attributes.call, _match_of(match)
+        if rules.rules:
+            form = self._form(rules, attributes.operation, call.endpoint, call.target.subresource)
+            if form is None:
+                return False
+        return self._policy_selects(match, attributes, obj)
 
     def _policy_selects(self, match: Object, attributes: Attributes, obj: Object | None) -> bool:
         """Whether selectors and resource names of a policy or a binding are those of the request."""
