@@ -138,11 +138,31 @@ def not_handed_over(job: Mapping[str, Any], path: Path) -> str:
     return f'The owner is not managed by Kueue, Expecting {".".join(path)} to be "{wanted}" not "{value}"'
 
 
-class ManagedJob(DispatchedJob):
+class _OneObject(DispatchedJob):
+    """A job that is one object, whose copy on a worker has its name."""
+
+    def __init__(self, home: Home, framework: str, job: Object | None) -> None:
+        self._home = home
+        self.framework = framework
+        self._job = job or {}
+        self.exists = job is not None
+
+    def _informer(self, session: Session) -> Informer:
+        return session.jobs[self.framework]
+
+    def _copy(self, session: Session) -> Object | None:
+        return self._informer(session).get(*key_of(self._job)) if self.exists else None
+
+    def copies(self, session: Session) -> Sequence[Object]:
+        copy = self._copy(session)
+        return [] if copy is None else [copy]
+
+
+class ManagedJob(_OneObject):
     """A job with a field that names MultiKueue as the controller responsible for it."""
 
     def __init__(self, home: Home, integration: JobIntegration, job: Object | None, workload: Object) -> None:
-        self._home = home
+        super().__init__(home, integration.kind.framework, job)
         self._workload = workload
         gates = home.cluster.configuration.gates
         #: Whether it has several Workloads in a row, its slices, each of another size.
@@ -150,24 +170,10 @@ class ManagedJob(DispatchedJob):
             integration.kind.elastic and gates["ElasticJobsViaWorkloadSlices"] and is_elastic(job or {})
         )
         self._integration = integration
-        self.framework = integration.kind.framework
-        self._job = job or {}
-        self.exists = job is not None
 
     def refusal(self) -> str:
         path = self._integration.kind.managed_by or ()
         return not_handed_over(self._job, path) if self.exists else ""
-
-    def _informer(self, session: Session) -> Informer:
-        return session.jobs[self.framework]
-
-    def _copy(self, session: Session) -> Object | None:
-        found: Object | None = self._informer(session).get(*key_of(self._job))
-        return found
-
-    def copies(self, session: Session) -> Sequence[Object]:
-        copy = self._copy(session)
-        return [] if copy is None else [copy]
 
     def is_current(self, session: Session) -> bool:
         copy = self._copy(session)
@@ -246,25 +252,15 @@ class ManagedJob(DispatchedJob):
         await self._home.write_status(informer, self._job, desired)
 
 
-class ExternalJob(DispatchedJob):
+class ExternalJob(_OneObject):
     """A job of a kind that another controller queues, here and on workers."""
 
     def __init__(self, home: Home, resource: Resource, job: Object | None) -> None:
-        self._home = home
+        super().__init__(home, external_name(resource), job)
         self._resource = resource
-        self.framework = external_name(resource)
-        self._job = job or {}
-        self.exists = job is not None
 
     def refusal(self) -> str:
         return not_handed_over(self._job, ("spec", "managedBy")) if self.exists else ""
-
-    def _informer(self, session: Session) -> Informer:
-        return session.jobs[self.framework]
-
-    def copies(self, session: Session) -> Sequence[Object]:
-        copy = self._informer(session).get(*key_of(self._job)) if self.exists else None
-        return [] if copy is None else [copy]
 
     def is_current(self, session: Session) -> bool:
         return bool(self.copies(session))
@@ -352,31 +348,17 @@ class DispatchedPods(DispatchedJob):
                 await self._home.write_status(informer, pod, without_remote_pod_status(pod))
 
 
-class DispatchedSet(DispatchedJob):
+class DispatchedSet(_OneObject):
     """A set whose pods queue as one group or several, each with its own Workload: one copy for all of them.
 
     Its pods here stay gated, and its status is that of its own controller, which would overwrite any other.
     """
 
     def __init__(self, home: Home, kind: JobKind, found: Object | None, has_parts: bool) -> None:
-        self._home = home
+        super().__init__(home, kind.framework, found)
         self._kind = kind
-        self.framework = kind.framework
-        self._set = found or {}
         #: Whether it has a Workload for each of its groups.
         self._has_parts = has_parts
-        self.exists = found is not None
-
-    def _informer(self, session: Session) -> Informer:
-        return session.jobs[self.framework]
-
-    def _copy(self, session: Session) -> Object | None:
-        found: Object | None = self._informer(session).get(*key_of(self._set))
-        return found
-
-    def copies(self, session: Session) -> Sequence[Object]:
-        copy = self._copy(session) if self.exists else None
-        return [] if copy is None else [copy]
 
     def is_current(self, session: Session) -> bool:
         copy = self._copy(session)
@@ -384,13 +366,13 @@ class DispatchedSet(DispatchedJob):
 
     def _sized(self, copy: Object) -> Object:
         """The copy with the size of the set here."""
-        return replaced(copy, ("spec", "replicas"), get(self._set, "spec", "replicas"))
+        return replaced(copy, ("spec", "replicas"), get(self._job, "spec", "replicas"))
 
     async def bring_current(self, session: Session, workload: Object) -> None:
         informer, copy = self._informer(session), self._copy(session)
         if copy is None:
             name = "" if self._has_parts else str(workload["metadata"]["name"])
-            copy = remote_set(self._kind.resource, self._set, name, self._home.origin)
+            copy = remote_set(self._kind.resource, self._job, name, self._home.origin)
             await self._home.create(session, informer, copy)
         elif not is_deleting(copy):
             await session.writer.change(informer, copy, self._sized(copy))
