@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from .texts import decimal
+
 _WIDTH = 200
 
 
@@ -22,7 +24,9 @@ def usage_bar(fraction: float, admitted: float | None = None) -> Markup:
     ]
     if fraction > 1:
         parts.append(_rect("borrowed", scale, _WIDTH - scale))
-        parts.append(Markup('<rect class="mark" x="{}" y="0" width="2" height="10"/>').format(_n(scale - 1)))
+        parts.append(
+            Markup('<rect class="mark" x="{}" y="0" width="2" height="10"/>').format(decimal(scale - 1))
+        )
     return Markup(
         '<svg class="bar" viewBox="0 0 {} 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
     ).format(_WIDTH, Markup("").join(parts))
@@ -30,9 +34,5 @@ def usage_bar(fraction: float, admitted: float | None = None) -> Markup:
 
 def _rect(kind: str, x: float, width: float) -> Markup:
     return Markup('<rect class="{}" x="{}" y="1" width="{}" height="8" rx="2"/>').format(
-        kind, _n(x), _n(width)
+        kind, decimal(x), decimal(width)
     )
-
-
-def _n(value: float) -> str:
-    return f"{value:.1f}"

@@ -7,9 +7,13 @@ from typing import Final
 
 from markupsafe import Markup
 
+from .texts import decimal, shortened
+
 #: Queues on each side; the rest is left out.
 SIDE_MAX: Final = 24
 _WIDTH, _BOX, _ROW = 640, 200, 40
+#: Characters of a name that fit.
+_NAME_MAX = 21
 
 
 def flow(counts: Mapping[tuple[str, str], int], text: str) -> Markup:
@@ -29,7 +33,7 @@ def flow(counts: Mapping[tuple[str, str], int], text: str) -> Markup:
                 '<path class="flow" stroke-width="{}" d="M{} {}C{} {} {} {} {} {}">'
                 "<title>{} to {}: {}</title></path>"
             ).format(
-                f"{width:.1f}",
+                decimal(width),
                 _BOX,
                 y1,
                 _WIDTH / 2,
@@ -56,7 +60,7 @@ def flow(counts: Mapping[tuple[str, str], int], text: str) -> Markup:
                     _BOX,
                     x + 10,
                     row * _ROW + 23,
-                    _cut(name),
+                    shortened(name, _NAME_MAX),
                     name,
                     x + _BOX - 10,
                     row * _ROW + 23,
@@ -73,7 +77,3 @@ def _sums(counts: Mapping[tuple[str, str], int], side: int) -> dict[str, int]:
     for pair, count in counts.items():
         found[pair[side]] = found.get(pair[side], 0) + count
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:SIDE_MAX])
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 21 else f"{text[:20]}…"

@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
+from .texts import decimal, shortened
+
 #: Nodes that are drawn; of a larger tree the first.
 NODES_MAX: Final = 150
 _BOX_WIDTH, _BOX_HEIGHT, _GAP_X, _GAP_Y = 190, 54, 150, 14
@@ -53,10 +55,10 @@ def tree(nodes: Sequence[TreeNode], text: str) -> Markup:
         '<marker id="arrow-borrows" class="borrows" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" '
         'markerHeight="7" orient="auto-start-reverse"><path d="M0 0L8 4L0 8z"/></marker></defs>{}{}{}</svg>'
     ).format(
-        _n(width),
-        _n(height),
-        _n(width),
-        _n(height),
+        decimal(width),
+        decimal(height),
+        decimal(width),
+        decimal(height),
         text,
         *(Markup("").join(p) for p in (edges, boxes, labels)),
     )
@@ -85,8 +87,8 @@ def _places(nodes: Sequence[TreeNode]) -> dict[tuple[str, str], tuple[float, flo
 def _edge(node: TreeNode, above: tuple[float, float], at: tuple[float, float]) -> tuple[Markup, Markup]:
     x1, y1 = above[0] + _BOX_WIDTH, above[1] + _BOX_HEIGHT / 2
     x2, y2 = at[0], at[1] + _BOX_HEIGHT / 2
-    middle = (x1 + x2) / 2
-    path = f"M{_n(x1)} {_n(y1)}C{_n(middle)} {_n(y1)} {_n(middle)} {_n(y2)} {_n(x2)} {_n(y2)}"
+    left, middle, right, top, bottom = map(decimal, (x1, (x1 + x2) / 2, x2, y1, y2))
+    path = f"M{left} {top}C{middle} {top} {middle} {bottom} {right} {bottom}"
     kind, marks, text = "edge", Markup(""), ""
     if node.borrows:
         kind, marks, text = (
@@ -100,7 +102,7 @@ def _edge(node: TreeNode, above: tuple[float, float], at: tuple[float, float]) -
     if text:
         label = Markup(
             '<text class="label" x="{}" y="{}" text-anchor="end">{}<title>{}</title></text>'
-        ).format(_n(x2 - 12), _n(y2 - 7), _cut(text, _LABEL_MAX), text)
+        ).format(decimal(x2 - 12), decimal(y2 - 7), shortened(text, _LABEL_MAX), text)
     return Markup('<path class="{}" d="{}"{}/>').format(kind, path, marks), label
 
 
@@ -113,20 +115,12 @@ def _box(node: TreeNode, x: float, y: float) -> Markup:
         '<rect class="track" x="{}" y="{}" width="{}" height="4" rx="2"/>'
         '<rect class="{}" x="{}" y="{}" width="{}" height="4" rx="2"/>'
     ).format(
-        node.kind.lower(), _n(x), _n(y), _BOX_WIDTH, _BOX_HEIGHT,
-        _n(x + 10), _n(y + 20), _cut(node.name, _NAME_MAX), node.kind, node.name,
-        _n(x + 10), _n(y + 36), node.detail,
-        _n(x + 10), _n(y + 43), _BOX_WIDTH - 20,
-        "borrowed" if node.fraction > 1 else "used", _n(x + 10), _n(y + 43), _n(filled),
+        node.kind.lower(), decimal(x), decimal(y), _BOX_WIDTH, _BOX_HEIGHT,
+        decimal(x + 10), decimal(y + 20), shortened(node.name, _NAME_MAX), node.kind, node.name,
+        decimal(x + 10), decimal(y + 36), node.detail,
+        decimal(x + 10), decimal(y + 43), _BOX_WIDTH - 20,
+        "borrowed" if node.fraction > 1 else "used", decimal(x + 10), decimal(y + 43), decimal(filled),
     )  # fmt: skip
     if not node.link:
         return inner
     return Markup('<a href="{}" aria-label="{} {}">{}</a>').format(node.link, node.kind, node.name, inner)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _n(value: float) -> str:
-    return f"{value:.1f}"

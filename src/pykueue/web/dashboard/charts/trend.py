@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from .texts import decimal
+
 _WIDTH, _HEIGHT = 640, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 12, 24
 #: Points of one line; more are thinned out, the highest of each group is kept.
@@ -36,12 +38,12 @@ def trend(
         at = y(top * share)
         parts.append(
             Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
-                _LEFT, _n(at), _WIDTH - _RIGHT, _n(at)
+                _LEFT, decimal(at), _WIDTH - _RIGHT, decimal(at)
             )
         )
         parts.append(
             Markup('<text class="axis" x="{}" y="{}" text-anchor="end">{}{}</text>').format(
-                _LEFT - 6, _n(at + 4), _short(top * share), unit
+                _LEFT - 6, decimal(at + 4), _short(top * share), unit
             )
         )
     for share in (0.0, 0.5, 1.0):
@@ -49,11 +51,11 @@ def trend(
         anchor = ("start", "middle", "end")[round(share * 2)]
         parts.append(
             Markup('<text class="axis" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                _n(x(at)), _HEIGHT - 6, anchor, _ago(now - at)
+                decimal(x(at)), _HEIGHT - 6, anchor, _ago(now - at)
             )
         )
     for kind, title, values in lines:
-        points = " ".join(f"{_n(x(at))},{_n(y(value))}" for at, value in _thinned(times, values))
+        points = " ".join(f"{decimal(x(at))},{decimal(y(value))}" for at, value in _thinned(times, values))
         parts.append(
             Markup('<polyline class="{}" points="{}"><title>{}</title></polyline>').format(
                 kind, points, title
@@ -93,7 +95,3 @@ def _ago(seconds: float) -> str:
     if seconds < 5400:
         return f"{round(seconds / 60)} min ago"
     return f"{seconds / 3600:.1f} h ago"
-
-
-def _n(value: float) -> str:
-    return f"{value:.1f}"
