@@ -71,17 +71,11 @@ class Guard:
             )
         site = request.headers.get("Sec-Fetch-Site")
         origin = request.headers.get("Origin")
-        if request.method not in ("GET", "HEAD"):
-            # Clients that are no browsers send neither header and no cookie.
-            if origin is not None and origin != f"{self._scheme(request)}://{host}":
-                raise web.HTTPForbidden(text="the request comes from another site")
-            if site not in (None, "same-origin"):
-                raise web.HTTPForbidden(text="the request comes from another site")
-        elif origin is not None and origin != f"{self._scheme(request)}://{host}":
+        scheme = "https" if self._secure else request.scheme
+        writes = request.method not in ("GET", "HEAD")
+        # Clients that are not browsers send neither header and no cookie.
+        if origin not in (None, f"{scheme}://{host}") or (writes and site not in (None, "same-origin")):
             raise web.HTTPForbidden(text="the request comes from another site")
-
-    def _scheme(self, request: web.Request) -> str:
-        return "https" if self._secure else request.scheme
 
     def count(self, request: web.Request, session: Session | None) -> None:
         """Count a request. Raises HTTPTooManyRequests beyond the rate limit."""
