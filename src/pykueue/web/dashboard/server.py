@@ -185,14 +185,14 @@ class Dashboard:
             session = self._guard.session(request)
             self._guard.count(request, session)
             if session is None:
-                if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
+                if request.method == "GET" and _accepts_pages(request):
                     raise web.HTTPSeeOther(f"/sign-in?next={quote(request.path_qs, safe='')}")
                 raise web.HTTPUnauthorized(text="sign in first")
             try:
                 return await handler(request, session)
             except TokenEndedError:
                 await self.sessions.end(session)
-                if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
+                if request.method == "GET" and _accepts_pages(request):
                     raise web.HTTPSeeOther("/sign-in?ended=1") from None
                 raise web.HTTPUnauthorized(text="the token of the session has ended") from None
             except DeniedError as error:
@@ -205,7 +205,7 @@ class Dashboard:
         return handle
 
     def _failure(self, request: web.Request, status: int, text: str) -> web.Response:
-        if "text/html" not in request.headers.get("Accept", ""):
+        if not _accepts_pages(request):
             return web.json_response({"code": status, "message": text}, status=status)
         titles = {403: "Not allowed", 404: "Not found", 429: "Too many requests", 503: "Not available"}
         context = {"status": status, "text": text, "title": titles.get(status, "Error")}
@@ -464,6 +464,10 @@ def _assets() -> dict[str, tuple[bytes, str]]:
     folder = files("pykueue.web.dashboard") / "static"
     contents = {name: (folder / name).read_bytes() for name in _STATIC}
     return {name: (text, hashlib.sha256(text).hexdigest()[:16]) for name, text in contents.items()}
+
+
+def _accepts_pages(request: web.Request) -> bool:
+    return "text/html" in request.headers.get("Accept", "")
 
 
 def local_path(target: str) -> str:
