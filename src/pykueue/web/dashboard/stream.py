@@ -18,16 +18,19 @@ from aiohttp import web
 from pykueue.clock import Clock
 from pykueue.kube.errors import ApiError
 
-from .security.reviews import REVIEW_TIME, TokenEndedError
+from .security.reviews import TokenEndedError
 from .security.sessions import Session, Sessions
 from .state.board import Board
 
-#: Seconds between two versions of a page at least; times of day on it are renewed after this time.
-PAUSE, RENEWAL = 0.4, 20.0
+#: Seconds between two versions of a page at least.
+PAUSE: Final = 0.4
 #: Part of one core that making pages for all streams may take.
 BUSY: Final = 0.5
-#: Seconds after which a stream in which nothing happens sends a comment.
+#: Seconds without a change after which a page is made again, for its ages and the rights of its user; a
+#: stream that has nothing to send then sends a comment.
 HEARTBEAT: Final = 10.0
+#: Seconds after which a page is made again where the cluster could not be reached.
+RETRY: Final = 5.0
 #: Streams of one session and of all.
 STREAMS_MAX, ALL_STREAMS_MAX = 12, 1000
 
@@ -114,16 +117,12 @@ class Streams:
                 quiet = 0.0
 
     async def _change(self, revision: int) -> float:
-        """Wait for a change, at most until times of day are renewed; how long that took, in seconds."""
+        """Wait for a change, at most HEARTBEAT; how long that took, in seconds."""
         began = self._clock.monotonic()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(HEARTBEAT, RENEWAL, REVIEW_TIME)):
+            async with asyncio.timeout(HEARTBEAT):
                 await self._board.changed(revision)
         return self._clock.monotonic() - began
-
-
-#: Seconds after which a page is made again where the cluster could not be reached.
-RETRY: Final = 5.0
 
 
 async def _send(response: web.StreamResponse, event: str, data: str) -> None:
