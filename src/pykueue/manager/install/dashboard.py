@@ -17,7 +17,7 @@ from pykueue.manager.rights import READ, Rule, allow
 from .base import labelled
 from .options import Options
 from .process import POD_SECURITY, SECURITY
-from .roles import RBAC_GROUP, service_account_subject
+from .roles import RBAC_GROUP, role_with_binding, service_account_subject
 
 #: What its objects are called, after the base of an installation.
 COMPONENT: Final = "dashboard"
@@ -67,20 +67,9 @@ def _objects(options: Options) -> Iterable[Object]:
     yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
     # The options of the manager are those of its configuration.
     own = Rule("", ("configmaps",), ("get",), (options.names.config_map,))
-    for kind, place, rules in (("ClusterRole", {}, RULES), ("Role", {"namespace": namespace}, (own,))):
-        yield {
-            "apiVersion": f"{RBAC_GROUP}/v1",
-            "kind": kind,
-            "metadata": {"name": name, **place},
-            "rules": [rule.object() for rule in rules],
-        }
-        yield {
-            "apiVersion": f"{RBAC_GROUP}/v1",
-            "kind": f"{kind}Binding",
-            "metadata": {"name": name, **place},
-            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
-            "subjects": [service_account_subject(name, namespace)],
-        }
+    account = service_account_subject(name, namespace)
+    yield from role_with_binding(name, RULES, account)
+    yield from role_with_binding(name, (own,), account, namespace)
     # Not the labels of the manager: its Services and its disruption budget must not select these pods.
     labels = {"app.kubernetes.io/name": name}
     container = {
@@ -105,19 +94,5 @@ def _objects(options: Options) -> Iterable[Object]:
 
 def embedded_role() -> tuple[Object, Object]:
     """The ClusterRole and the ClusterRoleBinding of the embedded cluster."""
-    name = "pykueue-dashboard"
-    group = "rbac.authorization.k8s.io"
-    role = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": [rule.object() for rule in RULES],
-    }
-    binding = {
-        "apiVersion": f"{group}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": EMBEDDED_USER}],
-    }
-    return role, binding
+    user = {"apiGroup": RBAC_GROUP, "kind": "User", "name": EMBEDDED_USER}
+    return role_with_binding("pykueue-dashboard", RULES, user)

@@ -277,6 +277,29 @@ def _reference(kind: str, name: str) -> Object:
     return {"apiGroup": RBAC_GROUP, "kind": kind, "name": name}
 
 
+def role_with_binding(
+    name: str, rules: Iterable[Rule], subject: Object, namespace: str = ""
+) -> tuple[Object, Object]:
+    """A role and the binding of its name, which gives it to the subject; no namespace: for the cluster."""
+    kind, metadata = "ClusterRole", {"name": name}
+    if namespace:
+        kind, metadata = "Role", {**metadata, "namespace": namespace}
+    role = {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "rules": [rule.object() for rule in rules],
+    }
+    binding = {
+        "apiVersion": f"{RBAC_GROUP}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": metadata,
+        "roleRef": _reference(kind, name),
+        "subjects": [subject],
+    }
+    return role, binding
+
+
 def service_account_subject(name: str, namespace: str) -> Object:
     """A ServiceAccount as the subject of a binding."""
     return {"kind": "ServiceAccount", "name": name, "namespace": namespace}

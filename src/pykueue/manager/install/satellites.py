@@ -11,7 +11,7 @@ from pykueue.manager.satellites import Satellite
 from .base import labelled
 from .options import Options
 from .process import CHECKSUM, POD_SECURITY, SECURITY, checksum
-from .roles import RBAC_GROUP, service_account_subject
+from .roles import role_with_binding, service_account_subject
 
 #: Key of the configuration in the ConfigMap, and where it is mounted.
 CONFIG_KEY: Final = "config.yaml"
@@ -41,19 +41,8 @@ def _objects(options: Options, satellite: Satellite, configuration: str) -> Iter
         "metadata": {**metadata, "name": f"{name}-config"},
         "data": {CONFIG_KEY: configuration},
     }
-    yield {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": name},
-        "rules": [rule.object() for rule in satellite.rules],
-    }
-    yield {
-        "apiVersion": f"{RBAC_GROUP}/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
-        "subjects": [service_account_subject(name, options.names.namespace)],
-    }
+    account = service_account_subject(name, options.names.namespace)
+    yield from role_with_binding(name, satellite.rules, account)
     # Not the labels of the manager: its Services and its disruption budget must not select these pods.
     labels = {"app.kubernetes.io/name": name}
     yield {
