@@ -28,3 +28,8 @@ def missing(extra: str) -> list[str]:
 def how_to_install(extra: str) -> str:
     """The commands that install an extra."""
     return f"install it with: pip install 'pykueue[{extra}]' (or pipx install --force 'pykueue[{extra}]')"
+
+
+def cel_missing() -> str:
+    """Why no CEL expression can be compiled here; empty where the library for CEL is installed."""
+    return "" if installed("cel") else f"the library for CEL is missing; {how_to_install('cel')}"

@@ -39,8 +39,8 @@ class _Expression:
 @cached_by_text(512)
 def compiled(text: str) -> _Expression | str:
     """The program of an expression, which is remembered, or why it does not compile."""
-    if not extras.installed("cel"):
-        return f"the library for CEL is missing; {extras.how_to_install('cel')}"
+    if fault := extras.cel_missing():
+        return fault
     # The library takes 22 MB and 50 ms; few clusters have device classes with expressions.
     from pykueue.api.cel.functions import T
     from pykueue.api.cel.program import Program, RuleError

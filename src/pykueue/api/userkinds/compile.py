@@ -262,10 +262,10 @@ class _Compiler:
 
     def _has_cel(self, field: str, text: str) -> bool:
         """Whether expressions can be compiled; where not, it is an error of the field."""
-        if not extras.installed("cel"):
-            self._add(field, text, f"the library for CEL is missing; {extras.how_to_install('cel')}")
-            return False
-        return True
+        fault = extras.cel_missing()
+        if fault:
+            self._add(field, text, fault)
+        return not fault
 
     def _one_of(self, field: str, test: Test) -> bool:
         given = [name for name in ("condition", "path", "cel") if getattr(test, name) is not None]
