@@ -71,7 +71,7 @@ def bound(copy: Object, workload: Mapping[str, Any]) -> Object:
 def resized(
     integration: JobIntegration, job: Mapping[str, Any], copy: Object, counts: Mapping[str, int]
 ) -> Object:
-    """The copy of an elastic job with its size, as far as its slice of so many pods by pod set goes."""
+    """The copy of an elastic job, resized like the job up to the pods of its slice (`counts`, by pod set)."""
     if integration.kind is JOB:
         wanted = min(parallelism(job), counts.get(names.DEFAULT_POD_SET, 0))
         follows = get(job, "spec", "completions") == parallelism(job)

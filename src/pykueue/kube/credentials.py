@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Credential:
-    """What a user proves its identity with: the value of the Authorization header, a certificate with its
+    """The proof of a user's identity: the value of the Authorization header, a certificate with its
     key in PEM, or both. `expires` is in seconds since 1970; None where it is not known."""
 
     authorization: str | None = None
@@ -222,7 +222,7 @@ class _Plugin:
 
 
 def _plugin_cluster(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """What a plugin receives of the cluster where it asks for it."""
+    """The cluster as passed to a plugin with provideClusterInfo."""
     found = {
         name: cluster[name]
         for name in ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")

@@ -254,7 +254,7 @@ class Cluster:
         return self.connection.has_synced
 
     def policies(self) -> list[Object]:
-        """The PreemptionPolicies that there are."""
+        """All PreemptionPolicies."""
         return self.preemption_policies.list()
 
     # Workloads

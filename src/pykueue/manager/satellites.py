@@ -1,6 +1,6 @@
 """Names and rights of the controllers beside the manager, for their components and for installations.
 
-They run in the manager (`pykueue manager --populator`), or in a process of their own with a Lease.
+They run in the manager (`pykueue manager --populator`), or in a separate process with a Lease.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Satellite:
 
     @property
     def rules(self) -> list[Rule]:
-        """All rights of a process of its own, those to its Lease included."""
+        """All rights of a separate process, including those to its Lease."""
         watched = [allow(resource, *READ) for resource in self.watches]
         return [*watched, *self.writes, allow(LEASES, "get", "create", "update")]
 

@@ -47,7 +47,7 @@ def device_rules(mappings: tuple[DeviceClassMapping, ...], gates: Mapping[str, b
 
 
 def _shared(field: str, mapping: DeviceClassMapping, other: DeviceClassMapping) -> Iterable[Problem]:
-    """A class of two mappings is charged by a counter of its own in each."""
+    """A class of two mappings is charged by a separate counter in each."""
     both = [_counters(each) for each in (mapping, other)]
     if not all(both):
         yield Problem(field, f"is mapped to {other.name} already; accepted: once, or by several counters")

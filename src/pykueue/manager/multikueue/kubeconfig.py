@@ -109,7 +109,7 @@ def parse(content: str) -> Target:
 
 
 def of_profile(cluster: Mapping[str, Any], plugin: Mapping[str, Any]) -> Target:
-    """A cluster of a ClusterProfile, whose credentials a program of the manager's configuration gives.
+    """The cluster of a ClusterProfile, with credentials from an exec plugin of the manager's configuration.
 
     Raises KubeConfigError.
     """

@@ -108,7 +108,7 @@ def _is_unreachable(node: Mapping[str, Any]) -> bool:
 
 
 def _outline(pod: Object) -> Object:
-    """What matters of a pod: little of those that are not concerned."""
+    """The fields of a pod that are read; fewer for a pod without the annotation."""
     metadata = pod["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp", "annotations")
     outline: Object = {

@@ -46,7 +46,7 @@ class Lookups(Protocol):
     def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None: ...
 
     def policies(self) -> Iterable[Object]:
-        """The PreemptionPolicies that there are."""
+        """All PreemptionPolicies."""
 
 
 class JobRules:

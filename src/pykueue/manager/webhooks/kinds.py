@@ -59,7 +59,7 @@ class KindRules:
 class PolicyRules(KindRules):
     """The rules of PreemptionPolicies: no two may be for the same queues.
 
-    `others` returns all that there are; what two clients create at the same time is for their status to say.
+    `others` returns all policies. Of two created at the same time, their status says which is in force.
     """
 
     def __init__(self, configuration: Configuration, others: Callable[[], Iterable[Object]]) -> None:
@@ -97,7 +97,7 @@ def kind_rules(
     """Rules of every kind that has any beyond its schema (docs/reference/kueue-api.md 1.0).
 
     `reclaimable` returns what the job of a Workload says; None: there is no job to ask. `policies` returns
-    the PreemptionPolicies that there are.
+    all PreemptionPolicies.
     """
     # With partial admission nothing is filled in, and no review is spent on it.
     workload_defaults = () if configuration.gates["PartialAdmission"] else CREATE
