@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from pykueue.api.quantity import Quantity
 from pykueue.api.resources import NODES, TOPOLOGIES, WORKLOADS
 from pykueue.engine.topology.view import LeafView
+from pykueue.questions.top import NodeUse
 from pykueue.web.dashboard.state.board import Board
-from pykueue.web.dashboard.state.figures import node_figures, number
+from pykueue.web.dashboard.state.figures import node_figures
 
 from .base import Page, Part, View, everywhere, part_of
 
@@ -20,7 +22,7 @@ NAMED_MAX: Final = 4
 
 
 class Use(NamedTuple):
-    """What is requested of one resource."""
+    """What is requested of one resource of a domain, as `NodeUse` says of a node."""
 
     resource: str
     requested: str
@@ -31,11 +33,10 @@ class Use(NamedTuple):
 async def build(view: View) -> Mapping[str, Any]:
     view.require("list", NODES)
     text = view.query.get("q", "").lower()
-    by_node: dict[str, list[Use]] = {}
+    by_node: dict[str, list[NodeUse]] = {}
     for each in node_figures(view.board).nodes:
         if text in each.node.lower():
-            use = Use(each.resource, each.requested, each.allocatable, each.fraction)
-            by_node.setdefault(each.node, []).append(use)
+            by_node.setdefault(each.node, []).append(each)
     part: Part[str] = part_of(list(by_node), view, "/nodes", NODES_MAX)
     context: dict[str, Any] = {"part": part, "nodes": [(name, by_node[name]) for name in part.items]}
     if view.grants.lists(TOPOLOGIES):
@@ -62,11 +63,10 @@ def _maps(view: View, leaves: Iterable[LeafView]) -> Iterable[dict[str, Any]]:
 def _leaf(view: View, leaf: LeafView) -> dict[str, Any]:
     uses = []
     for resource, available in leaf.available.items():
-        used = str(leaf.used[resource]) if resource in leaf.used else "0"
-        total = number(str(available))
-        fraction = number(used) / total if total > 0 else 0.0
-        if used != "0" or resource in ("cpu", "memory", "nvidia.com/gpu"):
-            uses.append(Use(resource, used, str(available), fraction))
+        used = leaf.used.get(resource, Quantity(0))
+        fraction = float(used) / float(available) if available > Quantity(0) else 0.0
+        if used.nanos or resource in ("cpu", "memory", "nvidia.com/gpu"):
+            uses.append(Use(resource, str(used), str(available), fraction))
     named, hidden = [], 0
     for key, pods in leaf.pods.items():
         namespace, _, name = key.partition("/")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pykueue.api.quantity import QuantityError, parse
 from pykueue.questions.share import Shares, shares
 from pykueue.questions.top import QueueUse, Top, top
 
@@ -73,11 +72,3 @@ def local_counts(board: Board) -> Counter[tuple[str, str, str]]:
 def highest_fraction(queue: QueueUse) -> float:
     """The fraction of quota that is reserved, of the resource with the least left."""
     return max((quota.fraction for quota in queue.quotas), default=0.0)
-
-
-def number(quantity: str) -> float:
-    """A quantity as a number; infinite where there is no bound."""
-    try:
-        return float(parse(quantity).nanos / 1e9)
-    except (QuantityError, AttributeError):
-        return float("inf")
