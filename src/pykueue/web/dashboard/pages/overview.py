@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
-from pykueue.web.dashboard.charts.trend import trend
 from pykueue.web.dashboard.state.alarms import TITLES, alarms
 from pykueue.web.dashboard.state.figures import figures, local_counts, states
 from pykueue.web.dashboard.state.rows import STATES
 
 from .base import DeniedError, Page, View, everywhere
+from .trends import workloads_chart
 
 #: Queues and cohorts, alarms of one kind, and LocalQueues that are shown; the rest is counted.
 QUEUES_MAX: Final = 60
@@ -43,14 +43,7 @@ async def build(view: View) -> Mapping[str, Any]:
         context["queues"], context["more_queues"] = shown[:QUEUES_MAX], len(shown) - len(shown[:QUEUES_MAX])
         if grants.lists(RESOURCE_FLAVORS):
             context["flavors"] = figures(board).flavors
-        trends = view.trends
-        lines = [
-            ("pending", "Pending", trends.total("pending")),
-            ("admitted", "Admitted", trends.total("admitted")),
-        ]
-        context["trend"] = trend(
-            trends.times, lines, view.now, "Pending and admitted workloads of all ClusterQueues over time"
-        )
+        context["trend"] = workloads_chart(view)
     else:
         numbers = local_counts(board)
         local = [

@@ -7,12 +7,12 @@ from typing import Any
 
 from pykueue.api.objects import condition_of, get
 from pykueue.api.resources import CLUSTER_QUEUES, EVENTS, LOCAL_QUEUES, WORKLOADS
-from pykueue.web.dashboard.charts.trend import trend
 from pykueue.web.dashboard.security.reviews import Need
 from pykueue.web.dashboard.state.figures import fair_shares, figures, local_counts, queue_figures
 from pykueue.web.dashboard.state.rows import IN_QUEUE
 
 from .base import NotFoundError, Page, Part, View, everywhere, part_of
+from .trends import reserved_chart, workloads_chart
 
 
 async def _cluster_queues(view: View) -> Mapping[str, Any]:
@@ -33,7 +33,6 @@ async def _cluster_queue(view: View) -> Mapping[str, Any]:
     obj, queue = board.get("ClusterQueue", "", name), queue_figures(board).get(("ClusterQueue", name))
     if obj is None or queue is None:
         raise NotFoundError(f"There is no ClusterQueue {name}.")
-    trends = view.trends
     return {
         "obj": obj,
         "queue": queue,
@@ -48,22 +47,8 @@ async def _cluster_queue(view: View) -> Mapping[str, Any]:
         ],
         "may_update": view.grants.may("patch", CLUSTER_QUEUES),
         "events": board.events_of(("ClusterQueue", "", name))[:20] if view.grants.lists(EVENTS) else [],
-        "trend": trend(
-            trends.times,
-            [
-                ("pending", "Pending", trends.of(name, "pending")),
-                ("admitted", "Admitted", trends.of(name, "admitted")),
-            ],
-            view.now,
-            f"Pending and admitted workloads of ClusterQueue {name} over time",
-        ),
-        "usage": trend(
-            trends.times,
-            [("reserved", "Reserved", trends.of(name, "reserved"))],
-            view.now,
-            f"Reserved part of the quota of ClusterQueue {name} over time",
-            "%",
-        ),
+        "trend": workloads_chart(view, name),
+        "usage": reserved_chart(view, name),
     }
 
 
