@@ -210,6 +210,11 @@ class Clusters:
         name = (await self.manager.workload(job))["metadata"]["name"]
         return await self.workers[worker].get(WORKLOADS, name)
 
+    async def has_copy(self, worker: str, job: str = "a") -> bool:
+        """Whether a worker has a copy of the Workload of a job."""
+        name = (await self.manager.workload(job))["metadata"]["name"]
+        return any(one["metadata"]["name"] == name for one in await self.workers[worker].workloads())
+
     async def edit_copy(self, worker: str, job: str, patch: Object, subresource: str | None = None) -> None:
         name = (await self.manager.workload(job))["metadata"]["name"]
         await self.workers[worker].patch(WORKLOADS, name, patch, subresource)

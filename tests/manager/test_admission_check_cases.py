@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from checks_world import answer, assigned, change_queue, create_checks, quota, set_up, states, strategy
 from manager_stack import Object, Stack, job, story
@@ -13,6 +15,25 @@ from pykueue.manager.jobs.pod_set_info import pod_set_infos
 from queue_manifests import cluster_queue, flavor, local_queue
 
 ON_F2 = {"a": [], "b": ["f2"]}
+TESTS = Path(__file__).parents[1]
+REFERENCE = TESTS.parent / "docs/reference/admission-checks.md"
+#: Where the worked cases are tested; those of ProvisioningRequests and MultiKueue in modules of their own.
+MODULES = (
+    "manager/test_admission_check_cases.py",
+    "manager/test_provisioning.py",
+    "manager/test_multikueue_cases.py",
+    "manager/test_multikueue_quota.py",
+    "stories/test_stories_autoscaler.py",
+    "stories/test_stories_clusters.py",
+)
+
+
+def test_every_worked_case_of_the_reference_has_a_test_with_its_number() -> None:
+    section = REFERENCE.read_text().partition("\n## 21. Worked cases")[2].partition("\n## ")[0]
+    numbers = {int(number) for number in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)}
+    text = "\n".join((TESTS / module).read_text() for module in MODULES)
+    tested = {int(number) for number in re.findall(r"def test_(?:case_)?(\d+)_", text)}
+    assert numbers == tested == set(range(1, 51))
 
 
 def checked(test: Callable[[Stack], Awaitable[None]], configuration: str = "", **rules: list[str]) -> None:

@@ -401,18 +401,24 @@ class TestLostWorkers:
 
         dispatched(test, "w1", "w2")
 
-    def test_50_copies_of_a_worker_that_was_away_at_the_end_are_removed_when_it_returns(self) -> None:
+    def test_50_copy_on_a_worker_that_was_away_at_the_end_is_removed_when_it_returns(self) -> None:
         async def test(c: Clusters) -> None:
-            await c.make_busy("w2")
+            await c.make_busy("w1", "w2")
             await c.manager.apply(job("a"))
             await c.wait()
-            c.lines["w1"].cut()
-            await c.manager.delete(JOBS, "a")
-            await c.wait(30)
-            assert "w1" in await c.jobs()
-            c.lines["w1"].restore()
-            await c.wait(120)
-            assert await c.jobs() == ["w2"]  # the one that makes it busy
+            assert [await c.has_copy(name) for name in ("w1", "w2")] == [True, True]
+            c.lines["w2"].cut()
+            await c.workers["w1"].finish_job("busy")
+            await c.wait()
+            assert await placed(c) == "w1"
+            await c.workers["w1"].finish_job("a")
+            await c.wait()
+            assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+            assert [await c.has_copy(name) for name in ("w1", "w2")] == [False, True]
+            await c.wait(20 * 60)  # longer than workerLostTimeout
+            c.lines["w2"].restore()
+            await c.wait(330)
+            assert not await c.has_copy("w2")
 
         dispatched(test, "w1", "w2")
 
