@@ -100,7 +100,9 @@ def test_the_example_holds_what_it_asserts() -> None:
     assert found.exit_code == 0, found.output
 
 
-@pytest.mark.parametrize("name", ["starvation", "blocked-borrowing", "fair-ratio", "preemption-loop"])
-def test_pathology_and_its_repair_behave_as_asserted(name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["starvation", "blocked-borrowing", "fair-ratio", "preemption-loop", "failing-nodes"]
+)
+def test_variants_of_an_example_behave_as_asserted(name: str) -> None:
     done = CliRunner().invoke(simulate, [str(EXAMPLE / f"{name}.yaml"), "--processes", "1"])
     assert done.exit_code == 0, done.output

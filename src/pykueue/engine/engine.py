@@ -224,6 +224,10 @@ class Engine(Queries):
         """Whether domains are to be chosen for a workload that holds quota, now or later."""
         return bool(self._state.second_pass)
 
+    def is_second_pass_due(self, now: float) -> bool:
+        """Whether domains are to be chosen now (seconds since 1970) for a workload that holds quota."""
+        return any(due <= now for due, _ in self._state.second_pass.values())
+
     def queues_of(self, workload: Workload) -> tuple[LocalQueue | None, ClusterQueue | None]:
         """The LocalQueue a workload names, and the ClusterQueue it holds quota of or would compete in."""
         state = self._state

@@ -42,6 +42,7 @@ _COUNTS: Final[dict[str, Callable[[Lives], int]]] = {
     "stopped": lambda lives: lives.stopped,
     "evictions": lambda lives: sum(lives.evictions.values()),
     "preemptions": lambda lives: lives.evictions["Preempted"],
+    "nodeLosses": lambda lives: lives.node_losses,
 }
 
 _OTHERS: Final = ("used", "utilization", "lostWork", "unfinished", "makespan", "end", "cycles")

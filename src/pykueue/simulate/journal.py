@@ -38,6 +38,12 @@ class Journal:
     def evicted(self, at: float, key: str, reason: str) -> None:
         """A workload was evicted for another reason."""
 
+    def nodes_lost(self, at: float, key: str, hosts: list[str]) -> None:
+        """A workload stopped because hosts of its pods failed or were drained."""
+
+    def moved(self, at: float, key: str, hosts: list[str]) -> None:
+        """A workload got other hosts in place of lost ones; these are all that it has."""
+
     def over(self, at: float, key: str, how: str) -> None:
         """A workload came to its end: finished, failed or stopped."""
 
@@ -91,6 +97,12 @@ class DecisionLog(Journal):
 
     def evicted(self, at: float, key: str, reason: str) -> None:
         self._add({"at": round(at, 6), "what": "Evict", "workload": key, "reason": reason})
+
+    def nodes_lost(self, at: float, key: str, hosts: list[str]) -> None:
+        self._add({"at": round(at, 6), "what": "LoseNodes", "workload": key, "nodes": hosts})
+
+    def moved(self, at: float, key: str, hosts: list[str]) -> None:
+        self._add({"at": round(at, 6), "what": "Move", "workload": key, "nodes": hosts})
 
     def over(self, at: float, key: str, how: str) -> None:
         self._add({"at": round(at, 6), "what": "End", "workload": key, "how": how})

@@ -64,6 +64,8 @@ class Lives:
     """Ran as long as they may at most."""
     evictions: Counter[str] = field(default_factory=Counter)
     """By reason; preemptions are among them."""
+    node_losses: int = 0
+    """Times that a workload stopped because nodes of its failed or were drained."""
     wait: Distribution = field(default_factory=Distribution)
     """Seconds from creation to the first admission."""
     pending: Distribution = field(default_factory=Distribution)
@@ -73,7 +75,7 @@ class Lives:
     slowdown: Distribution = field(default_factory=Distribution)
     """Turnaround by run time, at least 1; run times below `SLOWDOWN_BOUND` count as that."""
     lost: Counter[str] = field(default_factory=Counter)
-    """Resource-seconds by resource that evictions threw away: since the last checkpoint."""
+    """Resource-seconds by resource that evictions and lost nodes threw away: since the last checkpoint."""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pykueue.api import kueue
 from pykueue.engine import Options
@@ -23,9 +24,24 @@ class Outside:
     checks: Callable[[], float] = _no_time
     eviction: Callable[[], float] | None = None
     """None: quota is released with the eviction, at once."""
+    node_failure: Callable[[], float] = _no_time
     cycle: float = 0.0
     write: float = 0.0
     """Seconds of the client's limit that an admission takes."""
+
+
+class ObjectChange(NamedTuple):
+    """Objects other than Workloads that change at one time."""
+
+    at: float
+    """Seconds from the start."""
+    events: list[Event]
+    failed: frozenset[str] = frozenset()
+    """Hosts that fail with it, as topology assignments name them."""
+    drained: frozenset[str] = frozenset()
+    """Hosts whose pods are evicted."""
+    restored: frozenset[str] = frozenset()
+    """Hosts that had failed or were drained, and are in use again."""
 
 
 @dataclass(slots=True)
@@ -57,8 +73,8 @@ class Plan:
     """Those of them without which the run does not end before the horizon."""
     window: float = 0.0
     """Seconds after which the run does not go on for the other watched workloads."""
-    changes: list[tuple[float, list[Event]]] = field(default_factory=list)
-    """What is changed when, in seconds from the start, in order."""
+    changes: list[ObjectChange] = field(default_factory=list)
+    """What is changed, in order."""
     outside: Outside = field(default_factory=Outside)
     horizon: float | None = None
     warm_up: float = 0.0

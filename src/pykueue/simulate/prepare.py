@@ -30,7 +30,8 @@ from pykueue.manifests.reading import Source as Files
 from pykueue.manifests.reading import read
 from pykueue.simulate.changes import Identity, decoded, manifest_identity
 from pykueue.simulate.figures import DETAILED
-from pykueue.simulate.plan import Outside, Plan, Present
+from pykueue.simulate.outages import Hosts, intervene
+from pykueue.simulate.plan import ObjectChange, Outside, Plan, Present
 from pykueue.simulate.recorded.history import History, of_objects, of_recording
 from pykueue.simulate.recorded.reading import RecordingError
 from pykueue.simulate.scenario.jobs import Generated, Job, Priorities
@@ -106,9 +107,9 @@ def prepare(scenario: Scenario, folder: Path) -> Prepared:
             for manifest in generator.objects():
                 prepared.objects[manifest_identity(manifest)] = manifest
     # What is wrong with a variant is found before anything runs.
-    prepared.local_queues = _check_queues(
-        scenario, [plan(prepared, variant, scenario.seeds[0]) for variant in prepared.variants]
-    )
+    plans = [plan(prepared, variant, scenario.seeds[0]) for variant in prepared.variants]
+    prepared.local_queues = _check_queues(scenario, plans)
+    _check_nodes(scenario, plans)
     return prepared
 
 
@@ -146,17 +147,17 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
     jobs = list(_sources(prepared, seed, start, Priorities(classes)))
     present = [_decoded(manifest) for manifest in objects.values() if manifest["kind"] != "Workload"]
     named = {namespace for _, namespace, _ in objects}
-    changes = [
-        (one.at, _events(prepared, one, objects, f"interventions[{number}]"))
-        for number, one in enumerate(interventions)
-    ]
+    hosts = Hosts(objects.values())
+    changes = []
+    for number, one in enumerate(interventions):
+        changes.append(_change(prepared, one, objects, hosts, f"interventions[{number}]"))
     named |= {namespace for _, namespace, _ in objects}  # of the objects that interventions apply too
     workloads: list[Present] = []
     if (history := prepared.history) is not None:
         jobs.append(iter(history.jobs))
         workloads = history.present
         # What a variant changes stays as it changes it.
-        changes = sorted([*changes, *history.changes_but(changed)], key=lambda one: one[0])
+        changes = sorted([*changes, *history.changes_but(changed)], key=lambda one: one.at)
     return Plan(
         options=options,
         objects=[*map(Upsert, missing_namespaces(present, sorted(named))), *map(Upsert, present)],
@@ -175,7 +176,9 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
 
 def _check_queues(scenario: Scenario, plans: Iterable[Plan]) -> set[str]:
     """The LocalQueues that exist in some variant at some time; raises ScenarioError for jobs of another."""
-    events = (event for one in plans for event in chain(one.objects, *(events for _, events in one.changes)))
+    events = (
+        event for one in plans for event in chain(one.objects, *(change.events for change in one.changes))
+    )
     known = {
         event.obj.metadata.key
         for event in events
@@ -191,6 +194,30 @@ def _check_queues(scenario: Scenario, plans: Iterable[Plan]) -> set[str]:
     if problems:
         raise ScenarioError("\n".join(problems))
     return known
+
+
+def _check_nodes(scenario: Scenario, plans: Iterable[Plan]) -> None:
+    """Raises ScenarioError for interventions in nodes that have no effect in any variant."""
+    paths = [f"interventions[{number}]" for number, one in enumerate(scenario.interventions) if one.nodes]
+    for index, variant in enumerate(scenario.variants):
+        changes = enumerate(variant.interventions)
+        paths += [f"variants[{index}].interventions[{number}]" for number, one in changes if one.nodes]
+    if not paths or any(map(_has_topology, plans)):
+        return
+    raise ScenarioError(
+        f"{paths[0]}.nodes: no flavor has a topology, and quota alone does not say where pods are; "
+        "patch the nominalQuota instead"
+    )
+
+
+def _has_topology(plan: Plan) -> bool:
+    events = chain(plan.objects, *(change.events for change in plan.changes))
+    return any(
+        isinstance(each, Upsert)
+        and isinstance(each.obj, kueue.ResourceFlavor)
+        and each.obj.spec.topology_name
+        for each in events
+    )
 
 
 def _lengths(scenario: Scenario) -> float:
@@ -257,15 +284,19 @@ def _patch(objects: dict[Identity, Object], patches: Iterable[Patch], where: str
     return found
 
 
-def _events(
-    prepared: Prepared, one: Intervention, objects: dict[Identity, Object], where: str
-) -> list[Event]:
-    """What an intervention does to the objects as those before it left them."""
+def _change(
+    prepared: Prepared, one: Intervention, objects: dict[Identity, Object], hosts: Hosts, where: str
+) -> ObjectChange:
+    """What an intervention does to the objects and hosts as those before it left them."""
     changed = []
     for manifest in _manifests(prepared, one.apply, {}, f"{where}.apply"):
         objects[manifest_identity(manifest)] = manifest
         changed.append(manifest_identity(manifest))
     changed += _patch(objects, one.patches, where)
+    drained: frozenset[str] = frozenset()
+    if one.nodes is not None:
+        nodes, drained = intervene(objects, one.nodes, f"{where}.nodes")
+        changed += nodes
     events: list[Event] = [Upsert(_decoded(objects[identity])) for identity in dict.fromkeys(changed)]
     for number, name in enumerate(one.delete):
         identity = (name.kind, name.namespace, name.name)
@@ -273,7 +304,7 @@ def _events(
             title = f"{name.namespace}/{name.name}" if name.namespace else name.name
             raise ScenarioError(f"{where}.delete[{number}]: {name.kind} {title} is not among the manifests")
         events.append(Removed(*identity))
-    return events
+    return hosts.change(one.at, events, objects.values(), drained)
 
 
 # --- jobs -------------------------------------------------------------------------------------------------
@@ -317,7 +348,7 @@ def _written(manifests: Iterable[Object], at: float, law: Law, random: Random, w
 
 def _outside(latencies: Latencies, random: Random) -> Outside:
     draws: dict[str, Draw] = {}
-    for name in ("pod_start", "checks", "eviction"):
+    for name in ("pod_start", "checks", "eviction", "node_failure"):
         law: Law | None = getattr(latencies, name)
         if law is not None:
             try:

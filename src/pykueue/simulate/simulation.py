@@ -35,6 +35,7 @@ from pykueue.engine import (
 from pykueue.engine.driver import Change, Driver
 from pykueue.engine.events import Event
 from pykueue.simulate.accounting import UsageAccounting
+from pykueue.simulate.hosts import hosts_of, unhealthy, with_unhealthy
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.measures import (
     SLOWDOWN_BOUND,
@@ -45,7 +46,7 @@ from pykueue.simulate.measures import (
     Pair,
     UsageKey,
 )
-from pykueue.simulate.plan import Plan, Present
+from pykueue.simulate.plan import ObjectChange, Plan, Present
 from pykueue.simulate.scenario.jobs import Job
 from pykueue.simulate.sizes import Sizes
 from pykueue.simulate.timeline import Timeline
@@ -81,6 +82,8 @@ class _Life:
     waiting_since: float | None = 0.0
     pending: float = 0.0
     was_admitted: bool = False
+    displaced: bool = False
+    """It is admitted and does not run: a host of its pods is out of use."""
     cluster_queue: str = ""
     """Of its LocalQueue when it was created."""
 
@@ -105,6 +108,8 @@ class Simulation:
         #: When the client may write again, in seconds from the start.
         self._writes_from = 0.0
         self._accounting = UsageAccounting(self.outcome, plan)
+        #: Hosts that failed or were drained.
+        self._hosts_out: frozenset[str] = frozenset()
         #: When the next cycle may begin, in seconds from the start.
         self._next_cycle = 0.0
         #: Workloads that the decisions of the cycle being carried out evict.
@@ -133,7 +138,7 @@ class Simulation:
             if coming is not None:
                 times.append(coming.at)
             if change is not None:
-                times.append(change[0])
+                times.append(change.at)
             alone = 0 if times else alone + 1
             due = self._due(bool(times))
             if due is not None:
@@ -148,8 +153,8 @@ class Simulation:
             if now >= self._accounting.next_sample:
                 self._accounting.sample_shares(self.driver.engine, now)
             self.driver.advance(plan.start + now)
-            while change is not None and change[0] <= now:
-                self._apply(change[1], now)
+            while change is not None and change.at <= now:
+                self._change(change, now)
                 change = next(changes, None)
             while events and events[0][0] <= now:
                 heappop(events)[2](now)
@@ -186,7 +191,8 @@ class Simulation:
         """Cycles until none could decide anything; False where that has no end."""
         driver = self.driver
         for number in count():
-            if now < self._next_cycle or not driver.engine.has_heads():
+            engine = driver.engine
+            if now < self._next_cycle or not (engine.has_heads() or engine.is_second_pass_due(driver.now)):
                 return True
             if number == CYCLES_AT_ONCE:
                 self.outcome.ended = f"{CYCLES_AT_ONCE} scheduling cycles at {now:.3f} s without an end"
@@ -294,6 +300,8 @@ class Simulation:
             case Admit():
                 self.journal.admitted(now, decision)
                 self._reserved(self._lives[decision.key], decision, now)
+            case Assign() if self._lives[decision.key].displaced:
+                self._moved(decision, now)
             case Assign() if decision.admitted:
                 self._admitted(decision.key, now)
             case Preempt():
@@ -374,6 +382,15 @@ class Simulation:
         if key in self._watched:
             self._watched.discard(key)
             self.outcome.first_admissions[key] = now
+        out = self._hosts_out and self._hosts_out & hosts_of(self.driver.workloads[key].status.admission)
+        if out:  # lost while its checks were pending
+            self._lose(key, life, out, 0.0, now)
+        else:
+            self._run_pods(key, life, now)
+
+    def _run_pods(self, key: str, life: _Life, now: float) -> None:
+        """Its pods start on the hosts that it has, and its job goes on to its end."""
+        life.displaced = False
         begin = now
         if self._outside.write:
             begin = self._writes_from = max(self._writes_from, now) + self._outside.write
@@ -405,7 +422,75 @@ class Simulation:
         self._follow(now)
         self._later(now + every, lambda at: self._checkpoint(key, attempt, every, at))
 
-    def _interrupted(self, life: _Life, reason: str, now: float) -> Mapping[str, float]:
+    # --- nodes ------------------------------------------------------------------------------------------
+
+    def _change(self, change: ObjectChange, now: float) -> None:
+        """Objects change; what runs on hosts that are lost with that stops."""
+        self._hosts_out = (self._hosts_out | change.failed | change.drained) - change.restored
+        self._apply(change.events, now)
+        eviction = self._outside.eviction
+        if change.failed:
+            self._lose_all(change.failed, self._outside.node_failure(), now)
+        if change.drained:
+            self._lose_all(change.drained, eviction() if eviction is not None else 0.0, now)
+        if change.restored:
+            self._restore(change.restored, now)
+
+    def _lose_all(self, hosts: frozenset[str], delay: float, now: float) -> None:
+        for key, life in self._lives.items():
+            if life.running_since is not None or life.displaced:
+                lost = hosts & hosts_of(self.driver.workloads[key].status.admission)
+                if lost:
+                    self._lose(key, life, lost, delay, now)
+
+    def _lose(self, key: str, life: _Life, hosts: frozenset[str], delay: float, now: float) -> None:
+        """A workload stops at once, and gets other hosts after a delay."""
+        if not life.displaced:
+            lost = self._stopped(life, now)
+            life.displaced = True
+            if life.counts:
+                life.lives.node_losses += 1
+                life.lives.lost.update(lost)
+        self.journal.nodes_lost(now, key, sorted(hosts))
+        if self._timeline is not None:
+            self._timeline.nodes_lost(now, key, sorted(hosts))
+        self._later(now + delay, lambda at: self._mark(key, hosts, at))
+
+    def _mark(self, key: str, hosts: frozenset[str], now: float) -> None:
+        """The hosts are listed as unhealthy with a workload that is still assigned to them."""
+        workload = self.driver.workloads.get(key)
+        if workload is None or workload.condition_is(EVICTED) or not workload.condition_is(ADMITTED):
+            return
+        listed = unhealthy(workload)
+        more = hosts & self._hosts_out & hosts_of(workload.status.admission)
+        if more - listed:
+            self.driver.apply(Upsert(with_unhealthy(workload, listed | more)))
+            self._follow(now)
+
+    def _moved(self, decision: Assign, now: float) -> None:
+        """It has other hosts in place of those that are out of use."""
+        hosts = hosts_of(decision.admission)
+        self.journal.moved(now, decision.key, sorted(hosts))
+        if self._timeline is not None:
+            self._timeline.moved(now, decision.key, sorted(hosts))
+        if not hosts & self._hosts_out:
+            self._run_pods(decision.key, self._lives[decision.key], now)
+
+    def _restore(self, hosts: frozenset[str], now: float) -> None:
+        """Hosts are back: workloads that still have them go on there."""
+        for key, life in list(self._lives.items()):
+            if not life.displaced:
+                continue
+            workload = self.driver.workloads[key]
+            if unhealthy(workload) & hosts:
+                self.driver.apply(Upsert(with_unhealthy(workload, unhealthy(workload) - hosts)))
+                self._follow(now)
+            if not hosts_of(workload.status.admission) & self._hosts_out:
+                self._run_pods(key, life, now)
+
+    # --- ends -------------------------------------------------------------------------------------------
+
+    def _stopped(self, life: _Life, now: float) -> Mapping[str, float]:
         """Its pods are stopped; the resource-seconds that are lost, by resource."""
         lost: dict[str, float] = {}
         since, life.running_since = life.running_since, None
@@ -421,6 +506,12 @@ class Simulation:
             for usage_key, amount in life.held:
                 resource = usage_key.resource
                 lost[resource] = lost.get(resource, 0.0) + amount * (reached - kept)
+        return lost
+
+    def _interrupted(self, life: _Life, reason: str, now: float) -> Mapping[str, float]:
+        """It is evicted; the resource-seconds that are lost, by resource."""
+        lost = self._stopped(life, now)
+        life.displaced = False
         if life.counts:
             life.lives.evictions[reason] += 1
             life.lives.lost.update(lost)

@@ -17,7 +17,7 @@ class Entry(NamedTuple):
     at: float
     """Seconds from the start."""
     what: str
-    """Created, Pending, Admitted, Preempted, Evicted or the way it ended."""
+    """Created, Pending, Admitted, Preempted, Evicted, Nodes lost, Moved or the way it ended."""
     workload: str
     """`namespace/name`."""
     cluster_queue: str = ""
@@ -61,6 +61,14 @@ class Timeline:
     def evicted(self, at: float, key: str, reason: str) -> None:
         """A workload was evicted by something else than a decision."""
         self._add(at, "Evicted", key, "", reason)
+
+    def nodes_lost(self, at: float, key: str, hosts: list[str]) -> None:
+        """A workload stopped because hosts of its pods failed or were drained."""
+        self._add(at, "Nodes lost", key, "", ", ".join(hosts))
+
+    def moved(self, at: float, key: str, hosts: list[str]) -> None:
+        """A workload got other hosts in place of lost ones."""
+        self._add(at, "Moved", key, "", ", ".join(hosts))
 
     def over(self, at: float, key: str, how: str) -> None:
         """A workload came to its end: finished, failed or stopped."""

@@ -26,7 +26,7 @@ from pykueue.engine.dump import is_state, options_of, state_of
 from pykueue.engine.events import Event
 from pykueue.engine.options import Options
 from pykueue.simulate.changes import Identity, identity_of, manifest_identity
-from pykueue.simulate.plan import Outside, Present
+from pykueue.simulate.plan import ObjectChange, Outside, Present
 from pykueue.simulate.recorded.reading import segments
 from pykueue.simulate.run_times import RunTimes
 from pykueue.simulate.scenario.jobs import Job
@@ -56,9 +56,12 @@ class History:
     gaps: int = 0
     """Times of which nothing is known."""
 
-    def changes_but(self, identities: Collection[Identity]) -> list[tuple[float, list[Event]]]:
-        """The changes of all objects but these."""
-        return [(at, [event]) for at, event in self.changes if _subject(event) not in identities]
+    def changes_but(self, identities: Collection[Identity]) -> list[ObjectChange]:
+        """The changes of all objects but these.
+
+        Recorded run times include what failures of nodes cost: these change where pods fit, and stop none.
+        """
+        return [ObjectChange(at, [event]) for at, event in self.changes if _subject(event) not in identities]
 
     def outside(self) -> Outside:
         """What happens outside of decisions takes as long as it did."""

@@ -15,7 +15,7 @@ from pykueue.api.yaml import YamlError, load_documents
 from pykueue.manager.configuration.decode import Problem, camel, decode, shown
 from pykueue.manifests.files import InputError, read_text
 
-from .types import Generator, Law, Scenario, Source
+from .types import Generator, Intervention, Law, Scenario, Source
 
 VERSION = "pykueue.io/v1alpha1"
 KIND = "Scenario"
@@ -72,6 +72,9 @@ def _broken_rules(scenario: Scenario) -> Iterator[Problem]:
     for number, variant in enumerate(scenario.variants):
         if names[variant.name] > 1:
             yield Problem(f"variants[{number}].name", f"{shown(variant.name)} is the name of two variants")
+    yield from _interventions("", scenario.interventions)
+    for number, variant in enumerate(scenario.variants):
+        yield from _interventions(f"variants[{number}].", variant.interventions)
     for number, assertion in enumerate(scenario.assertions):
         where = f"assertions[{number}]"
         if assertion.at_most is None and assertion.at_least is None and assertion.equals is None:
@@ -81,6 +84,19 @@ def _broken_rules(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(
                 f"{where}.variant", f"{shown(assertion.variant)} is not accepted; accepted: {accepted}"
             )
+
+
+def _interventions(path: str, interventions: Iterable[Intervention]) -> Iterator[Problem]:
+    for number, one in enumerate(interventions):
+        if one.nodes is None:
+            continue
+        where = f"{path}interventions[{number}].nodes"
+        chosen = {field.name: getattr(one.nodes, field.name) for field in fields(one.nodes)}
+        if not any(chosen.values()):
+            yield Problem(where, f"one of {', '.join(chosen)} is required")
+        for name, selection in chosen.items():
+            if selection is not None and not selection.names and not selection.labels:
+                yield Problem(f"{where}.{name}", "one of names and labels is required")
 
 
 def _source(path: str, source: Source) -> Iterator[Problem]:

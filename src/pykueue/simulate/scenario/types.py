@@ -178,6 +178,8 @@ class Latencies:
     """From an eviction to the release of its quota."""
     checks: Law | None = None
     """From a reservation to the answer of each admission check, which is Ready."""
+    node_failure: Law | None = None
+    """From the failure of a node until it is noticed and its pods are gone."""
     cycle: Span = 0.0
     """Of one scheduling cycle."""
     requests_per_second: Number | None = None
@@ -205,6 +207,26 @@ class ObjectName:
 
 
 @dataclass(frozen=True)
+class NodeSelection:
+    """Nodes by their names, by their labels, or those that have one of the names and all of the labels."""
+
+    names: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NodeInterventions:
+    """What happens to nodes."""
+
+    fail: NodeSelection | None = None
+    """They are not ready any more, and what runs on them stops."""
+    drain: NodeSelection | None = None
+    """They are cordoned, and what runs on them is evicted."""
+    restore: NodeSelection | None = None
+    """They are ready and schedulable again."""
+
+
+@dataclass(frozen=True)
 class Intervention:
     """What is changed at a time."""
 
@@ -213,6 +235,7 @@ class Intervention:
     """Files of manifests that are added or take the place of the same objects."""
     patches: tuple[Patch, ...] = ()
     delete: tuple[ObjectName, ...] = ()
+    nodes: NodeInterventions | None = None
 
 
 @dataclass(frozen=True)
