@@ -138,9 +138,7 @@ def test_pods_are_placed_after_provisioning(tmp_path: Path) -> None:
 
 
 def test_topology_without_hosts_does_not_say_where_pods_are(tmp_path: Path) -> None:
-    found = simulated(
-        tmp_path, once(pods(2)), objects=rack(3, "rack"), interventions=[at("5m", fail=["n0"])]
-    )
+    found = simulated(tmp_path, once(pods(2)), objects=rack(3, "rack"), interventions=[at("5m", fail=["n0"])])
     assert (found.makespan, figure(found, "nodeLosses")) == (600, 0)
 
 
