@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.cookiejar
 import re
-import sys
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 import yaml
+from realcluster_dashboard import User, running_dashboard
 from realcluster_install import NAMESPACE, Installation, rendered
 from realcluster_jobs import Queues
-from realcluster_plane import Kubectl, Process, until
-
-OPENER = urllib.request.build_opener
+from realcluster_plane import Kubectl, until
 
 
 @pytest.fixture(scope="module")
@@ -29,39 +22,8 @@ def url(running: Installation, kubectl: Kubectl) -> Iterator[str]:
     kubectl.apply(*(obj for obj in objects if obj["metadata"]["name"] == "kueue-dashboard"))
     token = kubectl("create", "token", "kueue-dashboard", "-n", NAMESPACE).strip()
     kubeconfig = plane.kubeconfig("dashboard", token=token)
-    log = kubeconfig.with_name("dashboard.log")
-    command = [sys.executable, "-m", "pykueue.cli.main", "dashboard", "--port", "0"]
-    process = Process([*command, "--kubeconfig", str(kubeconfig)], log)
-    process.start()
-
-    def address() -> str | None:
-        process.check()
-        found = re.search(r"is up at (http://\S+?)\.\s", process.text())
-        return found[1] if found else None
-
-    try:
-        yield until(address, "the dashboard's address")
-    finally:
-        process.stop()
-
-
-class User:
-    """A browser of a ServiceAccount, signed in with its token."""
-
-    def __init__(self, url: str, token: str) -> None:
-        self.url = url
-        self._opener = OPENER(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
-        form = urllib.parse.urlencode({"token": token}).encode()
-        with contextlib.suppress(urllib.error.HTTPError):  # of the start page, where it leads
-            self._opener.open(f"{url}/sign-in", form).read()
-
-    def get(self, path: str) -> tuple[int, str]:
-        request = urllib.request.Request(self.url + path, headers={"Accept": "text/html"})
-        try:
-            with self._opener.open(request) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+    with running_dashboard(kubeconfig, kubeconfig.with_name("dashboard.log")) as found:
+        yield found
 
 
 def test_an_administrator_sees_every_page(url: str, kubectl: Kubectl) -> None:
