@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from manager_stack import Stack, story
 from toy_kind import DEFINITION, EXPERIMENT, EXPERIMENTS, KINDS
 
 from pykueue.api.resources import CRDS, WORKLOADS
 from pykueue.jobs.described import DescribedJob
+from pykueue.jobs.identifiers import Identifiers
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.jobs.podsets import PodSetInfo
-from pykueue.jobs.remote import remote_copy, with_remote_status
+from pykueue.jobs.remote import Origin, remote_copy, with_remote_status
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install.roles import component_rules
 
@@ -80,7 +82,8 @@ def test_webhook_rules_follow_from_the_description() -> None:
     story(test, kinds=KINDS)
 
 
-def test_copy_for_a_worker_cluster_names_its_workload_and_no_other_controller() -> None:
+@pytest.mark.parametrize("annotations", [True, False])
+def test_copy_for_a_worker_cluster_names_its_workload_and_no_other_controller(annotations: bool) -> None:
     job = BUILT_IN.jobs["batch/job"]
     template = {"metadata": {"labels": {"job-name": "j", "x": "y"}}, "spec": {"nodeSelector": {"a": "b"}}}
     original = {"metadata": {"labels": {"x": "y"}}, "spec": {}}
@@ -98,13 +101,15 @@ def test_copy_for_a_worker_cluster_names_its_workload_and_no_other_controller() 
             "template": template,
         },
     }
-    copy = remote_copy(job, local, workload, "here")
+    copy = remote_copy(job, local, workload, Origin("here", Identifiers(annotations)))
     assert copy["spec"] == {"parallelism": 2, "suspend": True, "template": original}
     assert copy["metadata"]["labels"] == {
         "a": "b",
         "kueue.x-k8s.io/multikueue-origin": "here",
         "kueue.x-k8s.io/prebuilt-workload-name": "job-j-1234",
     }
+    named = {"kueue.x-k8s.io/prebuilt-workload-name": "job-j-1234"}
+    assert copy["metadata"].get("annotations", {}) == (named if annotations else {})
     assert "uid" not in copy["metadata"]
     assert with_remote_status(local, {"status": {"active": 2}})["status"] == {"active": 2}
 

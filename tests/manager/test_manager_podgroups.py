@@ -218,6 +218,25 @@ def test_gate_releases_the_quota_of_terminating_pods_at_once(on: bool) -> None:
     play(test, PODS_ON + gate)
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_gate_decides_whether_an_annotation_names_the_group(on: bool) -> None:
+    def renamed(name: str, label: str, annotation: str) -> Object:
+        return member(name, 1, label, annotations={f"{D}pod-group-name": annotation})
+
+    long = "long." * 13 + "g"
+
+    async def test(pods: Pods) -> None:
+        await pods.create(renamed("p0", "by-label", "by-annotation"))
+        alone = member("p1", 1, annotations={f"{D}pod-group-name": long})
+        del alone["metadata"]["labels"][f"{D}pod-group-name"]
+        await pods.create(alone)
+        names = {one["metadata"]["name"] for one in await pods.stack.workloads()}
+        assert names == {"by-annotation" if on else "by-label", long}
+
+    gate = f"featureGates: {{WorkloadIdentifierAnnotations: {str(on).lower()}}}\n"
+    play(test, PODS_ON + gate)
+
+
 def test_a_serving_group_never_finishes() -> None:
     async def test(pods: Pods) -> None:
         await group_of(pods, 2, annotations={f"{D}pod-group-serving": "true"})
@@ -275,16 +294,37 @@ def test_a_workload_has_what_any_pod_of_its_group_has() -> None:
     play(test, COPYING)
 
 
+def foreign(**metadata: Any) -> Object:
+    """A Workload with the name of the group that was not made for a pod group."""
+    return {
+        "apiVersion": f"{D}v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": "g", "namespace": "default", **metadata},
+        "spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": pod("x")["spec"]}}]},
+    }
+
+
+@pytest.mark.parametrize(("validated", "owned"), [(True, False), (False, False), (False, True)])
+def test_gate_decides_whether_a_group_takes_over_a_workload_without_owner(
+    validated: bool, owned: bool
+) -> None:
+    owner = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": "u"}
+
+    async def test(pods: Pods) -> None:
+        await pods.stack.apply(foreign(ownerReferences=[owner] if owned else []))
+        await pods.create(member("p0", 2), member("p1", 2))
+        taken = not validated and not owned
+        assert await pods.gated() == ([] if taken else ["p0", "p1"])
+        owners = (await pods.workload())["metadata"].get("ownerReferences", [])
+        assert [one["name"] for one in owners] == (["p0", "p1"] if taken else ["t"] if owned else [])
+
+    gate = f"featureGates: {{PodIntegrationValidateGroupOwner: {str(validated).lower()}}}\n"
+    play(test, PODS_ON + gate)
+
+
 def test_workload_of_another_owner_is_not_adopted() -> None:
     async def test(pods: Pods) -> None:
-        await pods.stack.apply(
-            {
-                "apiVersion": f"{D}v1beta2",
-                "kind": "Workload",
-                "metadata": {"name": "g", "namespace": "default"},
-                "spec": {"podSets": [{"name": "main", "count": 1, "template": {"spec": pod("x")["spec"]}}]},
-            }
-        )
+        await pods.stack.apply(foreign())
         await pods.create(member("p0", 1))
         assert await pods.gated() == ["p0"]
         assert "WorkloadNameConflict" in await pods.stack.events("p0")

@@ -33,23 +33,15 @@ TOPOLOGY = Feature(
         TASCacheNodeMatchResults TASCacheTopologyTree TASCachingRemainingResources
     """),
 )
-OTHER_KINDS = Feature(
-    "the job kinds of other operators",
-    gates=_names("""
-        DeferRayServiceFinalizationForRedisCleanup
-    """),
-)
-
 OTHER = Feature(
     "some behaviour around the edges",
     gates=_names("""
-        RemoveFinalizersWithStrictPatch WorkloadIdentifierAnnotations PodIntegrationValidateGroupOwner
-        VectorizedResourceRequests SkipAncestorCheckForDeletedWorkloads
+        RemoveFinalizersWithStrictPatch VectorizedResourceRequests SkipAncestorCheckForDeletedWorkloads
         WorkloadRequestUseMergePatch
     """),
 )
 
 #: In the order in which documents list them.
-FEATURES = (TOPOLOGY, OTHER_KINDS, OTHER)
+FEATURES = (TOPOLOGY, OTHER)
 #: Gates whose behaviour this version does not have.
 GATES = frozenset(gate for feature in FEATURES for gate in feature.gates)

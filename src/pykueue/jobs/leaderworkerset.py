@@ -20,7 +20,8 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, labels_of
 
 from .described import DescribedPodSets
-from .pod_owners import group_member, group_workload, origin_uid, replicas
+from .identifiers import Identifiers
+from .pod_owners import GroupPlace, group_member, group_workload, origin_uid, replicas
 from .workload import build, workload_name
 
 _RESOURCE = LEADER_WORKER_SET.resource
@@ -88,9 +89,11 @@ class LeaderWorkerSet(DescribedPodSets):
     ) -> list[Object]:
         return [self.group_workload(job, index, priority, reference, limit) for index in range(replicas(job))]
 
-    def member(self, pod: Mapping[str, Any], job: Mapping[str, Any], workload: str) -> Object:
+    def member(
+        self, pod: Mapping[str, Any], job: Mapping[str, Any], workload: str, identifiers: Identifiers
+    ) -> Object:
         """The pod as a member of its group; itself where it is one already."""
         has_leader = value_at(job, ("spec", "leaderWorkerTemplate", "leaderTemplate")) is not None
         is_leader = labels_of(pod).get(WORKER_INDEX_LABEL) == "0"
         role = (LEADER if is_leader else WORKER) if has_leader else names.DEFAULT_POD_SET
-        return group_member(pod, job, workload, self.group_size(job), role)
+        return group_member(pod, job, GroupPlace(workload, self.group_size(job), role), identifiers)

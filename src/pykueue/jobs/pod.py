@@ -23,8 +23,8 @@ from pykueue.api.validation.syntax import integer, subdomain
 from pykueue.engine.flavors.requests import POD_CLASS_FIELDS
 
 from .base import JobIntegration, Outcome, Reader, Write
+from .identifiers import IDENTIFIERS, Identifiers
 from .podsets import PodSetInfo, injected, pod_set
-from .workload import prebuilt_name
 
 _GATE = {"name": names.ADMISSION_GATE}
 #: Gates that go at admission; the second one stays until the pod gets its domain, if its pod set has domains
@@ -75,15 +75,6 @@ def suspending_parent(pod: Mapping[str, Any]) -> str:
     return annotations_of(pod).get(names.POD_SUSPENDING_PARENT_ANNOTATION, "")
 
 
-def group_name(pod: Mapping[str, Any]) -> str:
-    """The pod group it belongs to; empty for a pod on its own."""
-    return (
-        annotations_of(pod).get(names.POD_GROUP_NAME_ANNOTATION)
-        or labels_of(pod).get(names.POD_GROUP_NAME_LABEL)
-        or ""
-    )
-
-
 def total_count(pod: Mapping[str, Any]) -> int | None:
     """How many pods its group is to have; None where that is not said, or is no number above 0."""
     count = integer(annotations_of(pod).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION, ""))
@@ -129,6 +120,9 @@ class PlainPod:
     """Pods are suspended by a scheduling gate; each is one pod set, `main`, of one."""
 
     kind = POD
+
+    def __init__(self, identifiers: Identifiers = IDENTIFIERS) -> None:
+        self._identifiers = identifiers
 
     def bound(self, read: Reader) -> JobIntegration:
         return self
@@ -208,9 +202,9 @@ class PlainPod:
         value = labels_of(job).get(names.MANAGED_LABEL)
         if value not in (None, "true"):
             yield not_supported(f"metadata.labels[{names.MANAGED_LABEL}]", value, ("true",))
-        yield from _group_errors(job)
+        yield from _group_errors(job, self._identifiers)
         if old is not None:
-            yield from _group_changes(job, old)
+            yield from _group_changes(job, old, self._identifiers)
 
 
 def with_role(pod: Mapping[str, Any]) -> Object:
@@ -226,14 +220,13 @@ def with_role(pod: Mapping[str, Any]) -> Object:
     return result
 
 
-_NAME_PATH = f"metadata.labels[{names.POD_GROUP_NAME_LABEL}]"
 _TOTAL_PATH = f"metadata.annotations[{names.POD_GROUP_TOTAL_COUNT_ANNOTATION}]"
-_PREBUILT_PATH = f"metadata.labels[{names.PREBUILT_WORKLOAD_LABEL}]"
 _RETRIABLE_PATH = f"metadata.annotations[{names.RETRIABLE_IN_GROUP_ANNOTATION}]"
 
 
-def _group_errors(pod: Mapping[str, Any]) -> Iterable[FieldError]:
-    name = group_name(pod)
+def _group_errors(pod: Mapping[str, Any], identifiers: Identifiers) -> Iterable[FieldError]:
+    name = identifiers.group_name(pod)
+    name_path = identifiers.path(pod, names.POD_GROUP_NAME_LABEL)
     total = annotations_of(pod).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION)
     if name and total is None:
         yield FieldError(
@@ -241,20 +234,25 @@ def _group_errors(pod: Mapping[str, Any]) -> Iterable[FieldError]:
         )
     elif total is not None and not name:
         yield FieldError(
-            _NAME_PATH, REQUIRED, detail="both the name and the total count of a group are needed"
+            name_path, REQUIRED, detail="both the name and the total count of a group are needed"
         )
     if name and (problem := subdomain(name)):
-        yield FieldError(_NAME_PATH, INVALID, name, problem)
+        yield FieldError(name_path, INVALID, name, problem)
     if total is not None and total_count(pod) is None:
         yield FieldError(_TOTAL_PATH, INVALID, total, "must be a whole number greater than 0")
-    prebuilt = prebuilt_name(pod)
+    prebuilt = identifiers.prebuilt_name(pod)
     if name and prebuilt and prebuilt != name:
-        yield FieldError(_PREBUILT_PATH, INVALID, prebuilt, "must be the name of the pod group")
+        path = identifiers.path(pod, names.PREBUILT_WORKLOAD_LABEL)
+        yield FieldError(path, INVALID, prebuilt, "must be the name of the pod group")
 
 
-def _group_changes(pod: Mapping[str, Any], old: Mapping[str, Any]) -> Iterable[FieldError]:
-    if group_name(old) and group_name(pod) != group_name(old):
-        yield FieldError(_NAME_PATH, INVALID, group_name(pod), "field is immutable")
+def _group_changes(
+    pod: Mapping[str, Any], old: Mapping[str, Any], identifiers: Identifiers
+) -> Iterable[FieldError]:
+    name, before = identifiers.group_name(pod), identifiers.group_name(old)
+    if before and name != before:
+        path = identifiers.path(pod, names.POD_GROUP_NAME_LABEL)
+        yield FieldError(path, INVALID, name, "field is immutable")
     was, now = (annotations_of(one).get(names.RETRIABLE_IN_GROUP_ANNOTATION) for one in (old, pod))
     if was == "false" and now != "false":
         yield FieldError(_RETRIABLE_PATH, FORBIDDEN, detail="unretriable pods cannot become retriable again")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.api.jobkinds import JobKind, PodSetPaths
 from pykueue.api.kueue import names
@@ -15,11 +15,11 @@ from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.api.resources import DEPLOYMENTS, STATEFUL_SETS, Resource
 
 from .described import DescribedPodSets
-from .workload import build, is_label_value, queue_name, workload_name
+from .identifiers import Identifiers
+from .workload import build, queue_name, workload_name
 
 #: As the owner of a Workload is named to other clusters.
 _GVK = "apps/v1, Kind=StatefulSet"
-_LABEL_LENGTH = 63
 
 
 def replicas(stateful_set: Mapping[str, Any]) -> int:
@@ -95,9 +95,12 @@ class StatefulSet(DescribedPodSets):
         """The group's Workload; the set is one of its owners, and its pods become the others."""
         return [group_workload(build(job, self, priority, reference, name_limit=limit), job, _GVK)]
 
-    def member(self, pod: Mapping[str, Any], job: Mapping[str, Any], workload: str) -> Object:
+    def member(
+        self, pod: Mapping[str, Any], job: Mapping[str, Any], workload: str, identifiers: Identifiers
+    ) -> Object:
         """The pod as a member of the set's group; itself where it is one already."""
-        return group_member(pod, job, workload, replicas(job), names.DEFAULT_POD_SET)
+        place = GroupPlace(workload, replicas(job), names.DEFAULT_POD_SET)
+        return group_member(pod, job, place, identifiers)
 
 
 def group_workload(workload: Object, job: Mapping[str, Any], gvk: str, **annotations: str) -> Object:
@@ -115,28 +118,34 @@ def group_workload(workload: Object, job: Mapping[str, Any], gvk: str, **annotat
     return {**workload, "metadata": metadata}
 
 
+class GroupPlace(NamedTuple):
+    """The place of a pod in a group: the group's Workload, its number of pods, and the pod set."""
+
+    workload: str
+    total: int
+    pod_set: str
+
+
 def group_member(
-    pod: Mapping[str, Any], job: Mapping[str, Any], workload: str, total: int, pod_set: str
+    pod: Mapping[str, Any], job: Mapping[str, Any], place: GroupPlace, identifiers: Identifiers
 ) -> Object:
-    """The pod as a member of the serving group of `workload`, with `total` pods; itself where it is one."""
+    """The pod as a member of a serving group; itself where it is one."""
     labels = {
         names.MANAGED_LABEL: "true",
         names.QUEUE_LABEL: queue_name(job),
         names.PRIORITY_CLASS_LABEL: labels_of(job).get(names.PRIORITY_CLASS_LABEL),
     }
-    if len(workload) <= _LABEL_LENGTH and is_label_value(workload):
-        labels |= {names.POD_GROUP_NAME_LABEL: workload, names.PREBUILT_WORKLOAD_LABEL: workload}
     annotations = {
-        names.POD_GROUP_NAME_ANNOTATION: workload,
-        names.PREBUILT_WORKLOAD_LABEL: workload,
-        names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(total),
+        names.POD_GROUP_TOTAL_COUNT_ANNOTATION: str(place.total),
         names.POD_GROUP_FAST_ADMISSION_ANNOTATION: "true",
         names.POD_GROUP_SERVING_ANNOTATION: "true",
-        names.ROLE_HASH_ANNOTATION: pod_set,
+        names.ROLE_HASH_ANNOTATION: place.pod_set,
     }
     result = dict(pod)
     for field, values in (("labels", labels), ("annotations", annotations)):
         for key, value in values.items():
             if value:
                 result = replaced(result, ("metadata", field, key), value)
+    for key in (names.POD_GROUP_NAME_LABEL, names.PREBUILT_WORKLOAD_LABEL):
+        result = identifiers.with_name(result, key, place.workload)
     return result

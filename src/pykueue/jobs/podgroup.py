@@ -19,7 +19,7 @@ from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels
 from pykueue.api.pods import is_ready, is_terminal
 
 from .base import Outcome
-from .pod import RANKS, group_name, is_gated, is_stopped_by_us, template_of, total_count
+from .pod import RANKS, is_gated, is_stopped_by_us, template_of, total_count
 from .podsets import count_of, pod_set
 from .workload import queue_name
 
@@ -73,11 +73,6 @@ class PodGroup:
     def first(self) -> Object:
         """The pod that speaks for the group: queue, priority, parameters."""
         return next((pod for pod in self.pods if not is_deleting(pod)), self.pods[0])
-
-    @property
-    def name(self) -> str:
-        """The name of the group, which its Workload bears."""
-        return group_name(self.pods[0])
 
     @cached_property
     def total(self) -> int:
@@ -227,7 +222,7 @@ class PodGroup:
         for what, values in said.items():
             if len(values) > 1:
                 listed = ", ".join(sorted(map(str, values)))
-                raise GroupError(f"the pods of group {self.name} have different {what}: {listed}")
+                raise GroupError(f"the pods of the group have different {what}: {listed}")
 
     def labels(self, keys: Iterable[str]) -> dict[str, str]:
         """The labels of these keys that any of its pods has."""

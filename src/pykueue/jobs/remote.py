@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.api.jobkinds import pod_set_slots, value_at, with_value
 from pykueue.api.kueue import names
@@ -12,6 +12,7 @@ from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.api.resources import PODS, WORKLOADS, Resource
 
 from .base import JobIntegration
+from .identifiers import Identifiers
 from .job import JOB, parallelism, sized
 from .pod import gated
 from .slices import counts_of
@@ -22,8 +23,6 @@ _COPIED_METADATA = ("name", "namespace")
 _LOCAL = (names.STOPPING_ANNOTATION, names.TEMPLATE_ADDITIONS_ANNOTATION)
 #: Fields of a pod's spec that its own cluster fills in.
 _POD_FIELDS = ("nodeName", "priority", "preemptionPolicy")
-#: Labels have values of at most so many characters.
-_LABEL_LENGTH = 63
 
 
 def remote_workload(workload: Mapping[str, Any], origin: str) -> Object:
@@ -40,14 +39,20 @@ def remote_workload(workload: Mapping[str, Any], origin: str) -> Object:
     }
 
 
+class Origin(NamedTuple):
+    """The label that says which manager a copy comes from, and how a copy names its Workload."""
+
+    label: str
+    identifiers: Identifiers
+
+
 def remote_copy(
-    integration: JobIntegration, job: Mapping[str, Any], workload: Mapping[str, Any], origin: str
+    integration: JobIntegration, job: Mapping[str, Any], workload: Mapping[str, Any], origin: Origin
 ) -> Object:
     """The job as it is created on a worker: suspended, bound to its Workload there, and with no controller
     named, which is the worker's own.
 
-    Its pod templates are those that were queued, without what the admission here added. The Workload is named
-    by annotation where a label is too short.
+    Its pod templates are those that were queued, without what the admission here added.
     """
     kind = integration.kind
     spec = integration.queued(job, get(workload, "spec", "podSets") or ())["spec"]
@@ -60,12 +65,9 @@ def remote_copy(
     return copy
 
 
-def bound(copy: Object, workload: Mapping[str, Any]) -> Object:
-    """The copy as that of this Workload, which names it by annotation where a label is too short."""
-    name = str(workload["metadata"]["name"])
-    fields = ("annotations", "labels") if len(name) > _LABEL_LENGTH else ("labels", "annotations")
-    result = replaced(copy, ("metadata", fields[0], names.PREBUILT_WORKLOAD_LABEL), name)
-    return replaced(result, ("metadata", fields[1], names.PREBUILT_WORKLOAD_LABEL), None)
+def bound(copy: Object, workload: Mapping[str, Any], identifiers: Identifiers) -> Object:
+    """The copy as that of this Workload."""
+    return identifiers.with_name(copy, names.PREBUILT_WORKLOAD_LABEL, str(workload["metadata"]["name"]))
 
 
 def resized(
@@ -88,7 +90,7 @@ def resized(
     return copy
 
 
-def remote_pod(pod: Mapping[str, Any], workload: Mapping[str, Any], origin: str) -> Object:
+def remote_pod(pod: Mapping[str, Any], workload: Mapping[str, Any], origin: Origin) -> Object:
     """The pod as it is created on a worker: gated, and bound to its Workload there.
 
     A PriorityClass may have another value there.
@@ -97,7 +99,7 @@ def remote_pod(pod: Mapping[str, Any], workload: Mapping[str, Any], origin: str)
     return gated(_copy(PODS, pod, str(workload["metadata"]["name"]), origin, spec))
 
 
-def remote_set(resource: Resource, found: Mapping[str, Any], workload: str, origin: str) -> Object:
+def remote_set(resource: Resource, found: Mapping[str, Any], workload: str, origin: Origin) -> Object:
     """A set whose pods queue as it is created on a worker, which derives names from its uid here.
 
     `workload` is the Workload of all its pods; empty: each of its groups has one.
@@ -108,7 +110,7 @@ def remote_set(resource: Resource, found: Mapping[str, Any], workload: str, orig
 
 
 def remote_external(
-    resource: Resource, job: Mapping[str, Any], workload: Mapping[str, Any], origin: str
+    resource: Resource, job: Mapping[str, Any], workload: Mapping[str, Any], origin: Origin
 ) -> Object:
     """A job that another controller queues as it is created on a worker."""
     copy = _copy(resource, job, str(workload["metadata"]["name"]), origin, job.get("spec") or {})
@@ -116,19 +118,19 @@ def remote_external(
 
 
 def _copy(
-    resource: Resource, obj: Mapping[str, Any], workload: str, origin: str, spec: Mapping[str, Any]
+    resource: Resource, obj: Mapping[str, Any], workload: str, origin: Origin, spec: Mapping[str, Any]
 ) -> Object:
-    labels = {**labels_of(obj), names.MULTIKUEUE_ORIGIN_LABEL: origin}
+    labels = {**labels_of(obj), names.MULTIKUEUE_ORIGIN_LABEL: origin.label}
     annotations = {key: text for key, text in annotations_of(obj).items() if key not in _LOCAL}
-    if workload:
-        named = annotations if len(workload) > _LABEL_LENGTH else labels
-        named[names.PREBUILT_WORKLOAD_LABEL] = workload
-    return {
+    copy: Object = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": _metadata(obj, labels, annotations),
         "spec": dict(spec),
     }
+    if not workload:
+        return copy
+    return origin.identifiers.with_name(copy, names.PREBUILT_WORKLOAD_LABEL, workload)
 
 
 def _metadata(obj: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str]) -> Object:

@@ -17,6 +17,7 @@ from pykueue.api.sameness import says_the_same
 from pykueue.api.validation.syntax import integer
 
 from .base import JobIntegration, WorkloadSource
+from .identifiers import IDENTIFIERS, Identifiers
 from .podsets import count_of
 from .structure import MAX_POD_SETS as MAX_POD_SETS
 
@@ -53,15 +54,6 @@ def queue_name(job: Mapping[str, Any]) -> str:
 def queue_name_by_annotation(job: Mapping[str, Any]) -> bool:
     """Whether only the deprecated annotation names the queue."""
     return not labels_of(job).get(names.QUEUE_LABEL) and bool(annotations_of(job).get(names.QUEUE_LABEL))
-
-
-def prebuilt_name(job: Mapping[str, Any]) -> str:
-    """The existing Workload the job asks to be bound to; empty: it gets one of its own."""
-    return (
-        annotations_of(job).get(names.PREBUILT_WORKLOAD_LABEL)
-        or labels_of(job).get(names.PREBUILT_WORKLOAD_LABEL)
-        or ""
-    )
 
 
 def max_execution_time(job: Mapping[str, Any]) -> int | None:
@@ -132,6 +124,7 @@ def equivalent(
     job: Mapping[str, Any],
     integration: JobIntegration,
     admitted_counts: Mapping[str, int] | None = None,
+    identifiers: Identifiers = IDENTIFIERS,
 ) -> bool:
     """Whether the Workload still describes the job.
 
@@ -143,7 +136,7 @@ def equivalent(
     """
     if get(workload, "spec", "maximumExecutionTimeSeconds") != max_execution_time(job):
         return False
-    if integration.kind.references and not prebuilt_name(job):
+    if integration.kind.references and not identifiers.prebuilt_name(job):
         return True  # what the job refers to was read once, by its operator too
     wanted = integration.pod_sets(job)
     present: Sequence[Mapping[str, Any]] = get(workload, "spec", "podSets") or ()

@@ -12,7 +12,7 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
 from pykueue.api.jobkinds import LEADER_WORKER_SET
-from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTERS, RAY_KINDS
+from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTERS, RAY_KINDS, RAY_SERVICE
 from pykueue.api.kueue.names import (
     DEFAULT_LOCAL_QUEUE,
     DEFAULT_PRIORITY_CLASS,
@@ -123,6 +123,7 @@ class Cluster:
         self.connection = connection
         self.kinds = kinds.bound(self._referenced)
         self.configuration = configuration
+        self.identifiers = configuration.identifiers
         informer = connection.informer
         self.workloads = informer(WORKLOADS, pack=packing)
         self.local_queues = informer(LOCAL_QUEUES)
@@ -164,15 +165,21 @@ class Cluster:
         #: Nodes, and the pods on them, for topology-aware scheduling.
         self.nodes = NodeCaches(connection, self.flavors, configuration.gates["TopologyAwareScheduling"])
         self._elastic_jobs = configuration.gates["ElasticJobsViaWorkloadSlices"]
-        has_ray = self._elastic_jobs and any(each.kind in RAY_KINDS for each in self.kinds.jobs.values())
+        ray_kinds = [each.kind for each in self.kinds.jobs.values() if each.kind in RAY_KINDS]
+        has_ray = self._elastic_jobs and bool(ray_kinds)
+        cleans_redis = configuration.gates["DeferRayServiceFinalizationForRedisCleanup"]
         #: Pods of Ray clusters, where these can be elastic.
         self.ray_pods = (
             informer(PODS, label_selector=CLUSTER_LABEL, field_selector=LIVE_PODS, transform=pod_outline)
             if has_ray
             else None
         )
-        #: Ray clusters, which say how large elastic RayJobs are while they run.
-        self.ray_clusters = informer(RAY_CLUSTERS, optional=True) if has_ray else None
+        #: Ray clusters: how large elastic RayJobs are, and whether deleted RayServices have stopped.
+        self.ray_clusters = (
+            informer(RAY_CLUSTERS, optional=True)
+            if has_ray or (cleans_redis and RAY_SERVICE in ray_kinds)
+            else None
+        )
         serves_sets = STATEFUL_SET.framework in kinds.pod_owners
         self.stateful_sets = informer(STATEFUL_SETS) if serves_sets else None
         serves_groups = LEADER_WORKER_SET.framework in kinds.pod_owners
@@ -206,9 +213,12 @@ class Cluster:
             self.ray_pods.add_index("cluster", indexes.ray_cluster_keys)
         self.flavors.add_index("topology", lambda flavor: [topology_name(flavor)])
         if POD.framework in self.jobs:
-            self.jobs[POD.framework].add_index(_GROUP_INDEX, indexes.group_keys)
+            self.jobs[POD.framework].add_index(_GROUP_INDEX, self._group_keys)
         for jobs in self.jobs.values():
             indexes.index_jobs(jobs)
+
+    def _group_keys(self, pod: Object) -> list[Key]:
+        return indexes.group_keys(pod, self.identifiers)
 
     def on_job_event(self, handler: Handler, order: int = 0) -> None:
         """Call `handler` for every change of a job of any kind, also of kinds that are added later."""
@@ -327,7 +337,7 @@ class Cluster:
                 metadata = job["metadata"]
                 if integration.runs(job) or self.live_pods(metadata.get("namespace") or "", metadata["uid"]):
                     yield from self.workloads_of(job)
-                    for group in indexes.group_keys(job) if integration.kind is POD else ():
+                    for group in self._group_keys(job) if integration.kind is POD else ():
                         workload = self.workload(group)
                         if workload is not None and indexes.is_group_workload(workload):
                             yield workload

@@ -11,7 +11,7 @@ from pykueue.api.kueue.names import IS_GROUP_WORKLOAD_ANNOTATION, JOB_UID_LABEL,
 from pykueue.api.objects import Key, Object, annotations_of, controller_of, get, labels_of
 from pykueue.api.queue_specs import parameters_name
 from pykueue.api.resources import WORKLOAD_PRIORITY_CLASSES
-from pykueue.jobs.pod import group_name
+from pykueue.jobs.identifiers import Identifiers
 from pykueue.kube.informer import Informer
 
 from .nodes.assignments import is_placed
@@ -34,9 +34,9 @@ def is_group_workload(workload: Mapping[str, Any]) -> bool:
     return annotations_of(workload).get(IS_GROUP_WORKLOAD_ANNOTATION) == "true"
 
 
-def group_keys(pod: Object) -> list[Key]:
+def group_keys(pod: Object, identifiers: Identifiers) -> list[Key]:
     """Namespace and name of the pod group that a pod belongs to, if any."""
-    name = group_name(pod)
+    name = identifiers.group_name(pod)
     return [(pod["metadata"].get("namespace") or "", name)] if name else []
 
 

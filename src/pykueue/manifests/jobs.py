@@ -16,9 +16,10 @@ from pykueue.api.resources import PODS, Resource
 from pykueue.api.selectors import Selector, SelectorError
 from pykueue.api.validation import FieldError
 from pykueue.jobs.base import JobIntegration, WorkloadSource
+from pykueue.jobs.identifiers import IDENTIFIERS
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet
-from pykueue.jobs.pod import POD, PlainPod, group_name, with_role
+from pykueue.jobs.pod import POD, PlainPod, with_role
 from pykueue.jobs.pod_owners import DEPLOYMENT, replicas
 from pykueue.jobs.podgroup import GroupError, PodGroup
 from pykueue.jobs.workload import build, queue_name
@@ -126,8 +127,8 @@ class Jobs:
             self._uids.add(manifest["metadata"]["uid"])
         if kind == DEPLOYMENT.resource.kind:
             self._deployments.append(manifest)
-        elif kind == PODS.kind and group_name(manifest):
-            key = (str(manifest["metadata"].get("namespace")), group_name(manifest))
+        elif kind == PODS.kind and IDENTIFIERS.group_name(manifest):
+            key = (str(manifest["metadata"].get("namespace")), IDENTIFIERS.group_name(manifest))
             self._groups.setdefault(key, []).append(with_role(manifest))
         elif kind == LEADER_WORKER_SET.resource.kind:
             for index in range(replicas(manifest)):

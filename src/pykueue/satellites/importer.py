@@ -27,8 +27,9 @@ from pykueue.api.times import format_time
 from pykueue.clock import Clock
 from pykueue.engine.flavors.requests import pod_requests
 from pykueue.engine.quota.usage import to_quantity
+from pykueue.jobs.identifiers import IDENTIFIERS
 from pykueue.jobs.pod import PlainPod
-from pykueue.jobs.workload import build, prebuilt_name
+from pykueue.jobs.workload import build
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 
@@ -188,7 +189,7 @@ class Importer:
         made = build(labelled, PlainPod(), self._priorities.get(name, 0), reference)
         metadata = made["metadata"]
         metadata["labels"] = {**metadata["labels"], **self._options.labels}
-        metadata["name"] = prebuilt_name(pod) or metadata["name"]
+        metadata["name"] = IDENTIFIERS.prebuilt_name(pod) or metadata["name"]
         return made
 
     async def _each(self, work: Callable[[Plan], Awaitable[None]]) -> Summary:

@@ -29,6 +29,8 @@ GROUP = "ray.io"
 RAY_CLUSTERS = Resource(GROUP, "v1", "rayclusters", "RayCluster", True)
 #: The label of the pods of a RayCluster with its name.
 CLUSTER_LABEL = "ray.io/cluster"
+#: "true": the cluster keeps its state in Redis (GCS fault tolerance), as does one with options for that.
+FAULT_TOLERANCE_ANNOTATION = "ray.io/ft-enabled"
 _GROUP_LABEL, _TYPE_LABEL = "ray.io/group", "ray.io/node-type"
 #: The pod set of a RayJob whose pod is not one of its RayCluster.
 SUBMITTER = "submitter"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pykueue.api.jobkinds import LEADER_WORKER_SET
+from pykueue.api.jobkinds.ray import RAY_SERVICE
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
@@ -29,6 +30,8 @@ from pykueue.jobs.pod import POD
 from pykueue.jobs.pod_owners import STATEFUL_SET
 from pykueue.manager.ancestors import external_resources
 from pykueue.manager.configuration import Configuration
+from pykueue.manager.jobs.controller import JobController
+from pykueue.manager.jobs.rayservices import RayServiceController
 
 from .checks import provisioning
 from .component import Component
@@ -77,7 +80,8 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
         if integration.kind is POD:
             yield from pods(integration, kinds, of_kind)
         else:
-            yield jobs(integration, kinds, of_kind)
+            controller = RayServiceController if integration.kind is RAY_SERVICE else JobController
+            yield jobs(integration, kinds, of_kind, controller)
     if STATEFUL_SET.framework in kinds.pod_owners:
         yield stateful_sets(workers("StatefulSet.apps"))
     if LEADER_WORKER_SET.framework in kinds.pod_owners:

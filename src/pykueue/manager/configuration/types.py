@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from pykueue.jobs.identifiers import Identifiers
+
 from .decode import Bounds, Duration, Raw
 from .gates import FeatureGates
 
@@ -302,6 +304,11 @@ class Configuration:
     def gates(self) -> FeatureGates:
         """Every feature gate with its value; `feature_gates` holds only what was chosen."""
         return FeatureGates(self.feature_gates)
+
+    @property
+    def identifiers(self) -> Identifiers:
+        """Where jobs name their pod groups and prebuilt Workloads."""
+        return Identifiers(self.gates["WorkloadIdentifierAnnotations"])
 
     @property
     def workload_name_limit(self) -> int:

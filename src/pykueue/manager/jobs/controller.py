@@ -319,7 +319,7 @@ class JobController:
             return
         if self.integration.has_record(job) and not await stop(job, originals, why):
             return  # what an admission added must not become part of a Workload
-        if construction.prebuilt_name(job) and self.integration.kind.prebuilt:
+        if self._cluster.identifiers.prebuilt_name(job) and self.integration.kind.prebuilt:
             await self._adopt_prebuilt(job)
             return
         if len(others) == 1 and not conditions.has_quota(others[0]) and not conditions.is_finished(others[0]):
@@ -375,7 +375,7 @@ class JobController:
     async def _adopt_prebuilt(self, job: Object) -> None:
         """Own an existing Workload without an owner; one that does not fit is finished OutOfSync."""
         namespace = job["metadata"].get("namespace") or ""
-        workload = self._cluster.workload((namespace, construction.prebuilt_name(job)))
+        workload = self._cluster.workload((namespace, self._cluster.identifiers.prebuilt_name(job)))
         if workload is None or conditions.is_finished(workload):
             return
         owner = controller_of(workload)
@@ -396,7 +396,7 @@ class JobController:
 
     async def _adopt_slice(self, job: Object) -> None:
         """Own the next slice of an elastic job that a manager cluster dispatched here."""
-        name = construction.prebuilt_name(job)
+        name = self._cluster.identifiers.prebuilt_name(job)
         workload = self._cluster.workload((job["metadata"].get("namespace") or "", name)) if name else None
         if workload is not None and controller_of(workload) is None and self._cluster.workloads_of(job):
             await self._adopt_prebuilt(job)

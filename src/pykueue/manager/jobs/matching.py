@@ -8,7 +8,7 @@ from typing import Any
 from pykueue.api import conditions
 from pykueue.api.objects import Object, key_of
 from pykueue.api.validation import FieldError
-from pykueue.jobs.workload import equivalent, prebuilt_name
+from pykueue.jobs.workload import equivalent
 
 from .context import JobContext
 
@@ -45,7 +45,7 @@ class WorkloadMatcher:
         return list(self._integration.validate(job, None)) if self._integration.kind.custom else []
 
     def _candidates(self, job: Mapping[str, Any]) -> list[Object]:
-        prebuilt = prebuilt_name(job) if self._integration.kind.prebuilt else ""
+        prebuilt = self._cluster.identifiers.prebuilt_name(job) if self._integration.kind.prebuilt else ""
         owned = self._cluster.workloads_of(job)
         if not prebuilt:
             return owned
@@ -68,6 +68,7 @@ class WorkloadMatcher:
         known = self._compared.get(metadata["uid"])
         if known is not None and known[0] == inputs:
             return known[1]
-        result = not self.errors(job) and equivalent(workload, job, self._integration, counts)
+        names = self._cluster.identifiers
+        result = not self.errors(job) and equivalent(workload, job, self._integration, counts, names)
         self._compared[metadata["uid"]] = (inputs, result)
         return result

@@ -26,7 +26,7 @@ from pykueue.api.pods import has_gate, without_gate
 from pykueue.jobs import slices
 from pykueue.jobs.job import JOB, parallelism, sized
 from pykueue.jobs.slices import Slices
-from pykueue.jobs.workload import equivalent, prebuilt_name, same_but_counts
+from pykueue.jobs.workload import equivalent, same_but_counts
 from pykueue.kube.events import NORMAL
 from pykueue.kube.informer import Handler, Informer
 from pykueue.manager.indexes import pod_owners
@@ -142,7 +142,7 @@ class ElasticJobs:
         if not conditions.is_evicted(active) and conditions.is_active(active):
             active, target = await self._resized(job, active)
         pending = found.pending
-        if prebuilt_name(job):
+        if self._cluster.identifiers.prebuilt_name(job):
             target = {}  # the manager cluster makes its slices
         if pending is not None and target:
             desired = slices.with_counts(pending, target)
@@ -300,7 +300,7 @@ class ElasticJobs:
             "rayCluster", lambda job: [(key_of(job)[0], name) for name in ray_cluster_names(job, kind)]
         )
         found = [(self._pod_cache, pod_changed)]
-        if kind is not RAY_CLUSTER and self._cluster.ray_clusters is not None:
+        if kind is RAY_JOB and self._cluster.ray_clusters is not None:
             found.append((self._cluster.ray_clusters, cluster_changed))
         return found
 

@@ -20,7 +20,7 @@ from pykueue.api.objects import get
 from pykueue.api.variants import has_variants, parent_reference
 from pykueue.clock import Clock
 from pykueue.engine.decisions import Admit, Decision, Requeue
-from pykueue.jobs.pod import group_name, is_gated
+from pykueue.jobs.pod import is_gated
 from pykueue.kube.informer import Informer
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.connection import Order
@@ -296,7 +296,7 @@ class Observer:
         pods.on_event(on_event, Order.OBSERVE)
 
     def _was_ungated(self, pod: Mapping[str, Any]) -> None:
-        group = group_name(pod)
+        group = self._cluster.identifiers.group_name(pod)
         if group:
             workload = self._cluster.workload((pod["metadata"].get("namespace") or "", group))
         else:

@@ -22,6 +22,7 @@ from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.pod import POD, runs_remotely
 from pykueue.jobs.remote import (
+    Origin,
     bound,
     remote_copy,
     remote_external,
@@ -51,6 +52,11 @@ class Home:
     cluster: Cluster
     origin: str
     clock: Clock
+
+    @property
+    def mark(self) -> Origin:
+        """What copies say about where they come from."""
+        return Origin(self.origin, self.cluster.identifiers)
 
     def check_origin(self, obj: Mapping[str, Any]) -> None:
         """Raises ForeignObjectError unless the object comes from this manager."""
@@ -186,7 +192,12 @@ class ManagedJob(_OneObject):
                 copy = replaced(copy, path, value_at(self._job, path))
         if self._elastic:
             counts = counts_of(get(self._workload, "spec", "podSets"))
-            copy = resized(self._integration, self._job, bound(copy, self._workload), counts)
+            copy = resized(
+                self._integration,
+                self._job,
+                bound(copy, self._workload, self._home.cluster.identifiers),
+                counts,
+            )
         return copy
 
     def bound_otherwise(self, session: Session) -> Sequence[Key]:
@@ -196,7 +207,7 @@ class ManagedJob(_OneObject):
     async def bring_current(self, session: Session, workload: Object) -> None:
         informer, copy = self._informer(session), self._copy(session)
         if copy is None:
-            copy = remote_copy(self._integration, self._job, workload, self._home.origin)
+            copy = remote_copy(self._integration, self._job, workload, self._home.mark)
             await self._home.create(session, informer, copy)
         elif not is_deleting(copy):
             await session.writer.change(informer, copy, self._changed(copy))
@@ -266,7 +277,7 @@ class ExternalJob(_OneObject):
         return bool(self.copies(session))
 
     async def bring_current(self, session: Session, workload: Object) -> None:
-        copy = remote_external(self._resource, self._job, workload, self._home.origin)
+        copy = remote_external(self._resource, self._job, workload, self._home.mark)
         await self._home.create(session, self._informer(session), copy)
 
     async def synchronise(self, session: Session) -> bool:
@@ -319,7 +330,7 @@ class DispatchedPods(DispatchedJob):
         for copy in self._surplus(session):
             await session.writer.delete(informer, copy)
         for pod in self._missing(session):
-            await self._home.create(session, informer, remote_pod(pod, workload, self._home.origin))
+            await self._home.create(session, informer, remote_pod(pod, workload, self._home.mark))
 
     async def synchronise(self, session: Session) -> bool:
         informer = self._home.cluster.jobs[POD.framework]
@@ -372,7 +383,7 @@ class DispatchedSet(_OneObject):
         informer, copy = self._informer(session), self._copy(session)
         if copy is None:
             name = "" if self._has_parts else str(workload["metadata"]["name"])
-            copy = remote_set(self._kind.resource, self._job, name, self._home.origin)
+            copy = remote_set(self._kind.resource, self._job, name, self._home.mark)
             await self._home.create(session, informer, copy)
         elif not is_deleting(copy):
             await session.writer.change(informer, copy, self._sized(copy))

@@ -98,6 +98,7 @@ class MultiKueue:
             self._verify,
             cluster.configuration.workload_name_limit,
             None if self._quota is None else self._quota.add_all,
+            cluster.identifiers,
         )
         self._clusters.on_event(self._cluster_changed)
         self._configs.on_event(self._config_changed)
@@ -187,7 +188,7 @@ class MultiKueue:
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         for workload in () if new is None else self._cluster.workloads_of(new):
             self._add(workload)
-        for key in () if new is None else group_keys(new):
+        for key in () if new is None else group_keys(new, self._cluster.identifiers):
             self._add(self._cluster.workload(key))
 
     # Clusters

@@ -21,10 +21,10 @@ from pykueue.api.objects import Key, Object, key_of, spec_differs
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from pykueue.clock import Clock
 from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.identifiers import IDENTIFIERS, Identifiers
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
 from pykueue.jobs.leaderworkerset import LeaderWorkerSet
 from pykueue.jobs.pod import POD
-from pykueue.jobs.workload import prebuilt_name
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
@@ -114,6 +114,7 @@ class Session:
         touched: Callable[[Key], None],
         name_limit: int,
         queues_changed: Callable[[], None] | None = None,
+        identifiers: Identifiers = IDENTIFIERS,
     ) -> None:
         self.name = name
         self.client = connection.client
@@ -126,6 +127,7 @@ class Session:
         self.workloads = connection.informer(WORKLOADS, label_selector=selector)
         self.jobs: dict[str, Informer] = {}
         self._name_limit = name_limit
+        self._identifiers = identifiers
         for kind in kinds:
             jobs = connection.informer(kind.resource, label_selector=selector, optional=kind.custom)
             jobs.add_index("workload", self.keys_of)
@@ -201,7 +203,7 @@ class Session:
 
     def keys_of(self, job: Mapping[str, Any]) -> list[Key]:
         """The Workloads that a copy of a job belongs to: one, or those of the groups of a LeaderWorkerSet."""
-        namespace, name = job["metadata"].get("namespace") or "", prebuilt_name(job)
+        namespace, name = job["metadata"].get("namespace") or "", self._identifiers.prebuilt_name(job)
         if job.get("kind") == LEADER_WORKER_SET.resource.kind:
             names_of_groups = LeaderWorkerSet().workload_names(job, self._name_limit)
             return [(namespace, name) for name in names_of_groups]
@@ -256,6 +258,7 @@ class Hooks:
     name_limit: int
     #: When its queues have changed; None: they are not watched.
     queues_changed: Callable[[], None] | None = None
+    identifiers: Identifiers = IDENTIFIERS
 
 
 class RemoteCluster:
@@ -374,6 +377,7 @@ class RemoteCluster:
             hooks.touched,
             hooks.name_limit,
             hooks.queues_changed,
+            hooks.identifiers,
         )
         caches = loop.create_task(connection.run())
         synced = loop.create_task(connection.synced())

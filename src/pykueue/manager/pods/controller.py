@@ -27,7 +27,7 @@ from pykueue.api.objects import (
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
 from pykueue.jobs import workload as construction
-from pykueue.jobs.pod import group_name, is_gated, suspending_parent, ungated
+from pykueue.jobs.pod import is_gated, suspending_parent, ungated
 from pykueue.jobs.pod_owners import STATEFUL_SET, plain_owner
 from pykueue.jobs.podgroup import GroupError, PodGroup, has_ended, is_held, role
 from pykueue.jobs.podsets import PodSetConflictError
@@ -74,15 +74,19 @@ class PodController(_PodsController):
     """Pods on their own, keyed by namespace and name."""
 
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
-        if not group_name(old if new is None else new):
+        if not self._cluster.identifiers.group_name(old if new is None else new):
             super()._job_changed(type_, old, new)
 
     async def _reconcile(self, key: Key) -> None:
         pod = self._jobs.get(*key)
         if pod is None:
             await super()._reconcile(key)
-        elif not group_name(pod) and suspending_parent(pod) not in _GROUPING and self._queues_alone(pod):
+        elif self._is_alone(pod) and self._queues_alone(pod):
             await self._reconcile_pod(key, pod)
+
+    def _is_alone(self, pod: Mapping[str, Any]) -> bool:
+        """Whether it belongs to no group, and to no owner that will make it a member of one."""
+        return not self._cluster.identifiers.group_name(pod) and suspending_parent(pod) not in _GROUPING
 
     def _runs_pods(self, job: Object) -> bool:
         return True  # the copy of a gated one may be ready on a worker cluster
@@ -140,7 +144,7 @@ class PodGroupController(_PodsController):
 
     def _job_changed(self, type_: str, old: Any, new: Any) -> None:
         for pod in (old, new):
-            for key in [] if pod is None else group_keys(pod):
+            for key in [] if pod is None else group_keys(pod, self._cluster.identifiers):
                 self.controller.queue.add_after(key, BATCH_DELAY)
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
@@ -176,8 +180,7 @@ class PodGroupController(_PodsController):
         pods = self._cluster.pods_of_group(*key)
         workload = self._cluster.workload(key)
         if workload is not None and not is_group_workload(workload):
-            self._record_conflict(key, workload, pods)
-            await self._finalize(pod for pod in pods if is_deleting(pod))
+            await self._foreign(key, workload, pods)
             return
         if not pods:
             if workload is not None:
@@ -208,6 +211,26 @@ class PodGroupController(_PodsController):
             await self._finish(group.first, workload, outcome)
         else:
             await self._synchronise_group(group, workload)
+
+    async def _foreign(self, key: Key, workload: Object, pods: list[Object]) -> None:
+        """A Workload of the group's name that was not made for a pod group.
+
+        Without the gate PodIntegrationValidateGroupOwner a complete group takes over one that is not owned
+        and has no quota.
+        """
+        await self._finalize(pod for pod in pods if is_deleting(pod))
+        if (
+            self._gates["PodIntegrationValidateGroupOwner"]
+            or get(workload, "metadata", "ownerReferences")
+            or conditions.has_quota(workload)
+            or conditions.is_finished(workload)
+            or is_deleting(workload)
+        ):
+            self._record_conflict(key, workload, pods)
+        elif pods and (group := PodGroup.of(pods)).is_complete() and self._cluster.manages_namespace(key[0]):
+            mark = ("metadata", "annotations", names.IS_GROUP_WORKLOAD_ANNOTATION)
+            desired = replaced(replaced(workload, mark, "true"), ("spec", "podSets"), group.pod_sets())
+            await self._writer.change(self._cluster.workloads, workload, desired)
 
     def _record_conflict(self, key: Key, workload: Object, pods: list[Object]) -> None:
         known = (key, str(workload["metadata"].get("uid")))
@@ -254,7 +277,7 @@ class PodGroupController(_PodsController):
         if group.started() and not group.is_suspended():
             await self._stop_group(group, "No matching Workload")
             return
-        if construction.prebuilt_name(group.first):
+        if self._cluster.identifiers.prebuilt_name(group.first):
             return  # the one it asks for is not there yet
         try:
             group.check(self._configuration.labels_to_copy, self._configuration.annotations_to_copy)
@@ -281,7 +304,7 @@ class PodGroupController(_PodsController):
         }
         metadata = {
             **base["metadata"],
-            "name": group.name,
+            "name": self._cluster.identifiers.group_name(group.first),
             "labels": labels,
             "annotations": annotations,
             "ownerReferences": [pod_owner(pod) for pod in group.pods],

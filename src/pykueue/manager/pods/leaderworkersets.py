@@ -69,7 +69,9 @@ class LeaderWorkerSetController(SetController):
             group = group_index(pod)
             if group is not None:
                 name = self._kind.workload_name(found, group, self._limit)
-                await self._writer.change(self._pods, pod, self._kind.member(pod, found, name))
+                await self._writer.change(
+                    self._pods, pod, self._kind.member(pod, found, name, self._cluster.identifiers)
+                )
 
     def _groups(self, found: Mapping[str, Any], pods: list[Object]) -> list[int]:
         """The groups that there are to be, and further ones that a rolling update has made."""

@@ -58,7 +58,9 @@ class StatefulSetController(SetController):
             await self._synchronise(found, workload)
         for pod in self._pods.by_index(_OWNER_INDEX, found["metadata"]["uid"]):
             if not is_deleting(pod):
-                await self._writer.change(self._pods, pod, self._kind.member(pod, found, name))
+                await self._writer.change(
+                    self._pods, pod, self._kind.member(pod, found, name, self._cluster.identifiers)
+                )
 
     async def _synchronise(self, stateful_set: Object, workload: Object) -> None:
         """Put the Workload of a set without pods on hold; set its pod counts when the set is scaled up."""

@@ -15,7 +15,15 @@ from pykueue.jobs.topology import topology_errors
 from pykueue.manager.ancestors import Owner, managing_owner
 from pykueue.manager.configuration import Configuration
 
-from .metadata import common_errors, gate_changes, immutable, label_path, other_changes, priority_changes
+from .metadata import (
+    common_errors,
+    gate_changes,
+    immutable,
+    label_path,
+    other_changes,
+    prebuilt_changes,
+    priority_changes,
+)
 from .review import CREATE
 
 #: Groups whose jobs are not checked at an update unless they are managed, or, with the gate
@@ -63,6 +71,7 @@ class JobRules:
         self._integration = integration
         self._configuration = configuration
         self._gates = configuration.gates
+        self._identifiers = configuration.identifiers
         self._lookups = lookups
 
     # Filling in
@@ -135,7 +144,7 @@ class JobRules:
         managed = bool(queued) or self._manages_all()
         if old is not None and not managed and kind.resource.group in _UNCHECKED_UPDATES:
             return
-        yield from common_errors(obj, kind)
+        yield from common_errors(obj, kind, self._identifiers)
         yield from new_errors(self._topology_errors, obj, old)
         if old is not None:
             yield from self._update_errors(obj, old)
@@ -163,6 +172,7 @@ class JobRules:
                 text = "cannot be removed in a namespace with a default LocalQueue"
                 yield FieldError(label_path(names.QUEUE_LABEL), FORBIDDEN, detail=text)
         yield from priority_changes(job, old, suspended)
+        yield from prebuilt_changes(job, old, suspended, self._identifiers)
         yield from other_changes(job, old, suspended, was_suspended)
         yield from gate_changes(job, old)
 

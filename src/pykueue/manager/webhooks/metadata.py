@@ -16,15 +16,19 @@ from pykueue.api.objects import annotations_of, labels_of
 from pykueue.api.validation.fields import DUPLICATE, FORBIDDEN, INVALID, FieldError
 from pykueue.api.validation.syntax import subdomain
 from pykueue.jobs import workload as construction
+from pykueue.jobs.identifiers import IDENTIFIERS, Identifiers
 
 _GATE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _GATE_LENGTH = 63
+_FIXED = "field is immutable while the job is not suspended"
 
 
-def common_errors(job: Mapping[str, Any], kind: JobKind) -> Iterable[FieldError]:
+def common_errors(
+    job: Mapping[str, Any], kind: JobKind, identifiers: Identifiers = IDENTIFIERS
+) -> Iterable[FieldError]:
     """What is wrong with the labels and annotations of a job."""
     yield from queue_errors(job)
-    yield from _prebuilt_errors(job, kind)
+    yield from _prebuilt_errors(job, kind, identifiers)
     limit = labels_of(job).get(names.MAX_EXEC_TIME_LABEL)
     if limit is not None and construction.max_execution_time(job) is None:
         text = "must be a whole number of seconds greater than 0"
@@ -41,14 +45,15 @@ def queue_errors(job: Mapping[str, Any]) -> Iterable[FieldError]:
         yield FieldError(label_path(names.QUEUE_LABEL), INVALID, name, problem)
 
 
-def _prebuilt_errors(job: Mapping[str, Any], kind: JobKind) -> Iterable[FieldError]:
-    name = construction.prebuilt_name(job)
+def _prebuilt_errors(job: Mapping[str, Any], kind: JobKind, identifiers: Identifiers) -> Iterable[FieldError]:
+    name = identifiers.prebuilt_name(job)
     label = labels_of(job).get(names.PREBUILT_WORKLOAD_LABEL)
+    path = identifiers.path(job, names.PREBUILT_WORKLOAD_LABEL)
     if (name or label is not None) and (problem := subdomain(name)):
-        yield FieldError(label_path(names.PREBUILT_WORKLOAD_LABEL), INVALID, name, problem)
+        yield FieldError(path, INVALID, name, problem)
     if name and not kind.prebuilt:
         text = "is not supported for this kind of job"
-        yield FieldError(label_path(names.PREBUILT_WORKLOAD_LABEL), FORBIDDEN, detail=text)
+        yield FieldError(path, FORBIDDEN, detail=text)
 
 
 def elastic_errors(job: Mapping[str, Any], kind: JobKind) -> Iterable[FieldError]:
@@ -96,13 +101,20 @@ def priority_changes(job: Mapping[str, Any], old: Mapping[str, Any], suspended: 
         yield immutable(names.PRIORITY_CLASS_LABEL, name)
 
 
+def prebuilt_changes(
+    job: Mapping[str, Any], old: Mapping[str, Any], suspended: bool, identifiers: Identifiers
+) -> Iterable[FieldError]:
+    """The prebuilt Workload of a running job cannot change, except to the next slice of an elastic job."""
+    name = identifiers.prebuilt_name(job)
+    if name != identifiers.prebuilt_name(old) and not suspended and not is_elastic(old):
+        path = identifiers.path(job, names.PREBUILT_WORKLOAD_LABEL)
+        yield FieldError(path, INVALID, name, _FIXED)
+
+
 def other_changes(
     job: Mapping[str, Any], old: Mapping[str, Any], suspended: bool, was_suspended: bool
 ) -> Iterable[FieldError]:
-    """What may not change of the prebuilt Workload, the maximum execution time and elasticity."""
-    prebuilt = construction.prebuilt_name(job)
-    if prebuilt != construction.prebuilt_name(old) and not suspended and not is_elastic(old):
-        yield immutable(names.PREBUILT_WORKLOAD_LABEL, prebuilt)
+    """What may not change of the maximum execution time and of elasticity."""
     limit = labels_of(job).get(names.MAX_EXEC_TIME_LABEL)
     if limit != labels_of(old).get(names.MAX_EXEC_TIME_LABEL) and not (suspended and was_suspended):
         yield immutable(names.MAX_EXEC_TIME_LABEL, limit or "")
@@ -122,4 +134,4 @@ def _annotation(name: str) -> str:
 
 def immutable(label: str, value: str) -> FieldError:
     """That a label may not change now."""
-    return FieldError(label_path(label), INVALID, value, "field is immutable while the job is not suspended")
+    return FieldError(label_path(label), INVALID, value, _FIXED)

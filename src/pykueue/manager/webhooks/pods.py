@@ -56,7 +56,7 @@ class PodRules(JobRules):
     by_queue = True
 
     def __init__(self, configuration: Configuration, lookups: Lookups) -> None:
-        super().__init__(PlainPod(), configuration, lookups)
+        super().__init__(PlainPod(configuration.identifiers), configuration, lookups)
         self._alone = POD.framework in configuration.integrations.frameworks
 
     def default(self, obj: Object) -> Object:

@@ -8,7 +8,8 @@ from typing import Any
 from pykueue.api.objects import Object, is_deleting
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, WORKLOADS
-from pykueue.jobs.pod import group_name, is_gated
+from pykueue.jobs.identifiers import IDENTIFIERS
+from pykueue.jobs.pod import is_gated
 from pykueue.manager.indexes import is_group_workload
 
 from .invariants import Invariants
@@ -22,7 +23,7 @@ class KindInvariants(PodInvariants):
     def _pod(self, before: Object | None, after: Object | None) -> None:
         pod = after or before
         assert pod is not None
-        if group_name(pod):
+        if IDENTIFIERS.group_name(pod):
             super()._pod(before, after)
         else:
             Invariants._pod(self, before, after)
@@ -48,7 +49,7 @@ class KindInvariants(PodInvariants):
     def _misplaced_groups(self) -> Iterable[str]:
         """Pods of groups that wait although their Workload is admitted, or run although it is not."""
         for pod in self.objects(PODS):
-            workload = self._workload_of(pod) if group_name(pod) else None
+            workload = self._workload_of(pod) if IDENTIFIERS.group_name(pod) else None
             if workload is None or is_deleting(pod) or is_terminal(pod):
                 continue
             name = pod["metadata"]["name"]
@@ -60,7 +61,7 @@ class KindInvariants(PodInvariants):
     def unsettled(self) -> list[str]:
         """The users have deleted the sets by now: nothing of their groups is left."""
         groups = [w["metadata"]["name"] for w in self.objects(WORKLOADS) if is_group_workload(w)]
-        pods = [pod["metadata"]["name"] for pod in self.objects(PODS) if group_name(pod)]
+        pods = [pod["metadata"]["name"] for pod in self.objects(PODS) if IDENTIFIERS.group_name(pod)]
         return [
             *Invariants.unsettled(self),
             *(f"pod {name} of a deleted set is left" for name in pods),

@@ -7,7 +7,8 @@ from typing import Any
 from pykueue.api.objects import get
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS
-from pykueue.jobs.pod import group_name, is_gated
+from pykueue.jobs.identifiers import IDENTIFIERS
+from pykueue.jobs.pod import is_gated
 
 from .edits import EditingUsers
 from .pod_users import PodUsers
@@ -39,7 +40,9 @@ class EditingPodUsers(PodUsers, EditingUsers):
 
     async def _remove_pod_finalizers(self) -> str:
         """Not of pods of groups: those without are how the users know that their group has ended."""
-        pod = await self._one(PODS, lambda pod: not group_name(pod) and get(pod, "metadata", "finalizers"))
+        pod = await self._one(
+            PODS, lambda pod: not IDENTIFIERS.group_name(pod) and get(pod, "metadata", "finalizers")
+        )
         if pod is None:
             return ""
         await self._edit(PODS, pod, {"metadata": {"finalizers": None}})

@@ -10,7 +10,8 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Object, controller_of, get, is_deleting
 from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, WORKLOADS, Resource
-from pykueue.jobs.pod import group_name, is_gated
+from pykueue.jobs.identifiers import IDENTIFIERS
+from pykueue.jobs.pod import is_gated
 from pykueue.jobs.podgroup import PodGroup
 from pykueue.manager.indexes import is_group_workload, job_uid
 
@@ -33,8 +34,8 @@ class PodInvariants(Invariants):
             self._violate(after, "was let go without an admitted workload")
 
     def _workload_of(self, pod: Mapping[str, Any]) -> Object | None:
-        if group_name(pod):
-            return self.find(WORKLOADS, NAMESPACE, group_name(pod))
+        if IDENTIFIERS.group_name(pod):
+            return self.find(WORKLOADS, NAMESPACE, IDENTIFIERS.group_name(pod))
         uid = pod["metadata"]["uid"]
         return next((w for w in self.objects(WORKLOADS) if _pod_uid(w) == uid), None)
 
@@ -44,7 +45,7 @@ class PodInvariants(Invariants):
         return [
             pod
             for pod in self.objects(PODS)
-            if (pod["metadata"]["uid"] == uid if uid else group_name(pod) == name)
+            if (pod["metadata"]["uid"] == uid if uid else IDENTIFIERS.group_name(pod) == name)
         ]
 
     def _edit(self, resource: Resource, before: Object | None, after: Object | None) -> None:

@@ -11,7 +11,7 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, labels_of
 from pykueue.api.pods import phase
 from pykueue.api.resources import LOCAL_QUEUES, PODS, WORKLOADS
-from pykueue.jobs.pod import group_name
+from pykueue.jobs.identifiers import IDENTIFIERS
 from pykueue.jobs.podgroup import PodGroup
 
 from .scenario import NAMESPACE, PRIORITIES
@@ -77,8 +77,8 @@ class PodUsers(Users):
                 return
             groups = defaultdict(list)
             for pod in await self._all(PODS):
-                if group_name(pod):
-                    groups[group_name(pod)].append(pod)
+                if IDENTIFIERS.group_name(pod):
+                    groups[IDENTIFIERS.group_name(pod)].append(pod)
             over = {w["metadata"]["name"] for w in await self._all(WORKLOADS) if conditions.is_finished(w)}
             for name, pods in sorted(groups.items()):
                 group = PodGroup.of(pods)
@@ -91,7 +91,7 @@ class PodUsers(Users):
 
     async def _replace(self, sample: Object) -> None:
         self._replacements += 1
-        name = f"{group_name(sample)}-again-{self._replacements}"
+        name = f"{IDENTIFIERS.group_name(sample)}-again-{self._replacements}"
         keys = (names.QUEUE_LABEL, names.PRIORITY_CLASS_LABEL, names.POD_GROUP_NAME_LABEL)
         labels = {key: labels_of(sample)[key] for key in keys if key in labels_of(sample)}
         sample_annotations = annotations_of(sample)
@@ -111,13 +111,13 @@ class PodUsers(Users):
 
     async def _give_up(self) -> str:
         """Delete all pods of a group."""
-        pod = await self._one(PODS, group_name)
+        pod = await self._one(PODS, IDENTIFIERS.group_name)
         if pod is None:
             return ""
         for one in await self._all(PODS):
-            if group_name(one) == group_name(pod):
+            if IDENTIFIERS.group_name(one) == IDENTIFIERS.group_name(pod):
                 await self._client.delete(PODS, one["metadata"]["name"], NAMESPACE)
-        return f"gives up group {group_name(pod)}"
+        return f"gives up group {IDENTIFIERS.group_name(pod)}"
 
     async def _rank_pod(self) -> str:
         pod, name = await self._one(PODS), self._rng.choice(list(PRIORITIES))
@@ -127,7 +127,10 @@ class PodUsers(Users):
         return f"gives pod {pod['metadata']['name']} priority {name}"
 
     async def _move_pod(self) -> str:
-        pod, queue = await self._one(PODS, lambda pod: not group_name(pod)), await self._one(LOCAL_QUEUES)
+        pod, queue = (
+            await self._one(PODS, lambda pod: not IDENTIFIERS.group_name(pod)),
+            await self._one(LOCAL_QUEUES),
+        )
         if pod is None or queue is None:
             return ""
         name = queue["metadata"]["name"]
