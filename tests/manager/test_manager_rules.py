@@ -194,9 +194,19 @@ class TestChecks:
         )
 
     def test_are_listed_pending_when_required_and_dropped_when_not(self) -> None:
-        listed = step(workload(), required_checks=frozenset("ba")).workload["status"]["admissionChecks"]
+        pending = workload(("QuotaReserved", "False", "WaitingForQuota", 5))
+        listed = step(pending, required_checks=frozenset("ba")).workload["status"]["admissionChecks"]
         assert [(check["name"], check["state"]) for check in listed] == [("a", "Pending"), ("b", "Pending")]
         assert "admissionChecks" not in step(workload(admissionChecks=listed)).workload["status"]
+
+    def test_are_listed_once_the_workload_was_evaluated(self) -> None:
+        """The reservation lists them too: a Workload that gets quota at once needs no second write."""
+        fresh = step(workload(), required_checks=frozenset("a")).workload
+        assert "admissionChecks" not in fresh["status"]
+        stopped = Queue("cq", stop_policy="Hold")
+        held = step(workload(), required_checks=frozenset("a"), cluster_queue=stopped).workload
+        assert states(held)["QuotaReserved"][0] == "False"
+        assert [check["name"] for check in held["status"]["admissionChecks"]] == ["a"]
 
     def test_hold_the_admission_until_all_are_ready(self) -> None:
         required = {"required_checks": frozenset("c")}

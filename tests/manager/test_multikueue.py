@@ -26,7 +26,7 @@ class TestLife:
             assert "nominatedClusterNames" not in status
             assert await c.manager.events("a") == ["CreatedWorkload", "Started"]
             name = (await c.manager.workload("a"))["metadata"]["name"]
-            assert "MultiKueue" in await c.manager.events(name)
+            assert {"MultiKueue", "Admitted"} <= set(await c.manager.events(name))
             # Its copies: one Workload and one Job, on that worker alone.
             copy = await c.workers["w2"].workload("a")
             assert (copy["metadata"]["name"], copy["metadata"]["labels"][ORIGIN]) == (name, "multikueue")
@@ -147,35 +147,57 @@ class TestLife:
         dispatched(test, "w1", "w2")
 
 
-def test_writes_of_the_manager_for_a_job() -> None:
+#: By dispatcher: the configuration, and how many of three workers get a copy of the Workload.
+DISPATCHERS = {
+    "all at once": ("", 3),
+    "incremental": (
+        "multiKueue:\n"
+        "  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental\n"
+        "  incrementalDispatcherConfig: {stepSize: 2}\n",
+        2,
+    ),
+    "external": ("multiKueue: {dispatcherName: example.com/mine}\n", 1),
+}
+
+
+@pytest.mark.parametrize("dispatcher", DISPATCHERS)
+def test_writes_of_the_manager_for_a_job(dispatcher: str) -> None:
+    configuration, copies = DISPATCHERS[dispatcher]
+
     async def test(c: Clusters) -> None:
-        await c.make_busy("w2")
+        await c.make_busy("w2", "w3")
         before = c.writes()
         await c.manager.apply(job("a"))
         await c.wait()
+        if dispatcher == "external":
+            name = (await c.manager.workload("a"))["metadata"]["name"]
+            await c.manager.patch(WORKLOADS, name, {"status": {"nominatedClusterNames": ["w1"]}}, "status")
+            await c.wait()
         await c.workers["w1"].run_job("a")
         await c.wait()
         await c.workers["w1"].finish_job("a")
         await c.wait()
         after = c.writes()
         # Copies are created and deleted; a worker that loses gets one copy, which is deleted.
-        assert after["w2"] - before["w2"] == {"POST workloads": 1, "DELETE workloads": 1}
         assert after["w1"] - before["w1"] == {
             "POST workloads": 1,
             "POST jobs": 1,
             "DELETE jobs": 1,
             "DELETE workloads": 1,
         }
-        # To a job that runs here dispatching adds two writes of the check, one of the nominated workers, one
-        # of the worker that gets the job, and those of the job's status.
+        for number, name in enumerate(("w2", "w3"), start=2):
+            lost = {"POST workloads": 1, "DELETE workloads": 1} if number <= copies else {}
+            assert after[name] - before[name] == lost
         found = after["manager"] - before["manager"]
         queues = ("clusterqueues", "localqueues", "events")
         assert {kind: count for kind, count in found.items() if not any(name in kind for name in queues)} == {
             "POST workloads": 1,
-            "PATCH workloads/status": 8,
-            "PATCH jobs": 1,
-            "PATCH jobs/status": 2,
-            "PATCH workloads": 1,
+            # The reservation with the nominated workers, the worker that gets the job, and the check's answer
+            # with the admission. Then what comes back: that pods are ready, and the end.
+            "PATCH workloads/status": 3 + 2,
+            "PATCH jobs": 1,  # the start
+            "PATCH jobs/status": 2,  # what comes back: it runs, and its end
+            "PATCH workloads": 1,  # the finalizer, at the end
         }
 
-    dispatched(test, "w1", "w2")
+    dispatched(test, "w1", "w2", "w3", configuration=configuration)

@@ -65,5 +65,6 @@ def _build(context: Context) -> MultiKueue:
         context.clock,
         context.metrics.observer,
         context.connect,
+        context.reservations,
         context.workers,
     )

@@ -29,6 +29,7 @@ from pykueue.manager.activity import CHECK_ACTIVE, Activity, with_activity
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.indexes import group_keys
 from pykueue.manager.metrics.observer import Observer
+from pykueue.manager.workloads.reservations import Reservations
 from pykueue.manager.workloads.transitions import cut
 
 from .dispatch import dispatcher
@@ -54,6 +55,7 @@ class MultiKueue:
         clock: Clock,
         metrics: Observer,
         connect: Connect,
+        reservations: Reservations,
         workers: int = 1,
     ) -> None:
         self._cluster = cluster
@@ -78,6 +80,7 @@ class MultiKueue:
         self._dispatch = WorkloadDispatcher(
             cluster, self._remotes, self._clusters_of, chosen, recorder, clock, metrics
         )
+        reservations.on_reserving(self._dispatch.nominated_at_reservation)
         ready = [cluster.synced]
         self.controller: Controller[Key] = Controller(
             "multikueue controller", self._dispatch.reconcile, clock=clock, workers=workers, wait_for=ready

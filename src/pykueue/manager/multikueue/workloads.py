@@ -28,6 +28,7 @@ from .dispatch import Dispatcher, Nomination, Workers
 from .jobs import DEFERRED, RemoteJobs, runs_remotely
 from .preemption import GATE, Opening, gated, next_opening
 from .remote import BusyError, RemoteCluster, Session
+from .state import PUSHED, Dispatch, compared, is_last, is_stopping, with_nodes_chosen
 
 EVICTED_HERE = "EvictedOnManagerCluster"
 OUT_OF_SYNC = "OutOfSync"
@@ -35,45 +36,8 @@ OUT_OF_SYNC = "OutOfSync"
 NEVER_STARTED = "FailedToStart"
 #: Seconds; a shorter rest of a time-out counts as none.
 _MOMENT = 0.001
-#: Fields of a spec in which a copy may differ from the Workload for a while.
-_PUSHED = ("priority", "priorityClassRef")
 
 log = logging.getLogger(__name__)
-
-
-class Dispatch:
-    """What one reconciliation of a Workload is about."""
-
-    def __init__(
-        self, workload: Object, check: Object, clusters: Sequence[str], sessions: Mapping[str, Session]
-    ) -> None:
-        self.workload = workload
-        self.key: Key = key_of(workload)
-        self.check = check
-        #: Workers of the configuration, in its order.
-        self.clusters = clusters
-        #: Connected workers that take such jobs, also those that the configuration does not name (any more).
-        self.sessions = sessions
-        self.copies: dict[str, Object] = {
-            name: copy
-            for name, session in sessions.items()
-            if (copy := session.workloads.get(*self.key)) is not None and not is_deleting(copy)
-        }
-
-    @property
-    def recorded(self) -> str:
-        """The worker that the Workload runs on; empty: none is chosen."""
-        return str(get(self.workload, "status", "clusterName") or "")
-
-    @property
-    def is_ready(self) -> bool:
-        return self.check.get("state") == READY
-
-    def earliest(self, kind: str, among: Sequence[str]) -> str:
-        """Of some copies, the one whose condition changed first; the recorded worker's before all others."""
-        if self.recorded in among:
-            return self.recorded
-        return min(among, key=lambda name: (conditions.since(self.copies[name], kind), name))
 
 
 class WorkloadDispatcher:
@@ -102,6 +66,7 @@ class WorkloadDispatcher:
         self._home = Home(cluster, settings.origin, clock)
         self._orchestrates = cluster.configuration.gates["MultiKueueOrchestratedPreemption"]
         self._lost_timeout = settings.worker_lost_timeout
+        self._waits = cluster.configuration.wait_for_pods_ready is not None
         self._jobs = RemoteJobs(self._home)
         #: Since when workers that no MultiKueueCluster describes were missed.
         self._missed: dict[str, float] = {}
@@ -316,7 +281,7 @@ class WorkloadDispatcher:
                     await session.carry_out(other, partial(self._jobs.remove, session, other))
                 if copy is None or not job.copies(session):
                     await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
-                elif not _is_stopping(copy):
+                elif not is_stopping(copy):
                     await session.carry_out(d.key, partial(self._deactivate, session, d.key))
             except BusyError:
                 pass
@@ -415,10 +380,10 @@ class WorkloadDispatcher:
                     smaller = with_counts(copy, counts_of(spec.get("podSets")))
                     push = partial(session.writer.change, session.workloads, copy, smaller)
                     copy = d.copies[name] = await session.carry_out(d.key, push)
-                if _compared(copy["spec"], elastic) != _compared(spec, elastic):
+                if compared(copy["spec"], elastic) != compared(spec, elastic):
                     d.copies.pop(name)
                     await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))
-                elif any(copy["spec"].get(field) != spec.get(field) for field in _PUSHED):
+                elif any(copy["spec"].get(field) != spec.get(field) for field in PUSHED):
                     push = partial(self._push_priority, session, copy, spec)
                     d.copies[name] = await session.carry_out(d.key, push)
             except BusyError:
@@ -428,14 +393,13 @@ class WorkloadDispatcher:
         # The worker's job first: its label decides what the worker gives its Workload.
         await self._jobs.push_priority(session, key_of(copy), spec.get("priorityClassRef"))
         desired = copy
-        for field in _PUSHED:
+        for field in PUSHED:
             desired = replaced(desired, ("spec", field), spec.get(field))
         return await session.writer.change(session.workloads, copy, desired)
 
     async def _offer(self, d: Dispatch) -> float | None:
         """Nominate workers and offer the Workload to them."""
-        others = get(d.workload, "status", "admissionChecks") or ()
-        if any(one.get("state") != READY for one in others if one.get("name") != d.check.get("name")):
+        if not is_last(d.workload, d.check):
             return None
         present = list(get(d.workload, "status", "nominatedClusterNames") or ())
         nomination = self._nominate(d, present)
@@ -458,6 +422,21 @@ class WorkloadDispatcher:
             if not isinstance(error, BusyError):
                 raise error
         return nomination.again
+
+    def nominated_at_reservation(self, workload: Object) -> Object:
+        """The Workload, which gets quota, with the workers that it will be offered to."""
+        check = self._cluster.multikueue_state(workload)
+        if check is None or check.get("state") != PENDING or not is_last(workload, check):
+            return workload
+        job = self._jobs.of(workload)
+        if get(workload, "status", "clusterName") or job is None or not job.exists or job.refusal():
+            return workload
+        able = {name: one for name, one in self.sessions().items() if job.framework in one.jobs}
+        d = Dispatch(workload, check, self._clusters_of(str(check["name"])), able)
+        nomination = self._nominate(d, ())
+        if nomination is None:
+            return workload
+        return replaced(workload, ("status", "nominatedClusterNames"), list(nomination.names) or None)
 
     async def _offer_growth(self, d: Dispatch) -> None:
         """Offer the larger slice of an elastic job to the worker that runs it."""
@@ -534,7 +513,10 @@ class WorkloadDispatcher:
             if cluster:
                 result = replaced(result, ("status", "nominatedClusterNames"), None)
                 result = replaced(result, ("status", "clusterName"), cluster)
-                result = _with_nodes_chosen(result)
+                result = with_nodes_chosen(result)
+            if answer.state == READY and not conditions.is_admitted(result):
+                # The check is the last one: with its answer the Workload is admitted, in the same write.
+                result = transitions.admitted_by_checks(result, self._waits, self._clock.time())
             return result
 
         written = await self._writer.update(self._cluster.workloads, key_of(workload), step)
@@ -542,32 +524,6 @@ class WorkloadDispatcher:
             self._recorder.event(written, NORMAL, "MultiKueue", answer.message)
             if answer.state == READY:
                 self._metrics.admitted_remotely(conditions.cluster_queue(written), cluster)
-
-
-def _with_nodes_chosen(workload: Object) -> Object:
-    """The Workload without topology requests that are pending: its worker has chosen the nodes.
-
-    What it has chosen stays there (docs/reference/topology-aware-scheduling.md 13).
-    """
-    path = ("status", "admission", "podSetAssignments")
-    given = [
-        {**one, "delayedTopologyRequest": "Ready"} if one.get("delayedTopologyRequest") == "Pending" else one
-        for one in get(workload, *path) or ()
-    ]
-    return replaced(workload, path, given) if given else workload
-
-
-def _is_stopping(copy: Mapping[str, Any]) -> bool:
-    """Whether a worker stops, or has stopped, what it admitted."""
-    return conditions.is_evicted(copy) or conditions.is_true(copy, conditions.DEACTIVATION_TARGET)
-
-
-def _compared(spec: Mapping[str, Any], elastic: bool) -> Object:
-    """What a Workload and its copies must have in common; not the number of pods of an elastic job."""
-    left_out = (*_PUSHED, "preemptionGates")
-    found = {key: value for key, value in spec.items() if key not in left_out}
-    if found.get("active") is True:
-        del found["active"]
-    if elastic:
-        found["podSets"] = [{**pods, "count": None} for pods in spec.get("podSets") or ()]
-    return found
+            if conditions.is_admitted(written) and not conditions.is_admitted(workload):
+                note = transitions.admission_note(written, self._clock.time())
+                self._recorder.event(written, NORMAL, conditions.ADMITTED, note)

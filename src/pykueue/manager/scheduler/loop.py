@@ -259,7 +259,8 @@ class Scheduler:
             checks = self._checks(workload, decision)
             now = self._clock.time()
             result = transitions.reserved(workload, admission, checks, self._waits, now)
-            return result if old is None else transitions.taken_over(result, old, now)
+            result = result if old is None else transitions.taken_over(result, old, now)
+            return self._reservations.completed(result)
 
         def undo() -> None:
             self.engine.forget(decision.key)

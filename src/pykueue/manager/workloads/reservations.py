@@ -34,6 +34,17 @@ class Reservations:
         self._handlers: list[Callable[[Object], None]] = []
         self._restored_handlers: list[Callable[[Key], None]] = []
         self._undone_handlers: list[Callable[[str, Object | None], None]] = []
+        self._additions: list[Callable[[Object], Object]] = []
+
+    def on_reserving(self, addition: Callable[[Object], Object]) -> None:
+        """Let `addition` complete each Workload that gets quota, so that a write of its own is saved."""
+        self._additions.append(addition)
+
+    def completed(self, workload: Object) -> Object:
+        """The Workload as it is written with its new reservation."""
+        for addition in self._additions:
+            workload = addition(workload)
+        return workload
 
     def on_agreement(self, handler: Callable[[Object], None]) -> None:
         """Call `handler` with each kept Workload once its status and job agree again: no event says so."""

@@ -118,10 +118,10 @@ def next_step(workload: Workload, context: Context) -> Step:
         return step
     _consistent(step, context)
     _reactivate(step, context)
-    if not context.is_parent:
-        step.workload = transitions.with_checks(step.workload, set(context.required_checks), context.now)
+    _list_checks(step, context)
     if not conditions.has_quota(step.workload):
         _unreserved(step, context)
+        _list_checks(step, context)
     elif conditions.is_evicted(step.workload):
         _evicted(step, context)
     else:
@@ -190,6 +190,13 @@ def _reactivate(step: Step, context: Context) -> None:
         step.workload = transitions.reactivated(workload, context.now)
 
 
+def _list_checks(step: Step, context: Context) -> None:
+    """List the checks that apply, once it was evaluated: with quota it gets them from the scheduler."""
+    evaluated = conditions.condition(step.workload, QUOTA_RESERVED) is not None
+    if not context.is_parent and (evaluated or get(step.workload, "status", "admissionChecks")):
+        step.workload = transitions.with_checks(step.workload, set(context.required_checks), context.now)
+
+
 def _checks(step: Step, context: Context) -> None:
     if context.is_parent:
         return
@@ -255,15 +262,9 @@ def _derived(step: Step, context: Context) -> None:
     (docs/reference/admission-checks.md 4)."""
     if conditions.is_admitted(step.workload):
         return
-    step.workload = transitions.admitted_as_derived(step.workload, context.now)
+    step.workload = transitions.admitted_by_checks(step.workload, context.waiting is not None, context.now)
     if conditions.is_admitted(step.workload):
-        waited = max(0, int(context.now - conditions.since(step.workload, QUOTA_RESERVED)))
-        queue = conditions.cluster_queue(step.workload)
-        step.event(
-            "Normal", ADMITTED, f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
-        )
-        if context.waiting is not None:
-            step.workload = transitions.waiting_for_start(step.workload, context.now)
+        step.event("Normal", ADMITTED, transitions.admission_note(step.workload, context.now))
 
 
 def _execution_time(step: Step, context: Context) -> None:

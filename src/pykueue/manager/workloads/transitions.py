@@ -120,12 +120,24 @@ def taken_over(workload: Workload, old: Workload, now: float) -> Object:
 
 def assigned(workload: Workload, admission: Mapping[str, Any], waits_for_pods: bool, now: float) -> Object:
     """It got the domains of its pods, for the first time or in place of failed nodes."""
-    was = conditions.is_admitted(workload)
     result = replaced(workload, ("status", "admission"), dict(admission))
-    result = admitted_as_derived(replaced(result, ("status", "unhealthyNodes"), None), now)
+    return admitted_by_checks(replaced(result, ("status", "unhealthyNodes"), None), waits_for_pods, now)
+
+
+def admitted_by_checks(workload: Workload, waits_for_pods: bool, now: float) -> Object:
+    """With Admitted following from the rest; pods are awaited from then on."""
+    was = conditions.is_admitted(workload)
+    result = admitted_as_derived(workload, now)
     if waits_for_pods and conditions.is_admitted(result) and not was:
         result = waiting_for_start(result, now)
     return result
+
+
+def admission_note(workload: Workload, now: float) -> str:
+    """The text of the event for a Workload whose checks have admitted it."""
+    waited = max(0, int(now - conditions.since(workload, QUOTA_RESERVED)))
+    queue = conditions.cluster_queue(workload)
+    return f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s"
 
 
 def admitted_as_derived(workload: Workload, now: float) -> Object:
