@@ -10,7 +10,7 @@ import asyncio
 import base64
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -94,6 +94,22 @@ class Placements:
             if worker in self._running[name] or self._ended.get(name) == worker:
                 self._excused[name, worker] = reason
 
+    def restored(self, worker: str, jobs: Iterable[Object], finished: Collection[str]) -> None:
+        """A worker has an older state with these Jobs; of jobs in `finished` the manager has seen the end.
+
+        What it has of them, the manager can remove only once it has reached the worker again. An end that the
+        state does not have any more never happened, unless the manager has seen it.
+        """
+        for workers in self._running.values():
+            workers.discard(worker)
+        self._excused = {key: why for key, why in self._excused.items() if key[1] != worker}
+        self._ended = {name: at for name, at in self._ended.items() if at != worker or name in finished}
+        for job in jobs:
+            name = job["metadata"]["name"]
+            self._excused[name, worker] = "restored from an older state"
+            if active(job):
+                self._running.setdefault(name, set()).add(worker)
+
     def job_stored(self, site: Site, before: Object | None, after: Object | None) -> None:
         """A Job of a cluster was written."""
         job = after or before
@@ -108,10 +124,17 @@ class Placements:
                 self._started(name, site.name)
         else:
             found.discard(site.name)
-            if after is None and self._excused.pop((name, site.name), ""):
-                self._ended.pop(name, None)
+            if (
+                after is None
+                and self._excused.pop((name, site.name), "")
+                and self._ended.get(name) == site.name
+            ):
+                del self._ended[name]
         if after is not None and ended(after):
-            self._ended[name] = site.name
+            if (name, site.name) not in self._excused:
+                self._ended[name] = site.name
+            else:
+                self._ended.setdefault(name, site.name)
 
     def _started(self, name: str, worker: str) -> None:
         self.checked += 1
@@ -126,7 +149,7 @@ class Placements:
         """A Workload of a cluster was written."""
         if site.runs_jobs or after is None:
             return
-        name = after["metadata"]["name"].removeprefix("job-").rpartition("-")[0]
+        name = _job_name(after)
         was, now = (get(one or {}, "status", "clusterName") or "" for one in (before, after))
         if was and now and was != now:
             self._trace.violate(f"the worker of job {name} changes from {was} to {now}")
@@ -407,11 +430,14 @@ class ClusterRun:
         store = worker.snapshot()
         await self.clock.sleep(self._rng.uniform(0.0, 100.0))
         self._note("set back", f"{worker.name} is restored from an older state")
-        self._placements.excuse(worker.name, "restored from an older state")
+        jobs = [record.object for record in store.table(f"{JOBS.group}/{JOBS.plural}")]
+        workloads = (await self._manager.client.list(WORKLOADS)).items
+        finished = {_job_name(one) for one in workloads if conditions.is_finished(one)}
         worker.line.cut()
+        self._placements.restored(worker.name, jobs, finished)
         await asyncio.shield(asyncio.ensure_future(worker.set_back(store)))
-        # What it runs in its older state is nothing that the manager could know of.
-        self._placements.excuse(worker.name, "restored from an older state")
+        # Again without what was written while the former cluster stopped.
+        self._placements.restored(worker.name, jobs, finished)
         worker.line.restore()
 
     async def _rotate(self) -> None:
@@ -456,6 +482,10 @@ class ClusterRun:
 
 
 _KINDS = BUILT_IN.enabled(["batch/job"])
+
+
+def _job_name(workload: Object) -> str:
+    return str(workload["metadata"]["name"].removeprefix("job-").rpartition("-")[0])
 
 
 def _object(resource: Resource, name: str, **fields: Any) -> Object:
