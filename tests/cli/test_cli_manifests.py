@@ -55,7 +55,12 @@ class TestWholeInstallation:
         definitions = [obj for obj in everything if obj["spec"]["group"] == "kueue.x-k8s.io"]
         assert len(definitions) == 11
         own = [obj["metadata"]["name"] for obj in everything if obj not in definitions]
-        assert own == ["jobkinds.pykueue.io", "preemptionpolicies.pykueue.io"]
+        assert own == [
+            "budgetledgers.pykueue.io",
+            "budgets.pykueue.io",
+            "jobkinds.pykueue.io",
+            "preemptionpolicies.pykueue.io",
+        ]
         for definition in definitions:
             versions = {one["name"]: one for one in definition["spec"]["versions"]}
             assert {name for name, one in versions.items() if one["served"]} == {"v1beta1", "v1beta2"}
@@ -385,10 +390,11 @@ def test_roles_of_people_grant_what_the_published_roles_of_kueue_grant() -> None
     people = {name for name in roles if name.endswith(("-editor-role", "-viewer-role"))}
     ours = {
         f"kueue-{kind}-{role}-role"
-        for kind in ("jobkind", "preemptionpolicy")
+        for kind in ("budget", "jobkind", "preemptionpolicy")
         for role in ("editor", "viewer")
     }
-    assert compared | ours | {"kueue-workloads-why-viewer-role"} == people
+    more = {"kueue-budgetledger-viewer-role", "kueue-workloads-why-viewer-role"}
+    assert compared | ours | more == people
 
 
 def test_only_administrators_write_job_kinds() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pykueue.api import batch, core, kueue
+from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS, Budget, BudgetLedger
 from pykueue.api.conversion import convert
 from pykueue.api.decoding import DecodeError, decode_as, describe
 from pykueue.api.devices import types as devices
@@ -56,6 +57,8 @@ KINDS: Final[dict[tuple[str, str], type[Model]]] = {
         )
     },
     (PREEMPTION_POLICIES.api_version, PREEMPTION_POLICIES.kind): PreemptionPolicy,
+    (BUDGETS.api_version, BUDGETS.kind): Budget,
+    (BUDGET_LEDGERS.api_version, BUDGET_LEDGERS.kind): BudgetLedger,
 }
 _BY_TYPE: Final = {type: key for key, type in KINDS.items()}
 

@@ -52,6 +52,9 @@ class SharedCapacity(ABC):
     impossible: ClassVar[ImpossibleReason] = "ExceedsMaxQuota"
     #: Workloads of one scheduling class request the same.
     by_class: ClassVar[bool] = False
+    #: A workload whose demand does not fit preempts no others and lets those behind it go on, in a strict
+    #: queue too.
+    sets_aside: ClassVar[bool] = False
 
     @property
     def flavors(self) -> Collection[str] | None:
@@ -84,6 +87,10 @@ class SharedCapacity(ABC):
     def could_fit(self, demand: Any) -> bool:
         """Whether the demand could be reserved if nothing were; no workload is preempted otherwise."""
         return True
+
+    def within_nominal(self, demand: Any) -> str:
+        """Why a workload may not borrow, as a sentence without a full stop; empty: it may."""
+        return ""
 
     def place(self, demand: Any) -> Any | None:
         """What would be reserved for the demand now; None if it cannot be placed."""

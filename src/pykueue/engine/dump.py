@@ -198,6 +198,8 @@ def _objects(engine: Engine) -> Iterator[Model]:
         yield from (obj for _, obj in sorted(state.nodes.nodes.items()))
         yield from (obj for _, obj in sorted(state.nodes.pods.items()))
     yield from state.damping.policies()
+    yield from (obj for _, obj in sorted(state.budgets.budgets.items()))
+    yield from (obj for _, obj in sorted(state.budgets.ledgers.items()))
     devices = state.scheduling_classes.devices
     for objects in (
         devices.classes,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from pykueue.api import kueue
+from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from pykueue.api.devices.types import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
@@ -33,6 +34,8 @@ class EventHandlers:
         self._limits_made = 0
         self._environments = 0
         self._devices_number = 0
+        #: The key of each BudgetLedger, by its name.
+        self._ledger_keys: dict[str, tuple[str, str]] = {}
         self._upsert: dict[type, Callable[[Any], None]] = {
             kueue.Workload: partial(workload_events.upsert, state),
             kueue.ClusterQueue: self._cluster_queue,
@@ -41,6 +44,8 @@ class EventHandlers:
             kueue.ResourceFlavor: lambda obj: self._flavor(obj.metadata.name, obj),
             kueue.AdmissionCheck: lambda obj: self._check(obj.metadata.name, obj),
             kueue.Topology: lambda obj: self._topology(obj.metadata.name, obj),
+            Budget: lambda obj: self._budget(obj.metadata.name, obj),
+            BudgetLedger: lambda obj: self._ledger(obj.metadata.name, obj),
             PreemptionPolicy: lambda obj: self._preemption_policy(obj.metadata.name, obj),
             Namespace: lambda obj: self._namespace(obj.metadata.name, obj),
             LimitRange: lambda obj: self._limit_range(obj.metadata.namespace, obj.metadata.name, obj),
@@ -59,6 +64,8 @@ class EventHandlers:
             "ResourceFlavor": lambda _, name: self._flavor(name, None),
             "AdmissionCheck": lambda _, name: self._check(name, None),
             "Topology": lambda _, name: self._topology(name, None),
+            "Budget": lambda _, name: self._budget(name, None),
+            "BudgetLedger": lambda _, name: self._ledger(name, None),
             "PreemptionPolicy": lambda _, name: self._preemption_policy(name, None),
             "Namespace": lambda _, name: self._namespace(name, None),
             "LimitRange": lambda namespace, name: self._limit_range(namespace, name, None),
@@ -127,6 +134,8 @@ class EventHandlers:
         if first:
             self._restore_history(obj)
         if (local.cluster_queue, local.is_open) != before:
+            if state.budgets.on:
+                state.budgets_changed()
             self._place_again(local.workloads.values())
 
     def _restore_history(self, obj: kueue.LocalQueue) -> None:
@@ -206,6 +215,21 @@ class EventHandlers:
             for queue in state.queues.values():
                 state.request_flush(queue)
                 state.wake(queue)
+
+    # --- budgets ----------------------------------------------------------------------------------------
+
+    def _budget(self, name: str, obj: Budget | None) -> None:
+        if self.state.budgets.set_budget(name, obj):
+            self.state.budgets_changed()
+
+    def _ledger(self, name: str, obj: BudgetLedger | None) -> None:
+        """A ledger is known by its Budget and value; its name only finds it again when it is deleted."""
+        state = self.state
+        known = self._ledger_keys.get(name)
+        key = (obj.spec.budget, obj.spec.value) if obj is not None else known
+        state.undo_log.replace(self._ledger_keys, name, key if obj is not None else None)
+        if key is not None and state.budgets.set_ledger(key, obj) and state.budgets.on:
+            state.capacity_changed(state.budgets)
 
     # --- what makes queues active -----------------------------------------------------------------------
 

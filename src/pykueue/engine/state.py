@@ -13,6 +13,7 @@ from pykueue.api import kueue
 from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER
 from pykueue.api.variants import flavor_of, may_be_parent
 from pykueue.engine import capacity
+from pykueue.engine.budgets.capacity import BudgetCapacity
 from pykueue.engine.capacity import Reservations, SharedCapacity
 from pykueue.engine.fair_sharing.usage_history import UsageHistory
 from pykueue.engine.flavors.requests import NO_LIMITS, Limits, SchedulingClasses
@@ -42,10 +43,12 @@ class State:
         self.capacities = tuple(capacities)
         #: The nodes, unless topology-aware scheduling is off.
         self.nodes = _nodes(options, self.undo_log)
+        #: The Budgets, which are among the capacities while there are any.
+        self.budgets = BudgetCapacity(self.undo_log, self._path_of)
         #: Unfinished workloads by key, by the name of the shared capacity they request; of capacities that
         #: workloads share by their flavors none.
         self.requesting: dict[str, dict[str, WorkloadInfo]] = {
-            shared.name: {} for shared in capacities if shared.flavors is None
+            shared.name: {} for shared in (*capacities, self.budgets) if shared.flavors is None
         }
         self.flavor_resources = FlavorResources()
         self.places = Places(
@@ -377,8 +380,16 @@ class State:
         """The tree of a flavor changed: what workloads reserve of nodes is read again."""
         nodes = self.nodes
         assert nodes is not None
-        others = tuple([shared for shared in self.capacities if shared is not nodes])
-        capacities = (*others, nodes) if nodes.flavors else others
+        self._read_requests_again(nodes, bool(nodes.flavors))
+
+    def budgets_changed(self) -> None:
+        """Budgets changed, or the queues that they are for: what workloads request of them is read again."""
+        self._read_requests_again(self.budgets, self.budgets.on)
+
+    def _read_requests_again(self, changed: SharedCapacity, on: bool) -> None:
+        """Reads again what workloads request and reserve; the capacity is one of the engine's if it is on."""
+        others = tuple([shared for shared in self.capacities if shared is not changed])
+        capacities = (*others, changed) if on else others
         if capacities != self.capacities:
             self.undo_log.set(self, "capacities", capacities)
         for info in self.workloads.values():
@@ -392,8 +403,19 @@ class State:
                 self.undo_log.record_undo(_exchange, shared, info.shared)
                 _exchange(info.shared, shared)
                 info.shared = shared
-        if nodes.flavors:
-            self.capacity_changed(nodes)
+        if on:
+            self.capacity_changed(changed)
+
+    def _path_of(self, workload: kueue.Workload) -> tuple[str, ...]:
+        """The path of the ClusterQueue of a workload from its root cohort; empty if it has none."""
+        admission = workload.status.admission
+        if admission is not None:
+            name = admission.cluster_queue
+        else:
+            local = self.locals.get(f"{workload.metadata.namespace}/{workload.spec.queue_name}")
+            name = local.cluster_queue if local is not None else ""
+        queue = self.queues.get(name)
+        return queue.path if queue is not None else ()
 
     def wake_groups(self, trees: Iterable[Tree]) -> list[list[Tree]]:
         """The trees in groups that are cycled together, with all trees they share a capacity with."""
@@ -473,10 +495,13 @@ class State:
 
     def rebuild(self) -> None:
         """Rebuilds the trees in which something changed."""
-        for tree in self.forest.settle():
+        trees = list(self.forest.settle())
+        for tree in trees:
             for queue in tree.queues:
                 if queue.pending.workloads:
                     self.wake(queue)
+        if trees and self.budgets.by_cohort:
+            self.budgets_changed()
 
     def settle(self) -> None:
         """Carries out what events put off: rebuilding trees and flushing them."""

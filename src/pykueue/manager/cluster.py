@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.decoding import decode_as
 from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTERS, RAY_KINDS, RAY_SERVICE
@@ -140,6 +141,8 @@ class Cluster:
         #: What claims of devices are counted by. Kubernetes serves it from 1.34 on.
         self.devices = [informer(kind, optional=True) for kind in _device_kinds(configuration)]
         self.preemption_policies = informer(PREEMPTION_POLICIES, optional=True)
+        self.budgets = informer(BUDGETS, optional=True)
+        self.budget_ledgers = informer(BUDGET_LEDGERS, optional=True)
         self.jobs: dict[str, Informer] = {
             name: informer(each.kind.resource, label_selector=each.kind.selector, optional=each.kind.custom)
             for name, each in self.kinds.jobs.items()
@@ -266,6 +269,10 @@ class Cluster:
     def policies(self) -> list[Object]:
         """All PreemptionPolicies."""
         return self.preemption_policies.list()
+
+    def budget_objects(self) -> list[Object]:
+        """All Budgets."""
+        return self.budgets.list()
 
     # Workloads
 

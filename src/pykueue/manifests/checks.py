@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.crds import crds
 from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET
 from pykueue.api.kueue import V1BETA2
@@ -54,6 +55,8 @@ GROUPS: Final[dict[str, str]] = {
         GROUP,
     ),
     PREEMPTION_POLICIES.kind: PREEMPTION_POLICIES.group,
+    BUDGETS.kind: BUDGETS.group,
+    BUDGET_LEDGERS.kind: BUDGET_LEDGERS.group,
 }
 #: Groups of which every kind is known.
 _CHECKED_GROUPS: Final = frozenset(GROUPS.values())

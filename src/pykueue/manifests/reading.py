@@ -32,6 +32,8 @@ Manifest = dict[str, Any]
 CLUSTER_SCOPED = frozenset(
     {
         "AdmissionCheck",
+        "Budget",
+        "BudgetLedger",
         "ClusterQueue",
         "ClusterTrainingRuntime",
         "Cohort",

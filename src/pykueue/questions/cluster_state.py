@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from pykueue.api import DecodeError, conditions, decode, kueue, resources
+from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.kueue import V1BETA1, V1BETA2
 from pykueue.api.kueue.names import MANAGER_NAMESPACE
@@ -200,7 +201,7 @@ async def own_kinds(client: Client) -> tuple[Resource, ...]:
     except ApiError:
         return ()
     names = {each.get("name") for each in served.get("resources") or ()}
-    return (PREEMPTION_POLICIES,) if PREEMPTION_POLICIES.plural in names else ()
+    return tuple(each for each in (PREEMPTION_POLICIES, BUDGETS, BUDGET_LEDGERS) if each.plural in names)
 
 
 def _in_version(kind: Resource, version: str) -> Resource:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykueue.api import kueue
+from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.crds.schema import Schema, object_schema
 from pykueue.api.crds.v1beta1 import v1beta1_schema
 from pykueue.api.model import Model
@@ -155,6 +156,35 @@ _KINDS: Final = (
             _Column("Cohort", ".spec.cohort", "string", "Cohort it applies to"),
             _Column("ClusterQueues", ".spec.clusterQueues", "string", "ClusterQueues it applies to"),
             _Column("Active", _of_condition("Active"), "string", "Whether the policy is in force"),
+            _AGE,
+        ),
+        group=manifest.GROUP,
+        version=manifest.VERSION,
+    ),
+    _Kind(
+        Budget,
+        "budgets",
+        ("bud",),
+        columns=(
+            _Column("Ledgers", ".status.ledgerCount", "integer", "Number of ledgers"),
+            _Column("Used", ".status.ledgers[0].resources[0].used", "string", "Hours of the first resource"),
+            _Column("Limit", ".status.ledgers[0].resources[0].limit", "string", "Hours that are allowed"),
+            _Column("Percent", ".status.ledgers[0].resources[0].percent", "integer", "Used percentage"),
+            _Column("Window ends", ".status.windowEnd", "string", "When the window ends"),
+            _Column("Active", _of_condition("Active"), "string", "Whether the budget is in force"),
+            _AGE,
+        ),
+        group=manifest.GROUP,
+        version=manifest.VERSION,
+    ),
+    _Kind(
+        BudgetLedger,
+        "budgetledgers",
+        (),
+        columns=(
+            _Column("Budget", ".spec.budget", "string", "Its Budget"),
+            _Column("Value", ".spec.value", "string", "Value of the label"),
+            _Column("Action", ".spec.action", "string", "The strictest action in force"),
             _AGE,
         ),
         group=manifest.GROUP,

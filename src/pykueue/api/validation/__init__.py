@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+from pykueue.api.budgets import Budget
 from pykueue.api.conversion import ConversionError
 from pykueue.api.decoding import DecodeError
 from pykueue.api.kinds import decode, kind_of
 from pykueue.api.kueue import ClusterQueue, Cohort, ResourceFlavor, Workload
 from pykueue.api.model import Model
 from pykueue.api.preemption_policies import PreemptionPolicy
+from pykueue.api.validation.budgets import budget_errors
 from pykueue.api.validation.fields import INVALID, FieldError
 from pykueue.api.validation.gates import Gates
 from pykueue.api.validation.preemption_policies import preemption_policy_errors
@@ -67,7 +69,12 @@ def _preemption_policy(new: Model, old: Model | None, gates: Gates) -> list[Fiel
     return preemption_policy_errors(cast(PreemptionPolicy, new))
 
 
+def _budget(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
+    return budget_errors(cast(Budget, new))
+
+
 _RULES: Final[dict[str, Callable[[Model, Model | None, Gates], list[FieldError]]]] = {
+    "Budget": _budget,
     "ClusterQueue": _cluster_queue,
     "Cohort": _cohort,
     "PreemptionPolicy": _preemption_policy,

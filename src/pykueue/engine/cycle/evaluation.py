@@ -23,6 +23,7 @@ from pykueue.engine.flavors.assignment import (
     PREEMPT,
     REASONS,
     RECLAIM,
+    WAITING,
     Assignment,
     Chooser,
     Credit,
@@ -63,6 +64,8 @@ class Evaluation(Struct):
     """What it would reserve of them, once its targets are gone."""
     protected_until: float | None = None
     """When the first candidate that a policy protects may be preempted, in seconds since 1970."""
+    held: bool = False
+    """A shared capacity lets it neither start nor preempt others; workloads behind it go on."""
 
 
 class Evaluator:
@@ -252,6 +255,13 @@ class _Attempt:
             demands = capacity.continuing(demands, self.replaced.shared)
         lacking = capacity.lacking(demands)
         shortages = tuple([shared.explain(demand) for shared, demand in lacking])
+        if assignment.level > 0:
+            shortages += tuple(
+                [text for shared, demand in demands if (text := shared.within_nominal(demand))]
+            )
+        if len(shortages) > len(lacking) or any(shared.sets_aside for shared, _ in lacking):
+            assignment.mode, assignment.reason = NO_FIT, WAITING
+            return Evaluation(assignment, [], None, demands, shortages, held=True)
         if assignment.mode == FIT and not lacking:
             return Evaluation(assignment, [], None, demands, placed=capacity.place(demands) or ())
         for shared, demand in demands:

@@ -230,6 +230,10 @@ class TreeCycle:
         assignment = found.assignment
         if assignment.mode == NO_FIT:
             entry.explanation.outcome = "NoFit"
+            if found.held:
+                self.outcomes.set_scan(entry.info, NO_SCAN)
+                self.outcomes.requeue(entry, "Waiting", "Held")
+                return
             self.outcomes.requeue(entry, REASONS[assignment.reason], "NoFit")
             return
         exhausted = self._has_preempted_too_often(entry)

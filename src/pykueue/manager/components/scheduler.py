@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
@@ -51,6 +52,8 @@ def scheduler(kinds: JobKinds) -> Component:
             RESOURCE_CLAIM_TEMPLATES,
             RESOURCE_SLICES,
             PREEMPTION_POLICIES,
+            BUDGETS,
+            BUDGET_LEDGERS,
             NODES,
             PODS,
             *kinds.resources,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from pykueue.api.budgets import BUDGETS
 from pykueue.api.objects import Object
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import KUEUE_GROUP
@@ -50,6 +51,7 @@ RULES = (
         READ,
     ),
     allow(PREEMPTION_POLICIES, *READ),
+    allow(BUDGETS, *READ),
 )
 
 

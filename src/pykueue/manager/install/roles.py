@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.crds import kueue_crds
 from pykueue.api.objects import Object
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
@@ -138,6 +139,7 @@ _KUEUE_KINDS = (
     _Kind("localqueue", KUEUE_GROUP, "localqueues", True, _ADMIN, (*_BOTH, *_BUILT_IN)),
     _Kind("jobkind", JOB_KINDS.group, JOB_KINDS.plural, True, _ADMIN, _ADMIN),
     _Kind("preemptionpolicy", PREEMPTION_POLICIES.group, PREEMPTION_POLICIES.plural, True, _ADMIN, _ADMIN),
+    _Kind("budget", BUDGETS.group, BUDGETS.plural, True, _ADMIN, _ADMIN),
     _Kind("workload", KUEUE_GROUP, "workloads", True, _ADMIN, (*_BOTH, *_BUILT_IN)),
 )
 
@@ -183,6 +185,8 @@ def roles_for_people(options: Options) -> Iterable[Object]:
     # Answers depend on the further rights of the user.
     rules = [Rule(VISIBILITY_GROUP, ("workloads/why",), ("get",))]
     yield from _cluster_role(options, f"{base}-workloads-why-viewer-role", rules, (*_BOTH, *_BUILT_IN))
+    rules = [Rule(BUDGET_LEDGERS.group, (BUDGET_LEDGERS.plural,), READ)]
+    yield from _cluster_role(options, f"{base}-budgetledger-viewer-role", rules, _ADMIN)
     if options.pod_viewer:
         rules = [Rule("", ("pods", "events"), READ), Rule("", ("pods/log",), ("get",))]
         yield from _cluster_role(options, f"{base}-pod-viewer-role", rules, _BOTH)

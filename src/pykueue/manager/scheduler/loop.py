@@ -90,6 +90,8 @@ class Scheduler:
             cluster.runtime_classes,
             *cluster.devices,
             cluster.preemption_policies,
+            cluster.budgets,
+            cluster.budget_ledgers,
         ):
             self._feed(informer)
         cluster.workloads.on_event(self._workload_changed, Order.DECIDE)

@@ -40,7 +40,12 @@ def webhooks(configuration: Configuration, lookups: Lookups, kinds: JobKinds) ->
     ]
     rules.extend(pod_rules(configuration, lookups, kinds))
     rules.extend(
-        kind_rules(configuration, lambda workload: lookups.reclaimable(workload), lambda: lookups.policies())
+        kind_rules(
+            configuration,
+            lambda workload: lookups.reclaimable(workload),
+            lambda: lookups.policies(),
+            lambda: lookups.budget_objects(),
+        )
     )
     found = [registration for each in rules for registration in registrations(each, namespaces)]
     for integration in kinds.jobs.values():

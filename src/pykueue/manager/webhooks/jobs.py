@@ -56,6 +56,9 @@ class Lookups(Protocol):
     def policies(self) -> Iterable[Object]:
         """All PreemptionPolicies."""
 
+    def budget_objects(self) -> Iterable[Object]:
+        """All Budgets."""
+
 
 class JobRules:
     """The rules of one job kind."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import quantity
+from pykueue.api.budgets import BUDGETS, Budget
 from pykueue.api.decoding import decode_as
 from pykueue.api.defaults import default_on_create
 from pykueue.api.objects import Object, get
@@ -13,6 +14,7 @@ from pykueue.api.preemption_policies import PREEMPTION_POLICIES, PreemptionPolic
 from pykueue.api.quantity import Quantity
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.api.validation import FieldError, validate
+from pykueue.api.validation.budgets import duplicate_errors
 from pykueue.api.validation.preemption_policies import overlap_errors
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.workloads.transitions import reclaimable_at_most
@@ -57,20 +59,33 @@ class KindRules:
 
 
 class PolicyRules(KindRules):
-    """The rules of PreemptionPolicies: no two may be for the same queues.
+    """The rules of PreemptionPolicies and Budgets, which must not contradict others of their kind.
 
-    `others` returns all policies. Of two created at the same time, their status says which is in force.
+    `others` returns all objects of the kind, `conflicts` what contradicts one of them. Of two created at the
+    same time, their status says which is in force.
     """
 
-    def __init__(self, configuration: Configuration, others: Callable[[], Iterable[Object]]) -> None:
-        super().__init__(PREEMPTION_POLICIES, configuration, (), ())
+    def __init__(
+        self,
+        resource: Resource,
+        configuration: Configuration,
+        others: Callable[[], Iterable[Object]],
+        conflicts: Callable[[Object, Iterable[Object]], Iterable[FieldError]],
+    ) -> None:
+        super().__init__(resource, configuration, (), ())
         self._others = others
+        self._conflicts = conflicts
 
     def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
-        errors = validate(obj, old, self._gates)
-        if errors:
-            return errors
-        return overlap_errors(decode_as(PreemptionPolicy, obj), self._others())
+        return validate(obj, old, self._gates) or self._conflicts(obj, self._others())
+
+
+def _policy_conflicts(obj: Object, others: Iterable[Object]) -> Iterable[FieldError]:
+    return overlap_errors(decode_as(PreemptionPolicy, obj), others)
+
+
+def _budget_conflicts(obj: Object, others: Iterable[Object]) -> Iterable[FieldError]:
+    return duplicate_errors(decode_as(Budget, obj), others)
 
 
 def _rounded_quotas(obj: Object) -> Iterable[str]:
@@ -93,11 +108,12 @@ def kind_rules(
     configuration: Configuration,
     reclaimable: Callable[[Object], Mapping[str, int] | None] = lambda workload: None,
     policies: Callable[[], Iterable[Object]] = tuple,
+    budgets: Callable[[], Iterable[Object]] = tuple,
 ) -> list[Rules]:
     """Rules of every kind that has any beyond its schema (docs/reference/kueue-api.md 1.0).
 
     `reclaimable` returns what the job of a Workload says; None: there is no job to ask. `policies` returns
-    all PreemptionPolicies.
+    all PreemptionPolicies, `budgets` all Budgets.
     """
     # With partial admission nothing is filled in, and no review is spent on it.
     workload_defaults = () if configuration.gates["PartialAdmission"] else CREATE
@@ -106,5 +122,6 @@ def kind_rules(
         KindRules(RESOURCE_FLAVORS, configuration, defaults=CREATE, subresources=()),
         KindRules(COHORTS, configuration, defaults=(), subresources=()),
         KindRules(WORKLOADS, configuration, workload_defaults, ("status",), reclaimable),
-        PolicyRules(configuration, policies),
+        PolicyRules(PREEMPTION_POLICIES, configuration, policies, _policy_conflicts),
+        PolicyRules(BUDGETS, configuration, budgets, _budget_conflicts),
     ]

@@ -1,0 +1,137 @@
+"""What Budgets and ledgers say, compiled: whose workloads they are for, and what use of a flavor counts.
+
+Amounts are whole nanos (10^-9) of resource-seconds: cpus, bytes or units times seconds, times the weight of
+the flavor. Source of the rules: docs/reference/policies.md 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pykueue.api import kueue
+from pykueue.api.budgets import Budget, BudgetLedger
+from pykueue.api.preemption_policies import seconds
+from pykueue.engine.quota.usage import to_quantity, units
+
+HOUR = 3600
+#: The weight of flavors that a Budget does not name, in thousandths.
+_ONE = 1000
+
+#: A ledger: name of the Budget, and value of the label that it selects by (empty otherwise).
+LedgerKey = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRules:
+    """One Budget."""
+
+    name: str
+    local_queue: str
+    """`namespace/name`; empty: not selected by LocalQueue. The same holds for the other selectors."""
+    cluster_queue: str
+    cohort: str
+    namespace: str
+    label: str
+    limit: Mapping[str, int]
+    """Nanos of resource-seconds of a window, by resource."""
+    weights: Mapping[str, Mapping[str, int]]
+    """Thousandths, by resource and flavor."""
+    declared: bool
+    """An admission sets aside what the workload may still use."""
+    default_maximum: int
+    """Seconds; 0: none."""
+
+    def covers(self, namespace: str, local_queue: str, path: tuple[str, ...]) -> bool:
+        """Whether it is for workloads of a LocalQueue, by name, whose ClusterQueue has that path."""
+        if self.label:
+            return True
+        if self.namespace:
+            return self.namespace == namespace
+        if self.local_queue:
+            return self.local_queue == f"{namespace}/{local_queue}"
+        if self.cluster_queue:
+            return bool(path) and path[-1] == self.cluster_queue
+        return self.cohort in path[:-1]
+
+    def value(self, labels: Mapping[str, str]) -> str:
+        """The value that picks the ledger of a job with these labels."""
+        return labels.get(self.label, "") if self.label else ""
+
+    def rates(self, use: Iterable[tuple[str, str, int]]) -> dict[str, int]:
+        """What a workload uses in a second, by resource, given (resource, flavor, amount in quota units)."""
+        found: dict[str, int] = {}
+        for resource, flavor, amount in use:
+            if resource not in self.limit:
+                continue
+            weight = self.weights.get(resource, {}).get(flavor, _ONE)
+            rate = to_quantity(resource, amount).nanos * weight // 1000
+            if rate:
+                found[resource] = found.get(resource, 0) + rate
+        return found
+
+    def seconds_left(self, workload: kueue.Workload) -> int | None:
+        """Seconds that a workload may still run by its maximum execution time; None: it has none."""
+        declared = workload.spec.maximum_execution_time_seconds or self.default_maximum
+        if not declared:
+            return None
+        return max(0, declared - (workload.status.accumulated_past_execution_time_seconds or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerView:
+    """What a BudgetLedger says that admission depends on."""
+
+    limit: Mapping[str, int]
+    used: Mapping[str, int]
+    reserved: Mapping[str, Mapping[str, int]]
+    """By uid of each running workload: what it may still use, by resource."""
+    action: str
+
+
+def budget_rules(budget: Budget) -> BudgetRules:
+    """A Budget, compiled."""
+    spec, selector = budget.spec, budget.spec.selector
+    local = selector.local_queue
+    return BudgetRules(
+        name=budget.metadata.name,
+        local_queue=f"{local.namespace}/{local.name}" if local is not None else "",
+        cluster_queue=selector.cluster_queue or "",
+        cohort=selector.cohort or "",
+        namespace=selector.namespace or "",
+        label=selector.label or "",
+        limit={each.name: each.hours.nanos * HOUR for each in spec.resources},
+        weights={
+            each.name: {given.name: given.weight.milli() for given in each.flavor_weights}
+            for each in spec.resources
+        },
+        declared=spec.reservation == "Declared",
+        default_maximum=int(seconds(spec.default_maximum)),
+    )
+
+
+def ledger_view(ledger: BudgetLedger) -> LedgerView:
+    """A ledger, compiled."""
+    spec = ledger.spec
+    return LedgerView(
+        limit={name: amount.nanos for name, amount in spec.limit.items()},
+        used={name: amount.nanos for name, amount in spec.used.items()},
+        reserved={
+            each.uid: {
+                name: rate.nanos * max(0, each.reserved_seconds - each.seconds)
+                for name, rate in each.rates.items()
+            }
+            for each in spec.running
+        },
+        action=spec.action,
+    )
+
+
+def use_of(admission: kueue.Admission) -> list[tuple[str, str, int]]:
+    """(resource, flavor, amount in quota units) of all pod sets of an admission."""
+    return [
+        (resource, flavor, units(resource, given.resource_usage[resource]))
+        for given in admission.pod_set_assignments
+        for resource, flavor in given.flavors.items()
+        if resource in given.resource_usage
+    ]
