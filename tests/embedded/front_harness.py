@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.http.connection import Connection
+from pykueue.embedded.apiserver.http.exchange import ClientConnection
 from pykueue.embedded.apiserver.http.listening import Address
 from pykueue.embedded.apiserver.server import Server
 
@@ -97,11 +97,15 @@ class Stage:
         reader, writer = await asyncio.open_connection(
             self.address.host, self.address.port, ssl=self.context, limit=1 << 20
         )
-        self._writers.append(writer)
+        self.keep(writer)
         return Peer(reader, writer, self.address.token)
 
+    def keep(self, writer: asyncio.StreamWriter) -> None:
+        """Close a connection at the end."""
+        self._writers.append(writer)
+
     @property
-    def connections(self) -> set[Connection]:
+    def connections(self) -> set[ClientConnection]:
         """The server's side of the open connections."""
         front = self.server._listeners[0]._front
         assert front is not None

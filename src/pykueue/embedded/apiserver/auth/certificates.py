@@ -96,8 +96,13 @@ class Authority:
         issued = self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH)
         return issued.certificate_pem, issued.key_pem
 
-    def server_context(self, hosts: Iterable[str]) -> ssl.SSLContext:
-        """A TLS context for a server reachable under `hosts`; clients may show certificates of this CA."""
+    def server_context(
+        self, hosts: Iterable[str], protocols: Iterable[str] = ("http/1.1",)
+    ) -> ssl.SSLContext:
+        """A TLS context for a server reachable under `hosts`; clients may show certificates of this CA.
+
+        `protocols`: names for ALPN, the preferred first.
+        """
         subject = certificates.distinguished_name("pykueue")
         names = certificates.alternative_names(hosts)
         issued = self._issue(subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
@@ -108,7 +113,7 @@ class Authority:
         context.load_cert_chain(path)
         context.load_verify_locations(cafile=str(self.certificate_path))
         context.verify_mode = ssl.CERT_OPTIONAL
-        context.set_alpn_protocols(["http/1.1"])
+        context.set_alpn_protocols(list(protocols))
         return context
 
 

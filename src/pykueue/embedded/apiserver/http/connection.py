@@ -12,14 +12,16 @@ import select
 from collections import deque
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from pykueue.embedded.apiserver.registry.call import User
+from pykueue.embedded.apiserver.watch.delivery import Output
 from pykueue.embedded.objects.errors import bad_request
 from pykueue.kube.errors import ApiError
 
+from .exchange import Handler, Request
 from .negotiation import BODY_LIMIT, too_large
 
 #: Bytes the request line and the headers may have, besides what arrives together with their beginning.
@@ -45,65 +47,10 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = b"Connection: close\r\n"
 
 
-class Request:
-    """One request, complete."""
-
-    __slots__ = (
-        "body", "fault", "fields", "headers", "keep_alive", "method", "old", "target", "upgrade", "user",
-    )  # fmt: skip
-
-    def __init__(self, method: str, target: str, fields: list[tuple[bytes, bytes]]) -> None:
-        self.method = method
-        #: Path and query as sent.
-        self.target = target
-        #: All header fields in order, names in lower case.
-        self.fields = fields
-        self.headers = dict(fields)
-        self.body = b""
-        self.keep_alive = False
-        #: Whether the client speaks HTTP/1.0, which knows no chunks.
-        self.old = False
-        #: Whether the client wants to go on with another protocol.
-        self.upgrade = False
-        #: Why this is no request that can be carried out.
-        self.fault: ApiError | None = None
-        #: Whose it is, if that was found out when its head arrived.
-        self.user: Any = None
-
-    def header(self, name: bytes) -> str:
-        """A header's value, "" when it is not there."""
-        value = self.headers.get(name)
-        return value.decode("latin-1") if value is not None else ""
-
-    def all(self, name: bytes) -> list[str]:
-        """The values of a header that may be repeated."""
-        return [value.decode("utf-8", "replace") for field, value in self.fields if field == name]
-
-
-class Handler(Protocol):
-    """Who answers requests."""
-
-    def opened(self, connection: Connection) -> bool:
-        """A client connected; False when it has too many connections."""
-
-    def closed(self, connection: Connection) -> None:
-        """It is gone."""
-
-    def identify(self, request: Request, connection: Connection) -> Any:
-        """Who sends a request with a body, of which the head is there. Raises ApiError (401)."""
-
-    def hold(self, heads: int, bodies: int) -> bool:
-        """Hold more or fewer bytes of heads and bodies; False when those of all connections are too many."""
-
-    def date_field(self) -> bytes:
-        """The Date header of an answer given now."""
-
-    async def handle(self, request: Request, connection: Connection) -> None:
-        """Answer a request on its connection."""
-
-
 class Connection(asyncio.Protocol):
-    """The server's side of one connection."""
+    """The server's side of one connection, and of the exchange under way on it."""
+
+    framing = "chunked"
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -352,6 +299,16 @@ class Connection(asyncio.Protocol):
 
     # -- carrying out
 
+    @property
+    def output(self) -> Output:
+        """Where a watch writes parts that `framed` has made."""
+        output: Output = self.transport
+        return output
+
+    def framed(self, data: bytes) -> bytes:
+        """A part of an answer as it is written."""
+        return chunk(data)
+
     async def _serve(self) -> None:
         waiting, handle = self._waiting, self._handler.handle
         while True:
@@ -469,9 +426,9 @@ class Connection(asyncio.Protocol):
     # -- the owner's side
 
     @property
-    def task(self) -> asyncio.Task[None] | None:
-        """What carries out a request now, if anything does."""
-        return self._task if self._request is not None else None
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """What carries out a request now."""
+        return [self._task] if self._request is not None and self._task is not None else []
 
     def check(self, now: float) -> None:
         """Close the connection of a client that stalls. `now` is the loop's time in seconds."""

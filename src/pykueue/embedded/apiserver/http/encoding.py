@@ -20,7 +20,7 @@ from pykueue.embedded.kinds.base import Column, Kind
 from pykueue.embedded.objects.errors import not_acceptable
 from pykueue.embedded.store.records import Batch, Record, encoded
 
-from .connection import chunk
+from .exchange import Exchange
 from .negotiation import YAML, Form
 
 #: Views an object's answer, a list's answer and a watch can have.
@@ -145,21 +145,23 @@ async def encode_listing(call: Call, listing: Listing, form: Form, now: float) -
 class FrameEncoder:
     """Frames of one watch, in the form its client wants."""
 
-    def __init__(self, call: Call, form: Form, selection: str = "") -> None:
+    def __init__(self, call: Call, form: Form, exchange: Exchange, selection: str = "") -> None:
+        self._exchange = exchange
         self._endpoint: Endpoint = call.endpoint
         self._form = form
         self._include = call.query.get("includeObject", "Metadata")
         self._columns_due = form.view == "Table"
         self._plain = form.view == "" and self._endpoint.stored
-        self._key = f"{form.view} {form.version} {self._include}\n{selection}"
+        self._key = f"{exchange.framing} {form.view} {form.version} {self._include}\n{selection}"
 
-    def chunk(self, shown: Sequence[Shown], batch: Batch | None, clock: Clock) -> bytes:
-        """The frames as one chunk of an HTTP body, shared by watches that see a batch in the same form."""
+    def part(self, shown: Sequence[Shown], batch: Batch | None, clock: Clock) -> bytes:
+        """The frames as one part of the answer, shared by watches that see a batch in the same form."""
+        framed = self._exchange.framed
         if batch is None or self._columns_due:
-            return chunk(self.frames(shown, clock.time()))
+            return framed(self.frames(shown, clock.time()))
         found: bytes | None = batch.cache.get(self._key)
         if found is None:
-            found = batch.cache[self._key] = chunk(self.frames(shown, clock.time()))
+            found = batch.cache[self._key] = framed(self.frames(shown, clock.time()))
         return found
 
     def frames(self, shown: Sequence[Shown], now: float) -> bytes:

@@ -45,8 +45,9 @@ from pykueue.embedded.objects.errors import internal_error, method_not_allowed, 
 from pykueue.embedded.store.records import Batch
 from pykueue.kube.errors import ApiError
 
-from .connection import PIECE, Connection, Request
+from .connection import PIECE, Connection
 from .encoding import LIST_VIEWS, OBJECT_VIEWS, FrameEncoder, dump, encode_answer, encode_listing
+from .exchange import ClientConnection, Exchange, Request
 from .exec import PROTOCOLS, converse, wanted
 from .negotiation import (
     OPENAPI_V2,
@@ -100,7 +101,7 @@ class HttpFront:
         self._pipeline = pipeline
         self._authenticator = authenticator
         self._in_flight = 0
-        self._connections: set[Connection] = set()
+        self._connections: set[ClientConnection] = set()
         self._per_address: Counter[str] = Counter()
         self._heads = self._bodies = 0
         #: Watches that are open, so that stopping can end them.
@@ -111,7 +112,7 @@ class HttpFront:
         self._check = self._loop.call_later(_CHECK_INTERVAL, self._look_after)
 
     def connect(self) -> Connection:
-        """The protocol of a new connection."""
+        """The protocol of a new connection of HTTP/1.1."""
         return Connection(self)
 
     async def close(self) -> None:
@@ -119,7 +120,7 @@ class HttpFront:
         self._check.cancel()
         for ended in self._watches:
             ended.set()
-        busy = [one.task for one in self._connections if one.task is not None]
+        busy = [task for one in self._connections for task in one.tasks]
         for connection in self._connections:
             connection.finish()
         if busy:
@@ -138,7 +139,7 @@ class HttpFront:
 
     # -- what connections ask
 
-    def opened(self, connection: Connection) -> bool:
+    def opened(self, connection: ClientConnection) -> bool:
         self._connections.add(connection)
         self._per_address[connection.address] += 1
         return (
@@ -146,14 +147,14 @@ class HttpFront:
             and len(self._connections) <= CONNECTIONS
         )
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ClientConnection) -> None:
         self._connections.discard(connection)
         self._per_address[connection.address] -= 1
         if not self._per_address[connection.address]:
             del self._per_address[connection.address]
 
-    def identify(self, request: Request, connection: Connection) -> User:
-        user = self._user(request, connection)
+    def identify(self, request: Request, exchange: Exchange) -> User:
+        user = self._user(request, exchange)
         if user is None:
             raise unauthorized()
         return user
@@ -171,32 +172,32 @@ class HttpFront:
             self._date = (second, field)
         return field
 
-    async def handle(self, request: Request, connection: Connection) -> None:
+    async def handle(self, request: Request, exchange: Exchange) -> None:
         try:
-            await self._answer(request, connection)
+            await self._answer(request, exchange)
         except ApiError as error:
-            self._refuse(request, connection, error)
+            self._refuse(request, exchange, error)
         except ConnectionError:
             raise
         except Exception:
             log.exception("%s %.500s failed", request.method, request.target)
             fault = internal_error("the server failed to carry out the request")
-            self._refuse(request, connection, fault)
+            self._refuse(request, exchange, fault)
 
-    def _refuse(self, request: Request, connection: Connection, error: ApiError) -> None:
-        if connection.answered:  # too late to say so
+    def _refuse(self, request: Request, exchange: Exchange, error: ApiError) -> None:
+        if exchange.answered:  # too late to say so
             raise ConnectionAbortedError(error.message)
         fields = _JSON
         if error.retry_after is not None:
             fields += b"Retry-After: %d\r\n" % int(error.retry_after)
-        connection.answer(error.code, fields, orjson.dumps(to_status(error)))
+        exchange.answer(error.code, fields, orjson.dumps(to_status(error)))
 
-    async def _answer(self, request: Request, connection: Connection) -> None:
+    async def _answer(self, request: Request, exchange: Exchange) -> None:
         if request.fault is not None:
             raise request.fault
         raw_path, _, raw_query = request.target.partition("?")
         path = unquote(raw_path) if "%" in raw_path else raw_path
-        user = request.user or self._user(request, connection)
+        user = request.user or self._user(request, exchange)
         if user is None:
             if path.rstrip("/") not in _OPEN_PATHS and not path.startswith(
                 ("/healthz/", "/livez/", "/readyz/")
@@ -209,20 +210,20 @@ class HttpFront:
         target = resolve(self._pipeline.core.registry, path)
         if request.upgrade:
             if target is not None and target.subresource == "exec":
-                await self._enter(request, connection, Call(request.method, target, {}, user), raw_query)
+                await self._enter(request, exchange, Call(request.method, target, {}, user), raw_query)
                 return
             self._refuse_upgrade(request)
         if target is None:
             if self._pipeline.aggregation.extension(path) is not None:
                 query = parse_query(raw_query)
                 document = await self._pipeline.extended(request.method, path, query, user)
-                connection.answer(200, _JSON, orjson.dumps(document))
+                exchange.answer(200, _JSON, orjson.dumps(document))
                 return
             service = self._pipeline.aggregation.find(path)
             if service is not None:
-                await self._pass_on(request, connection, path, user, service)
+                await self._pass_on(request, exchange, path, user, service)
                 return
-            await self._document(request, connection, path, user)
+            await self._document(request, exchange, path, user)
             return
         query = parse_query(raw_query) if raw_query else {}
         method = request.method
@@ -230,10 +231,10 @@ class HttpFront:
         call = Call(method, target, query, user, agent=agent)
         if method == "GET":
             if call.flag("watch"):
-                await self._watch(request, connection, call)
+                await self._watch(request, exchange, call)
                 return
             if target.subresource == "log":
-                await self._logs(connection, call)
+                await self._logs(exchange, call)
                 return
         elif method not in ("POST", "PUT", "PATCH", "DELETE"):
             raise method_not_allowed()
@@ -257,9 +258,9 @@ class HttpFront:
         if call.warnings:
             fields += warning_fields(call.warnings)
         if len(body) <= PIECE:
-            connection.answer(code, fields, body)
+            exchange.answer(code, fields, body)
         else:
-            await connection.answer_in_pieces(code, fields, body)
+            await exchange.answer_in_pieces(code, fields, body)
 
     def _refuse_upgrade(self, request: Request) -> None:
         """Attach, port-forward and proxies are not served, and exec by WebSocket only (501)."""
@@ -273,15 +274,15 @@ class HttpFront:
 
     # -- users
 
-    def _user(self, request: Request, connection: Connection) -> User | None:
-        if connection.certificate is not None:
-            user = self._authenticator.by_certificate(connection.certificate)
+    def _user(self, request: Request, exchange: Exchange) -> User | None:
+        if exchange.certificate is not None:
+            user = self._authenticator.by_certificate(exchange.certificate)
             if user is not None:
                 return user
         header = request.headers.get(b"authorization")
         if header is None:
             return None
-        known_header, known_user = connection.known
+        known_header, known_user = exchange.known
         if header == known_header:
             return known_user
         scheme, _, token = header.decode("latin-1").partition(" ")
@@ -291,7 +292,7 @@ class HttpFront:
         if user is None:
             raise unauthorized()
         if self._authenticator.is_static(user):
-            connection.known = (header, user)
+            exchange.known = (header, user)
         return user
 
     def _impersonated(self, request: Request, user: User) -> User:
@@ -325,7 +326,7 @@ class HttpFront:
     # -- aggregated servers
 
     async def _pass_on(
-        self, request: Request, connection: Connection, path: str, user: User, service: Any
+        self, request: Request, exchange: Exchange, path: str, user: User, service: Any
     ) -> None:
         """Let the server answer that an APIService names (section 18)."""
         pipeline = self._pipeline
@@ -335,10 +336,10 @@ class HttpFront:
             pipeline.authorize_path(user, request.method.lower(), path)
         else:
             pipeline.authorizer.require(user, access)
-        await self._forward(request, connection, path, user, service, is_set(query, "watch"))
+        await self._forward(request, exchange, path, user, service, is_set(query, "watch"))
 
     async def _forward(
-        self, request: Request, connection: Connection, path: str, user: User, service: Any, streams: bool
+        self, request: Request, exchange: Exchange, path: str, user: User, service: Any, streams: bool
     ) -> None:
         kept = {
             name: request.header(name.lower().encode())
@@ -353,13 +354,13 @@ class HttpFront:
                 media = response.headers.get("Content-Type", "application/json")
                 fields = _CACHE + f"Content-Type: {media}\r\n".encode()
                 if not streams or response.status != 200:
-                    connection.answer(response.status, fields, await read_response(response))
+                    exchange.answer(response.status, fields, await read_response(response))
                     return
-                connection.begin(fields)
+                exchange.begin(fields)
                 async for piece in response.content.iter_any():
-                    connection.send(piece)
-                    await connection.drain()
-                connection.end()
+                    exchange.send(piece)
+                    await exchange.drain()
+                exchange.end()
         except TimeoutError as error:
             text = f"the aggregated server did not answer within {REQUEST_TIME:.0f} s"
             raise ApiError(504, "Timeout", text) from error
@@ -369,24 +370,24 @@ class HttpFront:
 
     # -- documents
 
-    async def _document(self, request: Request, connection: Connection, path: str, user: User) -> None:
+    async def _document(self, request: Request, exchange: Exchange, path: str, user: User) -> None:
         pipeline = self._pipeline
         if user is not ANONYMOUS:
             pipeline.authorize_path(user, request.method.lower(), path)
         plain = path.rstrip("/")
         accept = request.header(b"accept")
         if request.method not in ("GET", "HEAD"):
-            connection.answer(404, _TEXT, b"404 page not found\n")
+            exchange.answer(404, _TEXT, b"404 page not found\n")
         elif plain.startswith(("/healthz", "/livez", "/readyz")):
             query = parse_query(request.target.partition("?")[2])
             verdict = await pipeline.health.answer(plain, query)
-            connection.answer(verdict.code, _TEXT, verdict.text.encode())
+            exchange.answer(verdict.code, _TEXT, verdict.text.encode())
         elif plain == "/metrics":
-            connection.answer(200, _TEXT, pipeline.metrics_text())
+            exchange.answer(200, _TEXT, pipeline.metrics_text())
         elif plain == "/openapi/v2":
-            await self._openapi_v2(connection, accept)
+            await self._openapi_v2(exchange, accept)
         elif (service := pipeline.aggregation.find_openapi(plain)) is not None:
-            await self._forward(request, connection, plain, DESCRIBER, service, streams=False)
+            await self._forward(request, exchange, plain, DESCRIBER, service, streams=False)
         else:
             document: Any
             form = choose(accept, ("APIGroupDiscoveryList",) if plain in ("/api", "/apis") else ())
@@ -395,30 +396,30 @@ class HttpFront:
             else:
                 document = pipeline.discovery.document(path)
             if document is None:
-                connection.answer(404, _TEXT, b"404 page not found\n")
+                exchange.answer(404, _TEXT, b"404 page not found\n")
             else:
-                connection.answer(200, _fields(form), dump(document, form.media))
+                exchange.answer(200, _fields(form), dump(document, form.media))
 
-    async def _openapi_v2(self, connection: Connection, accept: str) -> None:
+    async def _openapi_v2(self, exchange: Exchange, accept: str) -> None:
         if OPENAPI_V2 in accept or "proto-openapi" in accept:
             fields = _CACHE + f"Content-Type: {OPENAPI_V2_ANSWER}\r\n".encode()
             others = await self._pipeline.aggregation.openapi_v2(OPENAPI_V2)
             # What does not begin with the document's first field was not written in this form.
-            connection.answer(200, fields, v2_document(one for one in others if one[:1] == b"\n"))
+            exchange.answer(200, fields, v2_document(one for one in others if one[:1] == b"\n"))
         else:
             others = await self._pipeline.aggregation.openapi_v2("application/json")
-            connection.answer(200, _JSON, orjson.dumps(v2_json_document(others)))
+            exchange.answer(200, _JSON, orjson.dumps(v2_json_document(others)))
 
     # -- watches
 
-    async def _watch(self, request: Request, connection: Connection, call: Call) -> None:
+    async def _watch(self, request: Request, exchange: Exchange, call: Call) -> None:
         pipeline = self._pipeline
         pipeline.authorize(call)
         form = choose(request.header(b"accept"), OBJECT_VIEWS)
         if form.media != "application/json":
             form = PLAIN
         watch = Watch(pipeline.core, call)
-        encoder = FrameEncoder(call, form, watch.selection.key)
+        encoder = FrameEncoder(call, form, exchange, watch.selection.key)
         ended = asyncio.Event()
         waiting: list[tuple[list[Shown], Batch | None]] = []
         early = True
@@ -428,41 +429,41 @@ class HttpFront:
             if early:
                 waiting.append((shown, batch))
                 return
-            delivery.send(encoder.chunk(shown, batch, clock))
+            delivery.send(encoder.part(shown, batch, clock))
 
         def let_go() -> None:
             watch.stop()
-            connection.abort()
+            exchange.abort()
 
-        delivery = Delivery(connection.transport, self._rounds, let_go)
+        delivery = Delivery(exchange.output, self._rounds, let_go)
 
         def fail(error: ApiError) -> None:
             delivery.flush()
-            connection.send(encoder.frame("ERROR", to_status(error)))
+            exchange.send(encoder.frame("ERROR", to_status(error)))
             ended.set()
 
         self._watches.add(ended)
         try:
-            connection.begin(_fields(form))
+            exchange.begin(_fields(form))
             try:
                 initial = await watch.start(deliver, fail)
             except ApiError as error:
-                connection.send(encoder.frame("ERROR", to_status(error)))
-                connection.end()
+                exchange.send(encoder.frame("ERROR", to_status(error)))
+                exchange.end()
                 return
             for start in range(0, len(initial), _SLICE):
-                connection.send(encoder.frames(initial[start : start + _SLICE], clock.time()))
-                await connection.drain()
+                exchange.send(encoder.frames(initial[start : start + _SLICE], clock.time()))
+                await exchange.drain()
             if watch.options.marks_end:
                 mark = bookmark(watch.endpoint, watch.start_revision, True)
-                connection.send(encoder.bookmark(mark))
+                exchange.send(encoder.bookmark(mark))
             early = False
             for shown, batch in waiting:
-                delivery.send(encoder.chunk(shown, batch, clock))
-            await self._keep_watching(watch, encoder, delivery, connection, ended)
+                delivery.send(encoder.part(shown, batch, clock))
+            await self._keep_watching(watch, encoder, delivery, exchange, ended)
             watch.stop()
             delivery.flush()
-            connection.end()
+            exchange.end()
         finally:
             watch.stop()
             delivery.close()
@@ -473,7 +474,7 @@ class HttpFront:
         watch: Watch,
         encoder: FrameEncoder,
         delivery: Delivery,
-        connection: Connection,
+        exchange: Exchange,
         ended: asyncio.Event,
     ) -> None:
         loop = self._loop
@@ -488,29 +489,30 @@ class HttpFront:
                 pass
             if watch.options.bookmarks:
                 delivery.flush()
-                connection.send(encoder.bookmark(bookmark(watch.endpoint, watch.revision)))
+                exchange.send(encoder.bookmark(bookmark(watch.endpoint, watch.revision)))
 
     # -- exec
 
-    async def _enter(self, request: Request, connection: Connection, call: Call, query: str) -> None:
+    async def _enter(self, request: Request, exchange: Exchange, call: Call, query: str) -> None:
         pod = await self._pipeline.entered(call)
         asked = wanted(pod, parse_qsl(query, keep_blank_values=True))
         if request.method != "GET" or request.header(b"upgrade").lower() != "websocket":
             self._refuse_upgrade(request)
-        socket = WebSocket.accept(request, connection, PROTOCOLS)
+        assert isinstance(exchange, Connection)  # HTTP/2 has no upgrades
+        socket = WebSocket.accept(request, exchange, PROTOCOLS)
         # Errors from here on are sent over the WebSocket: clients take an HTTP error for a refused upgrade.
         await converse(socket, asked, self._pipeline.enter(pod, asked))
 
     # -- logs
 
-    async def _logs(self, connection: Connection, call: Call) -> None:
+    async def _logs(self, exchange: Exchange, call: Call) -> None:
         self._pipeline.authorize(call)
         lines = await self._pipeline.logs(call)
-        connection.begin(_TEXT)
+        exchange.begin(_TEXT)
         async for line in lines:
-            connection.send(line)
-            await connection.drain()
-        connection.end()
+            exchange.send(line)
+            await exchange.drain()
+        exchange.end()
 
 
 @lru_cache(maxsize=64)

@@ -25,6 +25,7 @@ from pykueue.kube.validity import ValidityWatch
 
 from .accepting import Acceptor, bind
 from .front import HttpFront
+from .versions import PROTOCOLS, Negotiated
 
 #: The user of the generated kubeconfig.
 ADMIN = User("kubernetes-admin", ("system:masters",))
@@ -112,7 +113,7 @@ class Listener:
         self._pipeline.use_authenticator(authenticator)
         await self._pipeline.aggregation.identify(authority, self._directory)
         self._pipeline.publish_authority(authority.certificate.decode())
-        self._front = HttpFront(self._pipeline, authenticator)
+        self._front = front = HttpFront(self._pipeline, authenticator)
         names = [
             "localhost",
             "127.0.0.1",
@@ -123,9 +124,9 @@ class Listener:
         ]
         if host not in ("0.0.0.0", "::"):
             names.append(host)
-        context: ssl.SSLContext = authority.server_context(names)
+        context: ssl.SSLContext = authority.server_context(names, PROTOCOLS)
         listening = await bind(host, port)
-        self._acceptor = Acceptor(listening, context, self._front.connect)
+        self._acceptor = Acceptor(listening, context, lambda: Negotiated(front))
         port = listening[0].getsockname()[1]
         reach = "127.0.0.1" if host == "0.0.0.0" else "::1" if host == "::" else host
         url = f"https://{_url_host(reach)}:{port}"

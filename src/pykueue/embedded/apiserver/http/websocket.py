@@ -14,7 +14,8 @@ from websockets.utils import accept_key
 
 from pykueue.embedded.objects.errors import bad_request
 
-from .connection import Connection, Request
+from .connection import Connection
+from .exchange import Request
 from .frames import FrameError, FrameReader
 
 #: Bytes of the largest message that a client may send.

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 #: Seconds between two rounds, at least and at most.
 _REST, _LONGEST_REST = 0.002, 0.02
 #: Bytes that a watcher may fall behind before its connection is closed.
 BACKLOG = 16 * 1024 * 1024
+
+
+class Output(Protocol):
+    """Where a watcher is written to: a transport, or something like it."""
+
+    def write(self, data: bytes) -> None:
+        """Write bytes, now or when the client takes them; nothing once it is gone."""
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that wait until the client takes them."""
 
 
 class Rounds:
@@ -58,8 +68,8 @@ class Rounds:
 class Delivery:
     """What one watcher is sent. `behind` is called when it takes too little of it."""
 
-    def __init__(self, transport: Any, rounds: Rounds, behind: Callable[[], None]) -> None:
-        self._transport = transport
+    def __init__(self, output: Output, rounds: Rounds, behind: Callable[[], None]) -> None:
+        self._output = output
         self._rounds = rounds
         self._behind = behind
         self._waiting: list[bytes] = []
@@ -85,6 +95,6 @@ class Delivery:
         self._waiting.clear()
 
     def _write(self, data: bytes) -> None:
-        self._transport.write(data)
-        if self._transport.get_write_buffer_size() > BACKLOG:
+        self._output.write(data)
+        if self._output.get_write_buffer_size() > BACKLOG:
             self._behind()
