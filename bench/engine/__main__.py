@@ -28,6 +28,8 @@ LOADS: dict[str, tuple[Callable[[Any], Shape], tuple[Any, Any, Any]]] = {
     "baseline": (shapes.baseline, (0.25, 0.5, 1.0)),
     "fair": (shapes.fair, (0.25, 0.5, 1.0)),
     "large": (shapes.large, (0.2, 0.5, 1.0)),
+    "contended": (shapes.contended, (100, 200, 400)),
+    "backlogged": (shapes.backlogged, (100, 200, 400)),
     "deep": (shapes.deep, (25_000, 50_000, 100_000)),
     "wide": (shapes.wide, (500, 1000, 2000)),
     "flavors": (shapes.flavors, (1000, 2000, 4000)),

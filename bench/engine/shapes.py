@@ -80,6 +80,46 @@ def large(scale: float = 1.0) -> Shape:
     )
 
 
+def contended(queues: int) -> Shape:
+    """The mix of the baseline under fair sharing, in one cohort of many queues: 50 workloads each."""
+    shape = _cohorts(
+        f"contended {queues}",
+        1,
+        queues,
+        [
+            ("small", 35, 100, 1, 200, 50),
+            ("medium", 10, 500, 5, 500, 100),
+            ("large", 5, 1200, 20, 1000, 200),
+        ],
+        reclaim="Any",
+        within="LowerPriority",
+    )
+    shape.options = Options(fair_sharing=True)
+    return shape
+
+
+def backlogged(queues: int) -> Shape:
+    """One cohort under fair sharing with 20 workloads pending in each of many queues; they end one by one."""
+
+    def arrivals() -> Iterator[Arrival]:
+        for number in range(20 * queues):
+            cpu = 1 + number * 7 % 5
+            runs = 1000 + number * 7919 % 9973
+            yield Arrival(0, f"{cpu} cpu", f"w{number}", f"q{number % queues}", cpu, number % 3, runs)
+
+    setup: list[object] = [objects.flavor("default")]
+    for number in range(queues):
+        queue = f"q{number}"
+        nominal = 2 + 4 * (number % 3)
+        setup.append(
+            objects.cluster_queue(
+                queue, {"default": (nominal, None)}, "all", reclaim="Any", within="LowerPriority"
+            )
+        )
+        setup.append(objects.local_queue(queue, queue))
+    return Shape(f"backlogged {queues}", setup, arrivals(), options=Options(fair_sharing=True))
+
+
 def deep(pending: int) -> Shape:
     """One queue with room for 100 workloads and very many waiting; the first 2 000 virtual seconds of it."""
 
