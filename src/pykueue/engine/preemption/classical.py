@@ -27,6 +27,7 @@ from pykueue.engine.workload import WorkloadInfo
 
 if TYPE_CHECKING:
     from pykueue.engine.policies import EvaluationContext
+    from pykueue.engine.preemption.fair_picker import Field
 
 #: Past usage of a LocalQueue, where LocalQueues compete (10.5).
 UsageOf = Callable[[LocalQueue], float]
@@ -57,15 +58,16 @@ class CandidatePool:
 class PreemptionContext:
     """What the searches of one moment share: it holds only as long as no usage changes."""
 
-    __slots__ = ("_over", "_pools", "_queue_candidates", "evaluation", "highest_shares", "shares")
+    __slots__ = ("_over", "_pools", "_queue_candidates", "evaluation", "fields", "highest_shares", "shares")
 
     def __init__(self, evaluation: EvaluationContext | None = None) -> None:
         #: Time and policy hooks; None where there are no hooks to ask.
         self.evaluation = evaluation
-        #: Filled by the search under fair sharing: shares by node, and for each cohort its two richest
-        #: children.
+        #: Filled by the search under fair sharing: shares by node, for each cohort its two richest children,
+        #: and the candidates in their order by what decides who may be preempted.
         self.shares: dict[Node, Share] = {}
         self.highest_shares: dict[Cohort, list[tuple[Share, Node]]] = {}
+        self.fields: dict[tuple[Tree, frozenset[int], int | None], Field] = {}
         self._queue_candidates: dict[tuple[ClusterQueue, frozenset[int]], list[Candidate]] = {}
         self._pools: dict[tuple[Cohort, frozenset[int]], CandidatePool] = {}
         self._over: dict[tuple[Tree, frozenset[int]], list[ClusterQueue]] = {}
