@@ -48,7 +48,7 @@ def _highest_shares(request: PreemptionRequest, cohort: Cohort) -> list[tuple[Sh
         shares: list[tuple[Share, Node]] = []
         with _request_left_out(request):
             for child in (*cohort.children.values(), *cohort.queues.values()):
-                share = known_share(context, child)
+                share = known_share(context.shares, child)
                 if share.borrowing:
                     shares.append((share, child))
         shares.sort(key=lambda item: item[0][:2], reverse=True)
@@ -98,7 +98,7 @@ def _field(request: PreemptionRequest, within: bool, report: Search) -> Field:
     """The candidates of other queues. Called with the request counted in the own queue."""
     queue, context = request.queue, request.context
     if queue.reclaim == "Never" or queue.parent is None:
-        return Field(context, {})
+        return Field(context.shares, {})
     if request.excluded or request.lacking or context.evaluation is not None:
         candidates = _candidates(request)
         if context.evaluation is not None:
@@ -108,13 +108,13 @@ def _field(request: PreemptionRequest, within: bool, report: Search) -> Field:
                 for other, each in candidates.items()
                 if (left := _by_policy(request, each, reason, report))
             }
-        return Field(context, candidates, {queue, *queue.ancestors()})
+        return Field(context.shares, candidates, {queue, *queue.ancestors()})
     key = (queue.tree, request.needed, request.priority if queue.reclaim == "LowerPriority" else None)
     found: Field | None = context.fields.get(key)
     if found is None:
         candidates = _candidates(request)
         with _request_left_out(request):
-            found = context.fields[key] = Field(context, candidates)
+            found = context.fields[key] = Field(context.shares, candidates)
     return found
 
 
@@ -206,7 +206,7 @@ def _search(
         return []
     removed: Targets = []
     retry: dict[ClusterQueue, list[Candidate]] = {}
-    picker = Picker(request, field, deque(own))
+    picker = Picker(request.queue, field, deque(own))
     fits = _first_strategy(request, picker, strategies[0], within, removed, retry)
     if not fits and retry and len(strategies) > 1:
         fits = _second_strategy(request, retry, removed)
@@ -294,8 +294,8 @@ def _second_strategy(
     for info, _ in removed:
         if info.queue is not None:
             moved.update((info.queue, *info.queue.ancestors()))
-    field = Field(request.context, retry, {own, *own.ancestors(), *moved})
-    picker = Picker(request, field, deque(), moved)
+    field = Field(request.context.shares, retry, {own, *own.ancestors(), *moved})
+    picker = Picker(request.queue, field, deque(), moved)
     while (queue := picker.pick()) is not None:
         queue_candidates = picker.candidates(queue)
         first = queue_candidates[0].info

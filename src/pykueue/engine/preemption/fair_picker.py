@@ -11,7 +11,6 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple, cast
 
 from pykueue.engine.fair_sharing.shares import Share, share_of
-from pykueue.engine.preemption.classical import PreemptionContext, PreemptionRequest
 from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.capacity import QuotaDemand
@@ -37,11 +36,12 @@ class Field:
 
     def __init__(
         self,
-        context: PreemptionContext,
+        shares: dict[Node, Share],
         candidates: Mapping[ClusterQueue, Sequence[Candidate]],
         apart: Collection[Node] = (),
     ) -> None:
-        """`apart` are nodes whose usage is not that of the context; they get no place in the order."""
+        """`shares` are those of the context, which are added as they are needed. `apart` are nodes whose usage is
+        not that of the context; they get no place in the order."""
         self.candidates = candidates
         #: Number of all candidates.
         self.total = sum(map(len, candidates.values()))
@@ -61,7 +61,7 @@ class Field:
         # The lower cohorts come first: a cohort counts only if any of its children does.
         for cohort in sorted(self.children, key=lambda cohort: cohort.height):
             ranked = [
-                _ranked(node, known_share(context, node), candidates)
+                _ranked(node, known_share(shares, node), candidates)
                 for node in self.children[cohort]
                 if node not in apart and (isinstance(node, ClusterQueue) or self.order[cast(Cohort, node)])
             ]
@@ -109,7 +109,7 @@ class Picker:
 
     def __init__(
         self,
-        request: PreemptionRequest,
+        preemptor: ClusterQueue,
         field: Field,
         own: deque[Candidate],
         moved: Collection[Node] = (),
@@ -117,11 +117,11 @@ class Picker:
         """`own` are candidates of the preemptor's queue, in place of those of the field; `moved` are nodes
         whose usage is not that of the context."""
         self._field = field
-        self._own: set[Node] = {request.queue, *request.queue.ancestors()}
+        self._own: set[Node] = {preemptor, *preemptor.ancestors()}
         #: Candidates of the queues that were looked at; the others have those of the field.
-        self._left: dict[ClusterQueue, deque[Candidate]] = {request.queue: own}
-        self._preemptor = request.queue
-        self._root = request.queue.tree.root
+        self._left: dict[ClusterQueue, deque[Candidate]] = {preemptor: own}
+        self._preemptor = preemptor
+        self._root = preemptor.tree.root
         #: Nodes that left the order of the field.
         self._out: set[Node] = self._own | set(moved)
         self._at: dict[Cohort, int] = {}
@@ -214,11 +214,11 @@ def _share_without(usage: QuotaDemand, node: Node) -> Share:
     return share
 
 
-def known_share(context: PreemptionContext, node: Node) -> Share:
-    """Share of a node whose usage is that of the context."""
-    found = context.shares.get(node)
+def known_share(shares: dict[Node, Share], node: Node) -> Share:
+    """Share of a node whose usage is that of the context whose shares these are."""
+    found = shares.get(node)
     if found is None:
-        found = context.shares[node] = share_of(node)
+        found = shares[node] = share_of(node)
     return found
 
 
