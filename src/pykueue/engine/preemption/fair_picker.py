@@ -40,8 +40,9 @@ class Field:
         candidates: Mapping[ClusterQueue, Sequence[Candidate]],
         apart: Collection[Node] = (),
     ) -> None:
-        """`shares` are those of the context, added as they are needed. `apart` are nodes whose usage is not that
-        of the context; they get no place in the order."""
+        """`shares` are those of the context, added as they are needed; `apart` are nodes whose usage is not
+        that of the context, and that get no place in the order.
+        """
         self.candidates = candidates
         #: Number of all candidates.
         self.total = sum(map(len, candidates.values()))
