@@ -392,8 +392,11 @@ def test_what_was_noted_as_gone_does_not_come_back_with_an_older_event() -> None
     run_virtual(main)
 
 
+@pytest.mark.parametrize("recent", [0, 1, 500])
 @pytest.mark.parametrize("packing", ["text", "compressed"])
-def test_packed_objects_read_as_any_other(packing: Any) -> None:
+def test_packed_objects_read_as_any_other(packing: Any, recent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykueue.kube.informer.RECENT", recent)
+
     async def main(clock: Clock) -> None:
         api = FakeApi()
         api.put(CONFIG_MAPS, "x", "a", data={"v": "1"})
@@ -423,6 +426,27 @@ def test_packed_objects_read_as_any_other(packing: Any) -> None:
             ("MODIFIED", "x=2"),
             ("DELETED", "y=done"),
         ]
+
+    run_virtual(main)
+
+
+def test_objects_are_packed_when_others_were_used_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykueue.kube.informer.RECENT", 2)
+
+    async def main(clock: Clock) -> None:
+        api = FakeApi()
+        informer = maps(api, clock, pack=lambda obj: "text")
+        async with running(informer):
+            await informer.synced()
+            for name in ("x", "y", "z"):
+                api.put(CONFIG_MAPS, name, "a", data={"v": "1"})
+            await clock.sleep(1)
+            # One that is kept as it is, is the same object each time it is read.
+            assert informer.get("a", "y") is informer.get("a", "y")
+            assert informer.list()[2] is informer.get("a", "z")
+            assert informer.list()[0] is not informer.list()[0]
+            assert informer.get("a", "x") is informer.list()[0]
+            assert informer.list()[1] is not informer.list()[1]
 
     run_virtual(main)
 

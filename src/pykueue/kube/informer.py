@@ -13,6 +13,7 @@ import asyncio
 import logging
 import zlib
 from bisect import insort
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import aclosing
 from operator import itemgetter
@@ -42,6 +43,8 @@ BACKOFF_CAP = 30.0
 ABSENT_POLL = 5.0
 #: A watch that ends within this many seconds without a single event counts as a failure.
 SHORT_WATCH = 1.0
+#: Objects of one cache, the last stored or read by their keys, that are not packed yet.
+RECENT = 500
 
 #: Called with the kind of change, the object before (None for ADDED) and after (None for DELETED).
 Handler = Callable[[str, Any, Any], None]
@@ -82,7 +85,8 @@ class Informer:
     synced with nothing in it, and lists again when the CustomResourceDefinition of the resource appears.
 
     Objects for which `pack` says so are kept as text, a fifth of the memory, and decoded each time they are
-    read (3 us for a Workload); as compressed text, a tenth, those that are rarely read again.
+    read (3 us for a Workload); as compressed text, a tenth, those that are rarely read again. The RECENT last
+    stored or read by `get` are not packed: most objects are read, and change, several times shortly after.
     """
 
     def __init__(
@@ -110,6 +114,8 @@ class Informer:
         self._stream = stream
         self._optional = optional
         self._entries: dict[Key, _Entry] = {}
+        #: Entries that are not packed although `pack` may say so; the first is packed next.
+        self._unpacked: OrderedDict[Key, None] = OrderedDict()
         self._indexes: dict[str, _Index] = {}
         self._handlers: list[tuple[int, Handler]] = []
         self._version: str | None = None
@@ -125,8 +131,14 @@ class Informer:
 
     def get(self, namespace: str | None, name: str) -> Any | None:
         """The cached object, or None."""
-        entry = self._entries.get((namespace or "", name))
-        return None if entry is None else entry.object
+        key = (namespace or "", name)
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if type(entry.kept) is bytes:
+            entry = entry._replace(kept=entry.object)
+            self._keep(key, entry)
+        return entry.kept
 
     def list(self, namespace: str | None = None) -> Objects:
         """All cached objects, or those of one namespace."""
@@ -370,7 +382,7 @@ class Informer:
             # Deleted and created again while there was no watch: two objects; handlers get both events.
             self._delete(key, known)
             known = None
-        self._entries[key] = self._packed(entry)
+        self._keep(key, entry)
         old, new = None if known is None else known.object, entry.object
         for index in self._indexes.values():
             if known is not None:
@@ -383,6 +395,7 @@ class Informer:
         known = self._entries.pop(key, None)
         if known is None:
             return
+        self._unpacked.pop(key, None)
         before = known.object
         for index in self._indexes.values():
             for index_key in index.key_function(before):
@@ -397,9 +410,21 @@ class Informer:
                 # The cache and the other handlers go on: one's fault must not cost them this event.
                 log.exception("an event handler failed on %s", type_)
 
-    def _packed(self, entry: _Entry) -> _Entry:
-        """The entry as it is kept."""
-        packing = None if self._pack is None else self._pack(entry.kept)
+    def _keep(self, key: Key, entry: _Entry) -> None:
+        """Keep the entry as it is for the present, and pack the one that was used longest ago."""
+        self._entries[key] = entry
+        if self._pack is None:
+            return
+        self._unpacked[key] = None
+        self._unpacked.move_to_end(key)
+        if len(self._unpacked) > RECENT:
+            oldest, _ = self._unpacked.popitem(last=False)
+            self._entries[oldest] = self._packed(self._pack, self._entries[oldest])
+
+    @staticmethod
+    def _packed(pack: Callable[[Object], Packing], entry: _Entry) -> _Entry:
+        """The entry as it is kept for long."""
+        packing = pack(entry.kept)
         if packing is None:
             return entry
         text = orjson.dumps(entry.kept)
