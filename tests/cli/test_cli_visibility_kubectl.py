@@ -48,6 +48,25 @@ def test_pending_workloads_can_be_read_with_kubectl(kubectl: Kubectl) -> None:
     assert json.loads(kubectl("get", "--raw", path))["items"] == [item]
 
 
+def test_kubectl_get_prints_when_pending_workloads_start(kubectl: Kubectl) -> None:
+    for _ in range(20):  # a request waits for 5 s at most, for a process that may not have begun
+        header, row = kubectl("get", "pendingworkloads").splitlines()
+        if "<unknown>" not in row:
+            break
+    assert header.split() == ["NAME", "LOCALQUEUE", "POSITION", "EARLIEST", "LATEST", "AGE"]
+    name, _, position, earliest, latest, _ = row.split()
+    assert (name.partition("-huge-")[0], position) == ("job", "0")
+    # It never fits.
+    assert (earliest, latest) == (">24h", ">24h")
+    assert "CLUSTERQUEUE" in kubectl("get", "pwl", "-A", "-o", "wide")
+    assert kubectl("get", "pwl", "-o", "name").strip() == f"pendingworkload.visibility.kueue.x-k8s.io/{name}"
+    item = json.loads(kubectl("get", "pendingworkloads", name, "-o", "json"))
+    assert (item["kind"], item["start"]["started"]) == ("PendingWorkload", 0)
+    code, _, error = kubectl.run("get", "pendingworkloads", "--as=guest")
+    assert code == 1
+    assert "Forbidden" in error
+
+
 def test_the_names_of_queues_still_mean_the_queues(kubectl: Kubectl) -> None:
     assert kubectl("get", "clusterqueues", "-o", "name").startswith("clusterqueue.kueue.x-k8s.io/")
     assert "visibility.kueue.x-k8s.io/v1beta2" in kubectl("api-versions")

@@ -12,6 +12,7 @@ from pykueue.cluster import Cluster
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.configuration import load
+from pykueue.simulate.live.forecasts import Forecasts, Run
 from pykueue.web.visibility.embedded import serve
 from queue_manifests import cluster_queue, flavor, local_queue
 
@@ -122,6 +123,7 @@ def in_world(
     story: Callable[[World], Awaitable[None]],
     strategy: str = "BestEffortFIFO",
     gates: dict[str, bool] | None = None,
+    run_forecast: Run | None = None,
 ) -> None:
     """Tell a story in a fresh cluster, in virtual time."""
 
@@ -132,7 +134,8 @@ def in_world(
         await cluster.start()
         assert cluster.server is not None
         assert cluster.manager is not None
-        await serve(cluster.server, cluster.manager)
+        forecasts = Forecasts(cluster.manager, run_forecast) if run_forecast is not None else None
+        await serve(cluster.server, cluster.manager, forecasts)
         work = asyncio.get_running_loop().create_task(cluster.run())
         try:
             await cluster.synced()

@@ -35,9 +35,6 @@ from pykueue.web.visibility.server import VisibilityServer
 #: Where a pod finds the namespace it runs in.
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-#: What else is served by the process, each made from the replica it answers for.
-SERVERS: tuple[Callable[[Replica], Runnable], ...] = (VisibilityServer,)
-
 #: Hosts of API servers that run on this machine.
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -56,13 +53,19 @@ def own_namespace(file: Path = NAMESPACE_FILE) -> str | None:
 
 
 async def run(
-    kubeconfig: Path | None, configuration: Configuration, satellites: Sequence[Component] = ()
+    kubeconfig: Path | None,
+    configuration: Configuration,
+    satellites: Sequence[Component] = (),
+    forecasts: bool = False,
 ) -> None:
     """Run until a signal: the first one shuts down in order, the second one at once."""
     transport = await load(kubeconfig)
     try:
         local = urlsplit(transport.base_url).hostname in LOOPBACK
-        servers = (*SERVERS, lambda one: Admission(one.manager, one.client, one.clock, local))
+        servers: tuple[Callable[[Replica], Runnable], ...] = (
+            lambda one: VisibilityServer(one, forecasts),
+            lambda one: Admission(one.manager, one.client, one.clock, local),
+        )
         replica = Replica(transport, configuration, Clock(), random.Random(), servers)
         for component in satellites:
             replica.manager.add(component)
@@ -117,6 +120,11 @@ async def run(
     show_default=True,
     help="Age beyond which its files are removed.",
 )
+@click.option(
+    "--forecasts",
+    is_flag=True,
+    help="Forecast in the visibility API when pending workloads start, in a process of its own.",
+)
 @click.option("--print-config", is_flag=True, help="Print the configuration with all defaults and exit.")
 @log_options
 def manager(
@@ -128,6 +136,7 @@ def manager(
     flight_recorder: Path | None,
     flight_recorder_size: int,
     flight_recorder_age: float,
+    forecasts: bool,
     print_config: bool,
     **logging_options: Any,
 ) -> None:
@@ -152,7 +161,7 @@ def manager(
         return
     collect_less_often()
     try:
-        run_event_loop(run(kubeconfig, configuration, satellites))
+        run_event_loop(run(kubeconfig, configuration, satellites, forecasts))
     except (ConfigError, ConfigurationError) as error:
         raise click.ClickException(str(error)) from None
     except (AdmissionMissingError, CacheSyncError, LeadershipLost, OSError) as error:

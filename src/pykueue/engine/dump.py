@@ -157,7 +157,7 @@ class EngineState(Model):
 
 def dump(engine: Engine) -> dict[str, Any]:
     """Everything the engine knows, as a List that `load` and `pykueue schedule -f` read."""
-    items = [manifest_of(obj) for obj in _objects(engine)]
+    items = [manifest_of(obj) for obj in objects_of(engine)]
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": [*items, engine_state(engine)]}
 
 
@@ -189,7 +189,7 @@ def engine_state(engine: Engine) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "engine"}, "spec": encode(found)}
 
 
-def _objects(engine: Engine) -> Iterator[Model]:
+def objects_of(engine: Engine) -> Iterator[Model]:
     """All objects, in an order in which none comes before what it names."""
     state = engine._state
     for name, labels in sorted(state.namespaces.items()):

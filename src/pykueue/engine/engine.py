@@ -220,6 +220,11 @@ class Engine(Queries):
         state.settle()
         return any(queue.pending.has_active() for queue in state.queues.values())
 
+    @property
+    def workload_count(self) -> int:
+        """How many unfinished workloads it knows."""
+        return len(self._state.workloads)
+
     def any_second_pass(self) -> bool:
         """Whether domains are to be chosen for a workload that holds quota, now or later."""
         return bool(self._state.second_pass)

@@ -140,6 +140,10 @@ class Informer:
             self._keep(key, entry)
         return entry.kept
 
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of all cached objects."""
+        return tuple(self._entries)
+
     def list(self, namespace: str | None = None) -> Objects:
         """All cached objects, or those of one namespace."""
         if namespace is None:

@@ -120,7 +120,9 @@ class Pipeline:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         return found
 
-    async def extended(self, method: str, path: str, query: Mapping[str, str], user: User) -> Any:
+    async def extended(
+        self, method: str, path: str, query: Mapping[str, str], user: User, as_table: bool = False
+    ) -> Any:
         """The answer of the extension that a path belongs to, as the user may have it. Raises ApiError."""
         extension = self.aggregation.extension(path)
         access = access_of(method, path, query)
@@ -132,7 +134,7 @@ class Pipeline:
             wanted = Access(verb, group, resource, namespace=namespace)
             return self.authorizer.decide(user, wanted).allowed
 
-        return await extension.answer(method, path, query, may)
+        return await extension.answer(method, path, query, may, as_table)
 
     async def handle(self, call: Call) -> Answer | Listing:
         """Carry out one request (anything but a watch)."""

@@ -182,6 +182,8 @@ def roles_for_people(options: Options) -> Iterable[Object]:
     ):
         rules = [Rule(VISIBILITY_GROUP, (resource,), READ)]
         yield from _cluster_role(options, f"{base}-pending-workloads-{name}-viewer-role", rules, joins)
+    rules = [Rule(VISIBILITY_GROUP, ("pendingworkloads",), ("get", "list"))]
+    yield from _cluster_role(options, f"{base}-pending-workloads-viewer-role", rules, (*_BOTH, *_BUILT_IN))
     # Answers depend on the further rights of the user.
     rules = [Rule(VISIBILITY_GROUP, ("workloads/why",), ("get",))]
     yield from _cluster_role(options, f"{base}-workloads-why-viewer-role", rules, (*_BOTH, *_BUILT_IN))

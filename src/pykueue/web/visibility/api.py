@@ -16,8 +16,10 @@ from pykueue.kube.errors import ApiError
 from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.manager import Manager
 from pykueue.questions import Rights, from_status, to_data, why
+from pykueue.simulate.live.forecasts import Forecasts
 
 from .openapi import document
+from .pending import pending_workload, table
 from .summaries import DEFAULT_LIMIT, MOST, Summaries
 
 #: Whether a user may do something: (verb, group, resource, namespace), the empty namespace for all of them.
@@ -32,6 +34,8 @@ SUBRESOURCE = "pendingworkloads"
 #: Decisions tried for the answer at a workload's place: scheduling cycles wait for them, about 0.3 ms each.
 PLACE_DECISIONS_MAX = 200
 KIND = "PendingWorkloadsSummary"
+#: The pending workloads as objects, for `kubectl get`.
+PENDING = "pendingworkloads"
 
 
 def resources(version: str) -> list[Object]:
@@ -48,6 +52,8 @@ def resources(version: str) -> list[Object]:
         found.append(_resource(f"{plural}/{SUBRESOURCE}", "", namespaced, KIND, "get"))
     found.append(_resource("enginestates", "enginestate", False, "EngineState", "get"))
     found.append(_resource("workloads/story", "", True, "WorkloadStory", "get"))
+    pending = _resource(PENDING, PENDING[:-1], True, "PendingWorkload", "get", "list")
+    found.append({**pending, "shortNames": ["pwl"]})
     found.append(_resource("workloads/why", "", True, "WorkloadWhy", "get"))
     return found
 
@@ -72,9 +78,11 @@ def group_versions() -> Object:
 class VisibilityApi:
     """Answers requests of one version. Raises ApiError with the refusal."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, forecasts: Forecasts | None = None) -> None:
+        """Without `forecasts` it does not say when workloads start."""
         self._manager = manager
         self._summaries = Summaries(manager)
+        self._forecasts = forecasts
 
     def resources(self, version: str) -> list[Object]:
         """What discovery lists."""
@@ -84,8 +92,13 @@ class VisibilityApi:
         """The OpenAPI v3 document."""
         return document(version)
 
-    async def answer(self, method: str, path: str, query: Mapping[str, str], may: May) -> Object:
-        """The answer at a path below /apis/GROUP/VERSION; `may` says what else the user may do."""
+    async def answer(
+        self, method: str, path: str, query: Mapping[str, str], may: May, as_table: bool = False
+    ) -> Object:
+        """The answer at a path below /apis/GROUP/VERSION; `may` says what else the user may do.
+
+        `as_table`: pending workloads come as a Table, as `kubectl get` asks for them.
+        """
         parts = path.strip("/").split("/")
         version = parts[2]
         namespace = name = ""
@@ -94,6 +107,12 @@ class VisibilityApi:
                 kind = "enginestate"
             case ["namespaces", namespace, "workloads", name, "story" | "why"]:
                 kind = "workload"
+            case ["namespaces", namespace, "pendingworkloads"]:
+                kind = "pendingworkload"
+            case ["pendingworkloads"]:
+                kind = "pendingworkload"
+            case ["namespaces", namespace, "pendingworkloads", name]:
+                kind = "pendingworkload"
             case ["clusterqueues", name, "pendingworkloads"]:
                 kind = "clusterqueue"
             case ["namespaces", namespace, "localqueues", name, "pendingworkloads"]:
@@ -112,6 +131,8 @@ class VisibilityApi:
         if kind == "enginestate":
             self._require_leader()
             return engine_state(self._manager.engine)
+        if kind == "pendingworkload":
+            return await self._pending(version, namespace, name, as_table)
         if kind == "workload" and parts[-1] == "why":
             return await self._why(version, namespace, name, may)
         if kind == "workload":
@@ -124,6 +145,24 @@ class VisibilityApi:
             details = {"name": name, "group": GROUP, "kind": kind}
             raise ApiError(404, "NotFound", f'{kind}.{GROUP} "{name}" not found', details)
         return {"kind": KIND, "apiVersion": f"{GROUP}/{version}", "metadata": {}, "items": items}
+
+    async def _pending(self, version: str, namespace: str, name: str, as_table: bool) -> Object:
+        """The pending workloads of a namespace or of all, or one of them, and when they start."""
+        starts = await self._forecasts.starts() if self._forecasts is not None else None
+        items = [
+            pending_workload(f"{GROUP}/{version}", queue, item, starts)
+            for queue, item in self._summaries.of_namespace(namespace)
+            if name in ("", item["metadata"]["name"])
+        ]
+        if name and not items:
+            details = {"name": name, "group": GROUP, "kind": PENDING}
+            raise ApiError(404, "NotFound", f'{PENDING}.{GROUP} "{name}" not found', details)
+        if as_table:
+            return table(items, self._manager.now())
+        if name:
+            return items[0]
+        head = {"kind": "PendingWorkloadList", "apiVersion": f"{GROUP}/{version}", "metadata": {}}
+        return {**head, "items": items}
 
     def _story(self, version: str, namespace: str, name: str) -> Object:
         """What the leader has recorded of a Workload since it leads."""

@@ -19,6 +19,7 @@ from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.replica import Replica
 from pykueue.manager.serving.access import Access
 from pykueue.manager.serving.listener import Listener, refusal
+from pykueue.simulate.live.forecasts import Forecasts
 
 from .api import GATE, VERSIONS, VisibilityApi, group_versions
 from .proxy import FrontProxy
@@ -35,9 +36,11 @@ _OPEN = ("/healthz", "/livez", "/readyz")
 class VisibilityServer:
     """One replica's server, on the configured address, with the replica's certificate."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, forecasts: bool = False) -> None:
+        """With `forecasts` it says when pending workloads start."""
         self._replica = replica
-        self._api = VisibilityApi(replica.manager)
+        self._forecasts = Forecasts(replica.manager) if forecasts else None
+        self._api = VisibilityApi(replica.manager, self._forecasts)
         self._access = Access(replica.client, VERDICT_TIME, VERDICT_TIME)
         self._tls = replica.tls.asking_clients()
         self._proxy = FrontProxy(replica.client, replica.clock, self._tls)
@@ -65,6 +68,8 @@ class VisibilityServer:
             await self._proxy.run()
         finally:
             await listener.close()
+            if self._forecasts is not None:
+                await self._forecasts.stop()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path.rstrip("/") in _OPEN:
@@ -75,11 +80,12 @@ class VisibilityServer:
                 return refusal(401, "Unauthorized")
             attributes, text = _asked(request.path)
             if not await self._access.lets(user, attributes):
-                return refusal(403, f'forbidden: User "{user.get("username")}" cannot get {text}')
+                return refusal(403, f'forbidden: User "{user.get("username")}" cannot {text}')
         except (ApiError, ConnectionError, TimeoutError) as error:
             return refusal(503, f"the user cannot be authenticated: {error}")
         try:
-            document = await self._document(request.path, request.query, user)
+            as_table = "as=Table" in request.headers.get("Accept", "").partition(",")[0]
+            document = await self._document(request.path, request.query, user, as_table)
         except ApiError as error:
             return _status(error)
         return web.Response(body=orjson.dumps(document), content_type="application/json")
@@ -92,7 +98,9 @@ class VisibilityServer:
         except (ApiError, ConnectionError, TimeoutError):
             return False
 
-    async def _document(self, path: str, query: Mapping[str, str], user: dict[str, Any]) -> Any:
+    async def _document(
+        self, path: str, query: Mapping[str, str], user: dict[str, Any], as_table: bool
+    ) -> Any:
         parts = path.strip("/").split("/")
         match parts:
             case ["apis"]:
@@ -118,7 +126,7 @@ class VisibilityServer:
             case ["openapi", "v3", "apis", group, version] if group == GROUP and version in VERSIONS:
                 return self._api.openapi(version)
             case ["apis", group, version, _, *_] if group == GROUP and version in VERSIONS:
-                return await self._api.answer("GET", path, query, partial(self._may, user))
+                return await self._api.answer("GET", path, query, partial(self._may, user), as_table)
         raise ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
@@ -126,12 +134,13 @@ def _asked(path: str) -> tuple[dict[str, Any], str]:
     """What a request at a path does, as attributes of a SubjectAccessReview and in words."""
     parts = path.strip("/").split("/")
     if len(parts) < 4 or parts[0] != "apis":
-        return {"nonResourceAttributes": {"path": path, "verb": "get"}}, f'path "{path}"'
+        return {"nonResourceAttributes": {"path": path, "verb": "get"}}, f'get path "{path}"'
     group, version, rest = parts[1], parts[2], parts[3:]
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
     subresource = "/".join(rest[2:])
+    verb = "get" if len(rest) > 1 else "list"
     attributes = {
         "group": group,
         "version": version,
@@ -139,10 +148,10 @@ def _asked(path: str) -> tuple[dict[str, Any], str]:
         "subresource": subresource,
         "namespace": namespace,
         "name": rest[1] if len(rest) > 1 else "",
-        "verb": "get",
+        "verb": verb,
     }
     resource = f"{rest[0]}/{subresource}" if subresource else rest[0]
-    text = f'resource "{resource}" in API group "{group}"'
+    text = f'{verb} resource "{resource}" in API group "{group}"'
     return {"resourceAttributes": attributes}, f'{text} in the namespace "{namespace}"' if namespace else text
 
 

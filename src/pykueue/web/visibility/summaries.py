@@ -57,6 +57,16 @@ class Summaries:
         )
         return _part(own, offset, limit)
 
+    def of_namespace(self, namespace: str) -> Iterator[tuple[str, Object]]:
+        """The pending workloads of a namespace, or of all with the empty one, each with its ClusterQueue."""
+        queues = self._cluster.local_queues.list(namespace or None)
+        names = {str(get(queue, "spec", "clusterQueue") or "") for queue in queues}
+        for name in sorted(names):
+            if self._engine.cluster_queue(name) is not None:
+                for item in self._items(name):
+                    if namespace in ("", item["metadata"]["namespace"]):
+                        yield name, item
+
     def _items(self, cluster_queue: str) -> Iterator[Object]:
         before: Counter[tuple[str, str]] = Counter()
         for position, key in enumerate(self._order(cluster_queue)):

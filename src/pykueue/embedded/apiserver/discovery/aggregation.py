@@ -77,8 +77,10 @@ class Extension(Protocol):
         """The OpenAPI v3 document of a version."""
         ...
 
-    async def answer(self, method: str, path: str, query: Mapping[str, str], may: May) -> Object:
-        """The answer to a request that its user may make. Raises ApiError."""
+    async def answer(
+        self, method: str, path: str, query: Mapping[str, str], may: May, as_table: bool = False
+    ) -> Object:
+        """The answer to a request that its user may make, as a Table if it has one. Raises ApiError."""
         ...
 
 

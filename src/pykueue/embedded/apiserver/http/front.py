@@ -56,6 +56,7 @@ from .negotiation import (
     PROTOBUF,
     YAML,
     Form,
+    accepted_forms,
     choose,
     decode_body,
     decode_small,
@@ -216,7 +217,9 @@ class HttpFront:
         if target is None:
             if self._pipeline.aggregation.extension(path) is not None:
                 query = parse_query(raw_query)
-                document = await self._pipeline.extended(request.method, path, query, user)
+                forms = accepted_forms(request.header(b"accept"))
+                as_table = bool(forms) and forms[0].view == "Table"
+                document = await self._pipeline.extended(request.method, path, query, user, as_table)
                 exchange.answer(200, _JSON, orjson.dumps(document))
                 return
             service = self._pipeline.aggregation.find(path)

@@ -1,0 +1,62 @@
+"""The process that makes forecasts: an `Ask` on its standard input, `Starts` on its standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
+
+import msgspec
+
+from pykueue.api import decode, decode_as, kueue
+from pykueue.api.kueue.names import ADMITTED
+from pykueue.api.meta import format_time
+from pykueue.engine import Options, Upsert
+from pykueue.simulate.futures import Futures, Past, State, Watch, interval
+from pykueue.simulate.live.protocol import Ask, Start, Starts
+
+#: Seconds into the future for which starts are forecast.
+WINDOW: Final = 24 * 3600.0
+
+
+def state_of(ask: Ask) -> State:
+    """The state that is sent. Raises DecodeError."""
+    objects = [decode(each) for each in ask.objects]
+    workloads = [each for each in objects if isinstance(each, kueue.Workload)]
+    events = [Upsert(each) for each in objects if not isinstance(each, kueue.Workload)]
+    return State(decode_as(Options, ask.options), list(events), workloads, ask.now)
+
+
+def starts(ask: Ask, clock: Callable[[], float] = monotonic) -> Starts:
+    """When the pending workloads start: of as many futures as there is time for, at least one."""
+    until = clock() + ask.seconds
+    state = state_of(ask)
+    past = Past(state)
+    pending = [each.metadata.key for each in state.unfinished() if not each.condition_is(ADMITTED)]
+    every = Futures(state, past)
+    found: dict[str, list[float]] = {key: [] for key in pending}
+    watch = Watch("", frozenset(pending), WINDOW)
+    number = 0
+    while pending and number < ask.futures and (number == 0 or clock() < until):
+        for key, at in every.play(number, watch).starts.items():
+            found[key].append(at)
+        number += 1
+    result = Starts(
+        now=format_time(int(state.now)),
+        futures=number,
+        hours=WINDOW / 3600,
+        known_run_times=past.times.count,
+        arrivals_per_hour=past.rate * 3600,
+    )
+    for key, times in found.items():
+        earliest, median, latest = interval(sorted(times), number, state.now) if number else ("", "", "")
+        result.starts[key] = Start(earliest=earliest, median=median, latest=latest, started=len(times))
+    return result
+
+
+if __name__ == "__main__":
+    os.nice(19)
+    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Ask)
+    sys.stdout.buffer.write(msgspec.json.encode(starts(asked)))

@@ -1,0 +1,143 @@
+"""Pending workloads as objects of the visibility API, and when they start."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+import pytest
+from web_visibility_world import GROUP, World, in_world, workload
+
+from pykueue.api.meta import parse_time
+from pykueue.simulate.live.process import starts
+from pykueue.simulate.live.protocol import Ask
+from pykueue.web.visibility.pending import table
+
+BASE = f"/apis/{GROUP}/v1beta2"
+HERE = f"{BASE}/namespaces/default/pendingworkloads"
+
+
+class Process:
+    """Answers in this process, with all futures."""
+
+    def __init__(self) -> None:
+        self.asked: list[Ask] = []
+
+    async def __call__(self, document: bytes) -> bytes:
+        self.asked.append(msgspec.json.decode(document, type=Ask))
+        return msgspec.json.encode(starts(self.asked[-1], lambda: 0.0))
+
+
+def limited(name: str, minutes: int = 10, **more: Any) -> dict[str, Any]:
+    """A workload of all of the quota that runs for so many minutes at most."""
+    found = workload(name, **more)
+    found["spec"]["maximumExecutionTimeSeconds"] = minutes * 60
+    return found
+
+
+async def fill(world: World) -> None:
+    """One that runs, and two that are pending."""
+    for name in ("running", "first", "second"):
+        await world.submit(limited(name))
+        await world.pause()
+
+
+def test_starts_are_those_of_the_simulated_futures() -> None:
+    process = Process()
+
+    async def story(world: World) -> None:
+        await fill(world)
+        found = await world.get(HERE)
+        assert (found["kind"], found["apiVersion"]) == ("PendingWorkloadList", f"{GROUP}/v1beta2")
+        first, second = found["items"]
+        assert [one["metadata"]["name"] for one in (first, second)] == ["first", "second"]
+        assert (first["positionInLocalQueue"], second["positionInLocalQueue"]) == (0, 1)
+        assert (first["clusterQueueName"], first["localQueueName"]) == ("cq", "left")
+        begin = world.clock.time()
+        times = [
+            [parse_time(one["start"][name]) - begin for name in ("earliest", "median", "latest")]
+            for one in (first, second)
+        ]
+        assert 0 <= times[0][0] <= times[0][1] <= times[0][2] <= 600
+        assert times[0][1] < times[1][1] < times[1][2] <= 1200
+        assert (first["start"]["futures"], first["start"]["started"]) == (20, 20)
+        assert await world.get(f"{HERE}/second") == second
+        assert (await world.get(f"{BASE}/pendingworkloads"))["items"] == found["items"]
+
+    in_world(story, run_forecast=process)
+
+
+def test_run_times_are_learnt_from_finished_workloads() -> None:
+    process = Process()
+
+    async def story(world: World) -> None:
+        await world.submit(workload("done"))
+        await world.pause(300)
+        await world.finish("done")
+        await world.submit(workload("running"))
+        await world.pause()
+        await world.submit(workload("next"))
+        await world.pause()
+        (item,) = (await world.get(HERE))["items"]
+        assert item["metadata"]["name"] == "next"
+        assert any(one["metadata"]["name"] == "done" for one in process.asked[0].objects)
+
+    in_world(story, run_forecast=process)
+
+
+def test_forecast_is_kept_for_a_minute() -> None:
+    process = Process()
+
+    async def story(world: World) -> None:
+        await fill(world)
+        for _ in range(3):
+            await world.get(HERE)
+        assert len(process.asked) == 1
+        await world.pause(61)
+        await world.get(HERE)
+        assert len(process.asked) == 2
+
+    in_world(story, run_forecast=process)
+
+
+def test_without_a_forecast_the_list_has_no_starts(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(document: bytes) -> bytes:
+        raise RuntimeError("the process ended with status 1: no memory")
+
+    async def story(world: World) -> None:
+        await fill(world)
+        with caplog.at_level(logging.WARNING):
+            items = (await world.get(HERE))["items"]
+        assert ["start" in one for one in items] == [False, False]
+        assert "could not be forecast: the process ended with status 1: no memory" in caplog.text
+
+    in_world(story, run_forecast=fails)
+
+
+def test_workload_that_is_not_pending_and_other_users_are_refused() -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        assert (await world.refused(world.get(f"{HERE}/running"))).code == 404
+        guest = world.as_user("guest")
+        assert (await world.refused(guest.get(HERE))).code == 403
+        assert (await world.refused(guest.get(f"{HERE}/first"))).code == 403
+        assert (await world.get(f"{BASE}/namespaces/other/pendingworkloads"))["items"] == []
+
+    in_world(story)
+
+
+def test_table_says_how_long_it_takes() -> None:
+    item = {
+        "metadata": {"name": "a", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "localQueueName": "q",
+        "clusterQueueName": "cq",
+        "priority": 3,
+        "positionInLocalQueue": 4,
+        "start": {"earliest": "2026-01-01T00:10:00Z", "median": "2026-01-01T03:00:00Z", "hours": 24.0},
+    }
+    now = parse_time("2026-01-01T00:05:00Z")
+    row, unknown = table([item, {**item, "start": None}], now)["rows"]
+    assert row["cells"] == ["a", "q", 4, "5m", "175m", ">24h", "cq", 3, "5m"]
+    assert unknown["cells"][3:6] == ["<unknown>"] * 3
+    assert row["object"]["metadata"] == item["metadata"]
