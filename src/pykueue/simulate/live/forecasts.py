@@ -34,7 +34,7 @@ SIMULATION_SECONDS: Final = 10.0
 #: Seconds after which the process is ended.
 PROCESS_SECONDS: Final = 30.0
 #: Workloads that are not finished, beyond which no forecast is made.
-WORKLOADS_MAX: Final = 20_000
+WORKLOADS_MAX: Final = 5000
 #: Newest finished Workloads that run times are learnt from.
 FINISHED_MAX: Final = 2000
 #: Objects that are read or encoded in one step.

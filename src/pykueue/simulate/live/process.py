@@ -19,6 +19,8 @@ from pykueue.simulate.live.protocol import Ask, Start, Starts
 
 #: Seconds into the future for which starts are forecast.
 WINDOW: Final = 24 * 3600.0
+#: Futures simulated in any case: fewer give no interval.
+FUTURES_MIN: Final = 5
 
 
 def state_of(ask: Ask) -> State:
@@ -30,7 +32,7 @@ def state_of(ask: Ask) -> State:
 
 
 def starts(ask: Ask, clock: Callable[[], float] = monotonic) -> Starts:
-    """When the pending workloads start: of as many futures as there is time for, at least one."""
+    """When the pending workloads start: from as many futures as there is time for."""
     until = clock() + ask.seconds
     state = state_of(ask)
     past = Past(state)
@@ -39,7 +41,7 @@ def starts(ask: Ask, clock: Callable[[], float] = monotonic) -> Starts:
     found: dict[str, list[float]] = {key: [] for key in pending}
     watch = Watch("", frozenset(pending), WINDOW)
     number = 0
-    while pending and number < ask.futures and (number == 0 or clock() < until):
+    while pending and number < ask.futures and (number < FUTURES_MIN or clock() < until):
         for key, at in every.play(number, watch).starts.items():
             found[key].append(at)
         number += 1
