@@ -393,7 +393,11 @@ def test_roles_of_people_grant_what_the_published_roles_of_kueue_grant() -> None
         for kind in ("budget", "jobkind", "preemptionpolicy")
         for role in ("editor", "viewer")
     }
-    more = {"kueue-budgetledger-viewer-role", "kueue-workloads-why-viewer-role"}
+    more = {
+        "kueue-budgetledger-viewer-role",
+        "kueue-pending-workloads-viewer-role",
+        "kueue-workloads-why-viewer-role",
+    }
     assert compared | ours | more == people
 
 
