@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import gate_mutations
 import pytest
 
 from pykueue.api import unsupported
@@ -20,9 +21,6 @@ ROWS = {
 }
 RECORDED = re.compile(r"recorded in `[\w-]+`: .+")
 TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
-#: Gates that have an effect, and no separate test that sets them both ways. No gate is to be added.
-NOT_SHOWN = frozenset(gate for gate, (_, _, shown) in ROWS.items() if shown == "no separate test")
-NOT_SHOWN_MAX = 0
 
 
 def test_every_gate_has_a_row_with_its_default() -> None:
@@ -31,22 +29,29 @@ def test_every_gate_has_a_row_with_its_default() -> None:
     }
 
 
-def test_fewer_and_fewer_gates_are_not_shown_by_a_test() -> None:
-    assert len(NOT_SHOWN) <= NOT_SHOWN_MAX, sorted(NOT_SHOWN)
-
-
 @pytest.mark.parametrize("gate", DEFAULTS)
 def test_row_agrees_with_code_and_tests(gate: str) -> None:
     _, effect, shown = ROWS[gate]
     if gate in unsupported.GATES:
-        assert effect == "Not built" or effect.startswith("None: ")
+        assert effect.startswith("None: ")
     if shown == "–":
-        assert effect == "Not built" or effect.startswith("None: ") or gate in LOCKED
+        assert effect.startswith("None: ") or gate in LOCKED
         return
-    if gate in NOT_SHOWN or RECORDED.fullmatch(shown):
+    if RECORDED.fullmatch(shown):
         return  # tests/conformance/test_gates_recorded.py flips the gate of the scenario
     match = TEST.fullmatch(shown)
     assert match is not None, shown
     text = (ROOT / "tests" / match[1]).read_text()
     assert gate in text
     assert match[2] in {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_gate_with_an_effect_can_be_tried_without_it() -> None:
+    without = {gate for gate, (_, effect, shown) in ROWS.items() if shown == "–"}
+    assert set(gate_mutations.tests()) == set(DEFAULTS) - without
+
+
+@pytest.mark.parametrize(("gate", "fails"), [("QuotaCheckStrategy", True), ("PriorityBoost", False)])
+def test_test_of_a_gate_fails_if_the_gate_is_ignored(gate: str, fails: bool) -> None:
+    code = gate_mutations.run(gate, True, "engine/test_engine_gates.py::test_quota_check_strategy")
+    assert code == (1 if fails else 0)

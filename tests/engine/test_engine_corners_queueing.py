@@ -6,7 +6,7 @@ from typing import Any
 
 from engine_world import START, World
 
-from pykueue.engine import Options, Preempt
+from pykueue.engine import Options, Preempt, Removed
 from pykueue.engine.explain.render import message
 
 
@@ -425,3 +425,18 @@ def test_missing_flavors_and_checks_make_a_queue_inactive() -> None:
     view = made.engine.workload("default/w")
     assert view is not None
     assert not view.admitted
+
+
+def test_workload_that_waited_for_its_variants_is_pending_when_its_cluster_queue_is_deleted() -> None:
+    made = World(Options(gates={"ConcurrentAdmission": True}))
+    made.flavor()
+    policy = {"migration": {"mode": "TryPreferredFlavors"}}
+    made.queue("q", {"cpu": "4"}, concurrentAdmissionPolicy=policy)
+    made.workload("w", "q", 1)
+    view = made.engine.local_queue("default", "q")
+    assert view is not None
+    assert view.pending == 0, "its variants are queued in its place"
+    made.driver.apply(Removed("ClusterQueue", "", "q"))
+    view = made.engine.local_queue("default", "q")
+    assert view is not None
+    assert view.pending == 1

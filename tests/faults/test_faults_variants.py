@@ -21,7 +21,8 @@ def test_variants_survive_whatever_fails() -> None:
 def test_mended_runs() -> None:
     """A variant deleted by hand, one whose LocalQueue is gone, a first admission
     that is retained, reclaimable pods that a job has again, and a
-    priority class that changed before the admission."""
-    for seed in (37, 61, 65, 383, 2056):
+    priority class that changed before the admission, and a ClusterQueue
+    deleted before a workload had its variants."""
+    for seed in (37, 61, 65, 383, 2056, 3132):
         report = play_variants(seed)
         assert not report.violations, report.text(SHOWN)

@@ -174,11 +174,15 @@ def test_the_group_is_discovered_and_described() -> None:
     in_world(story)
 
 
-def test_the_gate_switches_it_off() -> None:
+@pytest.mark.parametrize("on", [True, False])
+def test_the_gate_switches_it_off(on: bool) -> None:
     async def story(world: World) -> None:
-        assert (await world.refused(world.waiting())).code == 404
+        if on:
+            await world.waiting()
+        else:
+            assert (await world.refused(world.waiting())).code == 404
 
-    in_world(story, gates={"VisibilityOnDemand": False})
+    in_world(story, gates={"VisibilityOnDemand": on})
 
 
 @settings(

@@ -172,12 +172,7 @@ class EventHandlers:
         if old is not None and old.spec == obj.spec and _terminating(old) == _terminating(obj):
             state.undo_log.set(queue, "obj", obj)
             return
-        had_variants = queue.variants is not None
-        queue.configure(obj)
-        if state.concurrent and had_variants != (queue.variants is not None):
-            for local in list(state.locals.values()):
-                if local.cluster_queue == queue.name:
-                    self._place_again(local.workloads.values())
+        self._configure(queue, obj)
         state.forest.link(queue, obj.spec.cohort_name or "")
         state.forest.touch(queue)
         state.regroup(queue, queue.fair_by_usage and state.history.on)
@@ -193,10 +188,19 @@ class EventHandlers:
         for other in queue.tree.queues:
             if other is not queue:
                 state.request_flush(other)
-        queue.configure(None)
+        self._configure(queue, None)
         state.forest.link(queue, "")
         state.forest.touch(queue)
         self._refresh_activity(queue)
+
+    def _configure(self, queue: ClusterQueue, obj: kueue.ClusterQueue | None) -> None:
+        """Take the rules from the object; without variants the workloads themselves are queued."""
+        had_variants = queue.variants is not None
+        queue.configure(obj)
+        if self.state.concurrent and had_variants != (queue.variants is not None):
+            for local in list(self.state.locals.values()):
+                if local.cluster_queue == queue.name:
+                    self._place_again(local.workloads.values())
 
     def _cohort(self, name: str, obj: kueue.Cohort | None) -> None:
         state = self.state
