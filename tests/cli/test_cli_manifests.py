@@ -56,6 +56,7 @@ class TestWholeInstallation:
         assert len(definitions) == 11
         own = [obj["metadata"]["name"] for obj in everything if obj not in definitions]
         assert own == [
+            "backfillpolicies.pykueue.io",
             "budgetledgers.pykueue.io",
             "budgets.pykueue.io",
             "jobkinds.pykueue.io",
@@ -390,7 +391,7 @@ def test_roles_of_people_grant_what_the_published_roles_of_kueue_grant() -> None
     people = {name for name in roles if name.endswith(("-editor-role", "-viewer-role"))}
     ours = {
         f"kueue-{kind}-{role}-role"
-        for kind in ("budget", "jobkind", "preemptionpolicy")
+        for kind in ("backfillpolicy", "budget", "jobkind", "preemptionpolicy")
         for role in ("editor", "viewer")
     }
     more = {

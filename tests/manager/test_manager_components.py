@@ -89,6 +89,8 @@ GRANTED = {
     "provisioningrequests/finalizers.autoscaling.x-k8s.io": "update",
     "jobkinds.pykueue.io": READ,
     "jobkinds/status.pykueue.io": "patch",
+    "backfillpolicies.pykueue.io": READ,
+    "backfillpolicies/status.pykueue.io": "patch",
     "budgets.pykueue.io": READ,
     "budgetledgers.pykueue.io": READ,
     "preemptionpolicies.pykueue.io": READ,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pykueue.api import batch, core, kueue
+from pykueue.api.backfill_policies import BACKFILL_POLICIES, BackfillPolicy
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS, Budget, BudgetLedger
 from pykueue.api.conversion import convert
 from pykueue.api.decoding import DecodeError, decode_as, describe
@@ -56,6 +57,7 @@ KINDS: Final[dict[tuple[str, str], type[Model]]] = {
             kueue.WorkloadPriorityClass,
         )
     },
+    (BACKFILL_POLICIES.api_version, BACKFILL_POLICIES.kind): BackfillPolicy,
     (PREEMPTION_POLICIES.api_version, PREEMPTION_POLICIES.kind): PreemptionPolicy,
     (BUDGETS.api_version, BUDGETS.kind): Budget,
     (BUDGET_LEDGERS.api_version, BUDGET_LEDGERS.kind): BudgetLedger,

@@ -50,6 +50,7 @@ RequeueReason = Literal[
     "PendingPreemption",
     "PendingMigration",
     "FailedAfterNomination",
+    "WouldDelay",
 ]
 
 

@@ -103,6 +103,8 @@ class Unfit(Model):
     reason: str = ""
     allowed: list[str] | None = None
     """The flavors that they may use; None: all."""
+    run_time: int = 0
+    """Declared run time in seconds; 0: none, or it does not matter."""
 
 
 class ClusterQueueState(Model):
@@ -198,6 +200,7 @@ def objects_of(engine: Engine) -> Iterator[Model]:
         yield from (obj for _, obj in sorted(state.nodes.nodes.items()))
         yield from (obj for _, obj in sorted(state.nodes.pods.items()))
     yield from state.damping.policies()
+    yield from state.backfill.policies()
     yield from (obj for _, obj in sorted(state.budgets.budgets.items()))
     yield from (obj for _, obj in sorted(state.budgets.ledgers.items()))
     devices = state.scheduling_classes.devices
@@ -244,7 +247,7 @@ def _queue(state: State, queue: ClusterQueue) -> ClusterQueueState:
 
 def _unfit(state: State, queue: ClusterQueue) -> Iterator[Unfit]:
     """What did not fit in a queue, as far as a workload can still turn out to be like it."""
-    for (scheduling_class, priority), reason in queue.pending.inadmissible_classes.items():
+    for (scheduling_class, priority, run_time), reason in queue.pending.inadmissible_classes.items():
         namespace = _namespace_of(state, scheduling_class)
         if namespace is not None:
             yield Unfit(
@@ -254,6 +257,7 @@ def _unfit(state: State, queue: ClusterQueue) -> Iterator[Unfit]:
                 priority=priority,
                 reason=reason,
                 allowed=None if scheduling_class.allowed is None else list(scheduling_class.allowed),
+                run_time=run_time,
             )
 
 
@@ -453,4 +457,4 @@ def _restore_queue(state: State, queue: ClusterQueue, found: ClusterQueueState) 
             each.namespace,
             None if each.allowed is None else tuple(each.allowed),
         )
-        pending.set_class_inadmissible((scheduling_class, each.priority), each.reason)
+        pending.set_class_inadmissible((scheduling_class, each.priority, each.run_time), each.reason)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from pykueue.api import kueue
+from pykueue.api.backfill_policies import BackfillPolicy
 from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from pykueue.api.devices.types import DeviceClass, ResourceClaimTemplate, ResourceSlice
@@ -44,6 +45,7 @@ class EventHandlers:
             kueue.ResourceFlavor: lambda obj: self._flavor(obj.metadata.name, obj),
             kueue.AdmissionCheck: lambda obj: self._check(obj.metadata.name, obj),
             kueue.Topology: lambda obj: self._topology(obj.metadata.name, obj),
+            BackfillPolicy: lambda obj: self._backfill_policy(obj.metadata.name, obj),
             Budget: lambda obj: self._budget(obj.metadata.name, obj),
             BudgetLedger: lambda obj: self._ledger(obj.metadata.name, obj),
             PreemptionPolicy: lambda obj: self._preemption_policy(obj.metadata.name, obj),
@@ -64,6 +66,7 @@ class EventHandlers:
             "ResourceFlavor": lambda _, name: self._flavor(name, None),
             "AdmissionCheck": lambda _, name: self._check(name, None),
             "Topology": lambda _, name: self._topology(name, None),
+            "BackfillPolicy": lambda _, name: self._backfill_policy(name, None),
             "Budget": lambda _, name: self._budget(name, None),
             "BudgetLedger": lambda _, name: self._ledger(name, None),
             "PreemptionPolicy": lambda _, name: self._preemption_policy(name, None),
@@ -175,7 +178,7 @@ class EventHandlers:
         self._configure(queue, obj)
         state.forest.link(queue, obj.spec.cohort_name or "")
         state.forest.touch(queue)
-        state.regroup(queue, queue.fair_by_usage and state.history.on)
+        state.regroup(queue, queue.fair_by_usage and state.history.on, queue.pending.by_run_time)
         self._refresh_activity(queue)
         state.request_flush(queue)
         state.wake(queue)
@@ -218,6 +221,13 @@ class EventHandlers:
         if state.damping.set(name, obj):
             for queue in state.queues.values():
                 state.request_flush(queue)
+                state.wake(queue)
+
+    def _backfill_policy(self, name: str, obj: BackfillPolicy | None) -> None:
+        state = self.state
+        if state.backfill.set(name, obj):
+            for queue in state.queues.values():
+                state.set_backfill_rules(queue)
                 state.wake(queue)
 
     # --- budgets ----------------------------------------------------------------------------------------

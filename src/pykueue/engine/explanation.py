@@ -101,6 +101,34 @@ class Search(Struct):
     """When that is, in seconds since 1970; None: no time is known."""
 
 
+class Shadow(Struct):
+    """The reservation of a workload that does not fit yet: when it starts at the latest."""
+
+    start: float
+    """In seconds since 1970."""
+    declared: bool
+    """It follows from declared run times alone; else some were assumed."""
+    policy: str
+    """The BackfillPolicy."""
+
+
+class BackfillProof(Struct):
+    """Why a workload may start, or may not, before another one that is first in order."""
+
+    policy: str
+    """The BackfillPolicy."""
+    head: str
+    """Key of the workload with the reservation."""
+    start: float
+    """When that one starts at the latest, in seconds since 1970."""
+    end: float
+    """When this workload ends at the latest if it starts now, in seconds since 1970."""
+    declared: bool
+    """Both follow from declared run times alone; else some were assumed."""
+    kind: Literal["EndsBefore", "SpareCapacity", "WouldDelay"]
+    """EndsBefore: this workload ends before. SpareCapacity: what it needs is free beside the reservation."""
+
+
 class Explanation(Struct):
     """Everything a decision about one workload rests on."""
 
@@ -123,6 +151,7 @@ class Explanation(Struct):
         "PreferredVariantAdmitted",
         "MigrationNotAllowed",
         "Migrating",
+        "WouldDelay",
     ] = ""
     recomputed: bool = False
     """It was evaluated a second time, because an earlier entry of the cycle had taken its targets."""
@@ -131,3 +160,7 @@ class Explanation(Struct):
     shortages: tuple[str, ...] = ()
     """Why shared capacities are not enough, one sentence each."""
     pending_preemptions: int = 0
+    shadow: Shadow | None = None
+    """Its reservation, under a BackfillPolicy; of an admitted workload the first it had."""
+    backfill: BackfillProof | None = None
+    """The reservation of another workload that it starts before, or would delay."""

@@ -27,6 +27,7 @@ from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.flavor_resources import FlavorResources
 from pykueue.engine.quota.tree import Cohort, Forest, Tree
 from pykueue.engine.quota.usage import to_quantity
+from pykueue.engine.run_times import Backfill
 from pykueue.engine.topology.capacity import NodeCapacity
 from pykueue.engine.topology.requests import TopologyRules
 from pykueue.engine.undo_log import UndoLog
@@ -61,6 +62,7 @@ class State:
         self.history = UsageHistory(options, self.undo_log)
         self.damping = Damping(self.undo_log)
         self.queues: dict[str, ClusterQueue] = {}
+        self.backfill = Backfill(self.undo_log, self.queues)
         self.locals: dict[str, LocalQueue] = {}
         self.workloads: dict[str, WorkloadInfo] = {}
         self.flavors: dict[str, kueue.ResourceFlavor] = {}
@@ -211,6 +213,8 @@ class State:
             self.withdraw(info)
             assert info.queue is not None
             self.wake(info.queue)
+            if info.queue.backfill is not None:
+                self.request_flush(info.queue)  # what was reserved for it is free for others
 
     def withdraw(self, info: WorkloadInfo) -> None:
         """Take a pending workload out of its queue, which does not let the queue decide anything."""
@@ -220,15 +224,16 @@ class State:
         if pending.preemptor is info:
             self.undo_log.set(pending, "preemptor", None)
 
-    def regroup(self, queue: ClusterQueue, by_local: bool) -> None:
-        """LocalQueues of a queue start, or cease, to compete by usage."""
+    def regroup(self, queue: ClusterQueue, by_local: bool, by_run_time: bool) -> None:
+        """LocalQueues of a queue start, or cease, to compete by usage; or run times start to matter."""
         pending = queue.pending
-        if by_local == pending.by_local:
+        if by_local == pending.by_local and by_run_time == pending.by_run_time:
             return
         places = [(info, info.place) for info in pending.workloads.values()]
         for info, _ in places:
             self.withdraw(info)
         self.undo_log.set(pending, "by_local", by_local)
+        self.undo_log.set(pending, "by_run_time", by_run_time)
         for info, place in places:
             self.places.move(info, place, queue)
 
@@ -275,6 +280,8 @@ class State:
         usage = info.usage
         queue.reservations[info.key] = info
         queue.add_candidate(info)
+        if self.backfill.on:
+            self.backfill.add(info, queue)
         if info.evicted:
             queue.evicted[info.key] = info
         queue.usage_counts.reserve(usage, 1, info.admitted)
@@ -295,6 +302,8 @@ class State:
         usage = info.usage
         del queue.reservations[info.key]
         queue.remove_candidate(info)
+        if info.end is not None:
+            self.backfill.discard(info, queue)
         queue.evicted.pop(info.key, None)
         queue.usage_counts.reserve(usage, -1, info.admitted)
         if info.local is not None:
@@ -498,10 +507,23 @@ class State:
         trees = list(self.forest.settle())
         for tree in trees:
             for queue in tree.queues:
+                if self.backfill.on:
+                    self.set_backfill_rules(queue)
                 if queue.pending.workloads:
                     self.wake(queue)
         if trees and self.budgets.by_cohort:
             self.budgets_changed()
+
+    def set_backfill_rules(self, queue: ClusterQueue) -> None:
+        """Set the rules of the BackfillPolicy that applies to a queue."""
+        rules = self.backfill.rules_of(queue.path)
+        if rules == queue.backfill:
+            return
+        self.undo_log.set(queue, "backfill", rules)
+        self.regroup(queue, queue.pending.by_local, by_run_time=rules is not None)
+        for info in queue.reservations.values():
+            self.backfill.refresh(info)
+        self.request_flush(queue)
 
     def settle(self) -> None:
         """Carries out what events put off: rebuilding trees and flushing them."""

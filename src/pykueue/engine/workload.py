@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.kueue.names import ADMISSION_GATED_BY_ANNOTATION, PRIORITY_BOOST_ANNOTATION
@@ -34,6 +34,28 @@ RESERVED: Final = "reserved"
 NO_SCAN: Final[Mapping[tuple[int, str], int]] = {}
 
 
+class End(NamedTuple):
+    """When a workload with reserved quota ends, as far as that is known (backfill)."""
+
+    at: float
+    """In seconds since 1970."""
+    key: str
+    info: WorkloadInfo
+
+
+class Promise(NamedTuple):
+    """The reservations of a pending workload so far; times in seconds since 1970."""
+
+    made: float
+    """When it first had one."""
+    start: float
+    """From when on capacity was reserved then."""
+    declared: bool
+    """That followed from declared run times alone."""
+    found: Any
+    """What it would get, as computed last."""
+
+
 class WorkloadInfo:
     """One workload."""
 
@@ -44,6 +66,7 @@ class WorkloadInfo:
         "bucket",
         "candidate",
         "created",
+        "end",
         "entry",
         "evicted",
         "eviction_assumed",
@@ -59,6 +82,7 @@ class WorkloadInfo:
         "preempted_for",
         "preemption_attempts",
         "priority",
+        "promise",
         "queue",
         "queue_since",
         "quota",
@@ -69,6 +93,7 @@ class WorkloadInfo:
         "replaces",
         "requeue_at",
         "requeue_blocked",
+        "reservable",
         "reserved_at",
         "scan",
         "scan_cycle",
@@ -132,6 +157,10 @@ class WorkloadInfo:
         self.level_limit = -1
         #: Why it waits, in the words of the last decision.
         self.reason = ""
+        #: Whether capacity may be reserved for it: nothing but capacity keeps it from starting (backfill).
+        self.reservable = True
+        #: When it first had a reservation, and from when on capacity was reserved then (backfill).
+        self.promise: Promise | None = None
 
         # While it holds quota.
         self.admission: kueue.Admission | None = None
@@ -148,6 +177,8 @@ class WorkloadInfo:
         #: Its place in the order of candidates within its queue.
         self.candidate: Candidate | None = None
         self.reserved_at = 0.0
+        #: Its place in the order of ends within its queue, while there is a BackfillPolicy.
+        self.end: End | None = None
         #: Reserved by a decision that the API does not show yet.
         self.assumed = False
         self.admitted = False
@@ -177,12 +208,22 @@ class WorkloadInfo:
         return f"<WorkloadInfo {self.key} {self.place}>"
 
 
-_MEMENTO: Final = tuple(
-    name
-    for name in WorkloadInfo.__slots__
-    if name
-    not in ("bucket", "entry", "place", "candidate", "key", "namespace", "quota", "quota_for", "quota_of")
+#: What moves keep, or what is the same at all times.
+_NOT_RESTORED: Final = frozenset(
+    (
+        "bucket",
+        "candidate",
+        "end",
+        "entry",
+        "key",
+        "namespace",
+        "place",
+        "quota",
+        "quota_for",
+        "quota_of",
+    )
 )
+_MEMENTO: Final = tuple(name for name in WorkloadInfo.__slots__ if name not in _NOT_RESTORED)
 
 
 class Facts:

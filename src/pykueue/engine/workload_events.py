@@ -276,6 +276,8 @@ def _update_reserved(state: State, info: WorkloadInfo, obj: kueue.Workload, fact
         and (same_spec or info.local.key == f"{info.namespace}/{obj.spec.queue_name}")
     ):
         info.obj = obj
+        if info.end is not None and not same_spec:
+            state.backfill.refresh(info)
         _mark(state, info, facts)
         state.queue_second_pass(info)
         if facts.admitted:

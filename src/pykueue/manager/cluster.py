@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.decoding import decode_as
 from pykueue.api.jobkinds import LEADER_WORKER_SET
@@ -141,6 +142,7 @@ class Cluster:
         #: What claims of devices are counted by. Kubernetes serves it from 1.34 on.
         self.devices = [informer(kind, optional=True) for kind in _device_kinds(configuration)]
         self.preemption_policies = informer(PREEMPTION_POLICIES, optional=True)
+        self.backfill_policies = informer(BACKFILL_POLICIES, optional=True)
         self.budgets = informer(BUDGETS, optional=True)
         self.budget_ledgers = informer(BUDGET_LEDGERS, optional=True)
         self.jobs: dict[str, Informer] = {
@@ -266,9 +268,10 @@ class Cluster:
         """Whether everything has been read once."""
         return self.connection.has_synced
 
-    def policies(self) -> list[Object]:
-        """All PreemptionPolicies."""
-        return self.preemption_policies.list()
+    def policies(self, resource: Resource) -> list[Object]:
+        """All policies of a kind."""
+        of = {PREEMPTION_POLICIES: self.preemption_policies, BACKFILL_POLICIES: self.backfill_policies}
+        return of[resource].list()
 
     def budget_objects(self) -> list[Object]:
         """All Budgets."""

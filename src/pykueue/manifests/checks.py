@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.crds import crds
 from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET
@@ -54,6 +55,7 @@ GROUPS: Final[dict[str, str]] = {
         ),
         GROUP,
     ),
+    BACKFILL_POLICIES.kind: BACKFILL_POLICIES.group,
     PREEMPTION_POLICIES.kind: PREEMPTION_POLICIES.group,
     BUDGETS.kind: BUDGETS.group,
     BUDGET_LEDGERS.kind: BUDGET_LEDGERS.group,

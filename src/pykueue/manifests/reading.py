@@ -32,6 +32,7 @@ Manifest = dict[str, Any]
 CLUSTER_SCOPED = frozenset(
     {
         "AdmissionCheck",
+        "BackfillPolicy",
         "Budget",
         "BudgetLedger",
         "ClusterQueue",

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Final
 
 from pykueue.api import DecodeError, conditions, decode, kueue, resources
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.conversion import ConversionError, convert
 from pykueue.api.kueue import V1BETA1, V1BETA2
@@ -201,7 +202,11 @@ async def own_kinds(client: Client) -> tuple[Resource, ...]:
     except ApiError:
         return ()
     names = {each.get("name") for each in served.get("resources") or ()}
-    return tuple(each for each in (PREEMPTION_POLICIES, BUDGETS, BUDGET_LEDGERS) if each.plural in names)
+    return tuple(
+        each
+        for each in (PREEMPTION_POLICIES, BACKFILL_POLICIES, BUDGETS, BUDGET_LEDGERS)
+        if each.plural in names
+    )
 
 
 def _in_version(kind: Resource, version: str) -> Resource:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pykueue.api import kueue
+from pykueue.api.backfill_policies import BackfillPolicy
 from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.crds.schema import Schema, object_schema
 from pykueue.api.crds.v1beta1 import v1beta1_schema
@@ -143,6 +144,20 @@ _KINDS: Final = (
             _Column("Version", ".spec.version", "string", "Version in which jobs are read"),
             _Column("Active", _of_condition("Active"), "string", "Whether jobs of the kind are queued"),
             _Column("Reason", '.status.conditions[?(@.type=="Active")].reason', "string", "Why, or why not"),
+            _AGE,
+        ),
+        group=manifest.GROUP,
+        version=manifest.VERSION,
+    ),
+    _Kind(
+        BackfillPolicy,
+        "backfillpolicies",
+        ("bfp",),
+        columns=(
+            _Column("Strategy", ".spec.strategy", "string", "Which workloads have reservations"),
+            _Column("Cohort", ".spec.cohort", "string", "Cohort it applies to"),
+            _Column("ClusterQueues", ".spec.clusterQueues", "string", "ClusterQueues it applies to"),
+            _Column("Active", _of_condition("Active"), "string", "Whether the policy is in force"),
             _AGE,
         ),
         group=manifest.GROUP,

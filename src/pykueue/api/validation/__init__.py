@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+from pykueue.api.backfill_policies import BackfillPolicy
 from pykueue.api.budgets import Budget
 from pykueue.api.conversion import ConversionError
 from pykueue.api.decoding import DecodeError
@@ -16,6 +17,7 @@ from pykueue.api.kinds import decode, kind_of
 from pykueue.api.kueue import ClusterQueue, Cohort, ResourceFlavor, Workload
 from pykueue.api.model import Model
 from pykueue.api.preemption_policies import PreemptionPolicy
+from pykueue.api.validation.backfill_policies import backfill_policy_errors
 from pykueue.api.validation.budgets import budget_errors
 from pykueue.api.validation.fields import INVALID, FieldError
 from pykueue.api.validation.gates import Gates
@@ -65,6 +67,10 @@ def _workload(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
     return workload_errors(cast(Workload, new), cast(Workload | None, old), gates)
 
 
+def _backfill_policy(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
+    return backfill_policy_errors(cast(BackfillPolicy, new))
+
+
 def _preemption_policy(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
     return preemption_policy_errors(cast(PreemptionPolicy, new))
 
@@ -74,6 +80,7 @@ def _budget(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
 
 
 _RULES: Final[dict[str, Callable[[Model, Model | None, Gates], list[FieldError]]]] = {
+    "BackfillPolicy": _backfill_policy,
     "Budget": _budget,
     "ClusterQueue": _cluster_queue,
     "Cohort": _cohort,

@@ -138,6 +138,23 @@ class Evaluator:
         found.protected_until = attempt.protected_until
         return found
 
+    def fitting(
+        self,
+        info: WorkloadInfo,
+        queue: ClusterQueue,
+        replaced: WorkloadInfo | None = None,
+        flavors: Pinned | None = None,
+    ) -> Evaluation | None:
+        """Flavors with which a workload fits at full size without preemption; None: there are none.
+
+        `flavors` binds it to some of them.
+        """
+        attempt = _Attempt(
+            self, info, queue, replaced, flavors or None, (), PreemptionContext(), preempts=False
+        )
+        found = attempt.at()
+        return found if found.assignment.mode == FIT else None
+
     def _evaluated(self, attempt: _Attempt, info: WorkloadInfo, replaced: WorkloadInfo | None) -> Evaluation:
         first = attempt.at()
         if attempt.succeeds(first):
@@ -193,8 +210,10 @@ class _Attempt:
         nominated: Pinned | None,
         already_targeted: Collection[WorkloadInfo],
         context: PreemptionContext,
+        preempts: bool = True,
     ) -> None:
         self.context = context
+        self.preempts = preempts
         self.evaluator = evaluator
         self.info = info
         self.queue = queue
@@ -204,7 +223,7 @@ class _Attempt:
         self.plan = evaluator.plan(scheduling_class, queue)
         self.replaced = replaced
         self.excluded = already_targeted
-        scan = NO_SCAN if nominated is not None or not evaluator.fungible else info.scan
+        scan = info.scan if nominated is None and evaluator.fungible and preempts else NO_SCAN
         if replaced is not None:
             self.excluded = (*already_targeted, replaced)
             pinned, credit = _slice_terms(replaced, self.scheduling_class, evaluator.options)
@@ -311,6 +330,8 @@ class _Attempt:
         return best
 
     def _oracle(self, flavor_usage: FlavorUsage, amount: int, level: int) -> tuple[int, int]:
+        if not self.preempts:
+            return NO_CANDIDATES, level
         request = PreemptionRequest(
             self.info,
             self.queue,
@@ -333,6 +354,8 @@ class _Attempt:
 
     def _targets(self, assignment: Assignment, demands: Demands = ()) -> tuple[Targets, Search]:
         """The workloads to preempt for all that the assignment lacks (8.2)."""
+        if not self.preempts:
+            return [], Search()
         needed = {
             choice.flavor_usage.flavor_resource
             for choices in assignment.choices

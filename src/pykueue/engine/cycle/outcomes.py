@@ -15,7 +15,7 @@ from pykueue.engine.capacity import Reservations
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.decisions import Admit, Decision, Evict, PendingReason, Preempt, Requeue, RequeueReason
-from pykueue.engine.explanation import Explanation
+from pykueue.engine.explanation import Explanation, Shadow
 from pykueue.engine.flavors.reservation import reservation_of
 from pykueue.engine.preemption.damping import lost_resource_seconds
 from pykueue.engine.queues.cluster_queue import ClusterQueue
@@ -33,6 +33,8 @@ _COARSE: dict[str, PendingReason] = {
 _SET_ASIDE = frozenset({"NamespaceMismatch", "Held"})
 #: Requeue reasons after which a BestEffortFIFO queue looks at the workload again at once (4.5).
 _IMMEDIATE = frozenset({"FailedAfterNomination", "PendingPreemption", "PendingMigration"})
+#: Requeue reasons that capacity has no influence on: nothing is reserved for such a workload (backfill).
+_UNRELATED = frozenset({"Generic", "NamespaceMismatch", "Held", "PreemptionGated"})
 
 
 class Entry:
@@ -137,6 +139,8 @@ class Outcomes:
         if old is not None:
             state.supersede(old)
         state.record_undo(info)
+        if info.promise is not None and queue.backfill is not None:
+            explanation.shadow = Shadow(info.promise.start, info.promise.declared, queue.backfill.policy)
         info.admission, info.usage, info.flavor_resources = reservation
         info.shared = entry.placed
         if entry.placed:
@@ -153,6 +157,7 @@ class Outcomes:
         info.preemption_attempts = 0
         info.level_limit = -1
         info.reason = ""
+        info.promise = None
         if queue.pending.preemptor is info:
             state.undo_log.set(queue.pending, "preemptor", None)
         state.reserve(info, queue)
@@ -246,7 +251,7 @@ class Outcomes:
     ) -> None:
         """Gives a head back to its queue, active or inadmissible (4.5)."""
         pending = queue.pending
-        strict = queue.strict
+        strict = queue.blocks
         in_line = (requeue not in _SET_ASIDE if strict else requeue in _IMMEDIATE) or bool(info.scan)
         if requeue in ("PendingPreemption", "PendingMigration"):
             self._state.undo_log.set(pending, "preemptor", info)
@@ -258,9 +263,13 @@ class Outcomes:
             alike = self._state.hashing and not strict
             if info.shared_requests:
                 alike = alike and all(shared.by_class for shared, _ in info.shared_requests)
-            if alike and requeue in ("NoFit", "PreemptionNoCandidates"):
-                assert info.scheduling_class is not None
-                pending.set_class_inadmissible((info.scheduling_class, info.priority), reason)
+            if alike and requeue in ("NoFit", "PreemptionNoCandidates", "WouldDelay"):
+                pending.set_class_inadmissible(pending.class_of(info), reason)
+        if queue.backfill is not None:
+            reservable = requeue not in _UNRELATED
+            if info.reservable != reservable:
+                self._state.undo_log.set(info, "reservable", reservable)
+                self._state.undo_log.set(self._state.backfill, "version", self._state.backfill.version + 1)
         if not self._rules.fine_reasons:
             reason = _COARSE.get(reason, "Pending")
         self._state.undo_log.set(info, "reason", reason)

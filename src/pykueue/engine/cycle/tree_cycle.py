@@ -18,6 +18,7 @@ from pykueue.api.cohorts import cycle_message
 from pykueue.api.variants import flavor_of, may_migrate
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Reservations
+from pykueue.engine.cycle.backfill import Planner
 from pykueue.engine.cycle.evaluation import Evaluator
 from pykueue.engine.cycle.outcomes import Entry, Outcomes
 from pykueue.engine.cycle.rules import CycleRules
@@ -64,6 +65,8 @@ class TreeCycle:
         #: do not consider earlier preemptions, so the two could preempt each other forever.
         self._preempted_for: set[str] = set()
         self._tentative = TentativeUsage()
+        #: Reservations of pending workloads; None without a BackfillPolicy.
+        self._planner = Planner(state, evaluator, now) if state.backfill.on else None
 
     def run(self, queues: Sequence[ClusterQueue]) -> None:
         """Decide about the heads of the queues: those of one tree, or of trees that share a capacity."""
@@ -71,7 +74,7 @@ class TreeCycle:
         heads: list[tuple[WorkloadInfo, ClusterQueue]] = []
         for queue in queues:
             if queue.pending.workloads and not queue.inactive:
-                info = queue.pending.head(usage_of, queue.strict)
+                info = queue.pending.head(usage_of, queue.blocks)
                 if info is not None:
                     heads.append((info, queue))
         self.decide(heads)
@@ -79,6 +82,8 @@ class TreeCycle:
     def decide(self, heads: Sequence[tuple[WorkloadInfo, ClusterQueue]]) -> None:
         """Decide about active workloads as the heads of their queues."""
         entries: list[Entry] = []
+        if self._planner is not None:
+            self._planner.heads = heads
         for info, queue in heads:
             is_preemptor = queue.pending.preemptor is info
             self.state.places.move(info, IN_FLIGHT)
@@ -234,6 +239,7 @@ class TreeCycle:
                 self.outcomes.set_scan(entry.info, NO_SCAN)
                 self.outcomes.requeue(entry, "Waiting", "Held")
                 return
+            self._show_reservation(entry)
             self.outcomes.requeue(entry, REASONS[assignment.reason], "NoFit")
             return
         exhausted = self._has_preempted_too_often(entry)
@@ -241,6 +247,7 @@ class TreeCycle:
             entry.explanation.outcome = "PreemptionLimit" if exhausted else "NoCandidates"
             if found.protected_until is not None:
                 self.state.flush_at(entry.queue, found.protected_until)
+            self._show_reservation(entry)
             self.outcomes.requeue(entry, REASONS[WAITING], "PreemptionNoCandidates")
             kept = capacity.kept(found.demands)
             if kept or not found.shortages:
@@ -254,6 +261,8 @@ class TreeCycle:
         if not self._fits(entry):
             self.outcomes.skip(entry, "NoLongerFits")
             return
+        if self._planner is not None and self._would_delay(entry):
+            return
         if assignment.mode == FIT:
             if self.state.unready:
                 entry.explanation.outcome = "PodsNotReady"
@@ -262,11 +271,53 @@ class TreeCycle:
                 self._migrate(entry, admitted)
             else:
                 self.outcomes.admit(entry)
+                if self._planner is not None:
+                    self._planner.admitted(entry.queue)
         else:
             self._plan(entry)
             for target, _ in found.targets:
                 self._tentative.add_target(target)
             self.outcomes.preempt(entry)
+
+    def _would_delay(self, entry: Entry) -> bool:
+        """Whether an entry would delay one that capacity is reserved for; then it is requeued."""
+        assert self._planner is not None
+        self._tentative.lift_planned()
+        planner, info, queue = self._planner, entry.info, entry.queue
+        proof = planner.proof(info, queue, entry.found, entry.placed)
+        other = None
+        delays = proof is not None and proof.kind == "WouldDelay"
+        fits = entry.found.assignment.mode == FIT and entry.replaced is None
+        if fits and (delays or planner.disturbs(info, queue, entry.found)):
+            other = planner.instead(info, queue, entry.found)
+        another = planner.proof(info, queue, other, other.placed) if other is not None else proof
+        self._tentative.count_planned()
+        if other is not None and (another is None or another.kind != "WouldDelay"):
+            before = entry.found, entry.placed
+            entry.found, entry.placed = other, other.placed
+            if self._fits(entry):
+                proof = another
+                entry.explanation.attempts = other.assignment.attempts
+            else:
+                entry.found, entry.placed = before
+        entry.explanation.backfill = proof
+        if proof is None or proof.kind != "WouldDelay":
+            return False
+        entry.explanation.outcome = "WouldDelay"
+        # Should the other one not start then, times are computed again.
+        self.state.flush_at(entry.queue, max(proof.start, self.now) + 1)
+        self._show_reservation(entry)
+        self.outcomes.set_scan(entry.info, NO_SCAN)
+        self.outcomes.requeue(entry, "Waiting", "WouldDelay")
+        return True
+
+    def _show_reservation(self, entry: Entry) -> None:
+        """Explain from when on capacity is reserved for an entry that does not fit now."""
+        if self._planner is None or entry.queue.backfill is None:
+            return
+        self._tentative.lift_planned()
+        entry.explanation.shadow = self._planner.shadow(entry.info, entry.queue)
+        self._tentative.count_planned()
 
     def _admitted_variant(self, entry: Entry) -> WorkloadInfo | None:
         """The admitted variant of the same parent whose flavor is less preferred (11.10)."""

@@ -232,7 +232,7 @@ class Queries(QuotaQueries):
         if queue is None:
             return 0, 0
         buckets = [bucket for bucket in queue.pending.buckets() if bucket.size]
-        alone = {(info.scheduling_class, info.priority) for info in queue.pending.inadmissible.values()}
+        alone = {queue.pending.class_of(info) for info in queue.pending.inadmissible.values()}
         active = {bucket.equivalence_class for bucket in buckets if not bucket.inadmissible}
         return len(active), len(
             alone | {bucket.equivalence_class for bucket in buckets if bucket.inadmissible}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from pykueue.api.meta import format_time
 from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, PreemptionReason, Requeue
-from pykueue.engine.explanation import Attempt, Explanation
+from pykueue.engine.explanation import Attempt, BackfillProof, Explanation, Shadow
 from pykueue.engine.quota.usage import is_unlimited, to_quantity
 
 #: Why a workload is preempted, to follow "due to" (docs/reference/kueue-semantics.md 8.10).
@@ -76,9 +77,43 @@ def reason_text(explanation: Explanation) -> str:
             text = "Pending the migration from a less preferred flavor"
         case "PodsNotReady":
             text = "Waiting for all admitted workloads to be in PodsReady condition"
+        case "WouldDelay" if explanation.backfill is not None:
+            text = _delay_text(explanation.backfill)
         case _:
             text = ""
-    return ". ".join(part for part in (failures, text) if part)
+    return ". ".join(part for part in (failures, text, shadow_text(explanation.shadow)) if part)
+
+
+def shadow_text(shadow: Shadow | None) -> str:
+    """The reservation of a workload that does not fit yet; empty where it has none."""
+    if shadow is None:
+        return ""
+    basis = "declared" if shadow.declared else "assumed"
+    return (
+        f"Capacity is reserved for it from {format_time(shadow.start)} "
+        f"(BackfillPolicy {shadow.policy}, {basis} run times)"
+    )
+
+
+def proof_text(proof: BackfillProof) -> str:
+    """Why a workload may start before one that is first in order."""
+    basis = "declared" if proof.declared else "assumed"
+    how = (
+        f"ends by {format_time(proof.end)}, before"
+        if proof.kind == "EndsBefore"
+        else "needs only what is spare beside"
+    )
+    return (
+        f"Admitted before {proof.head}: {how} its reservation at {format_time(proof.start)} "
+        f"(BackfillPolicy {proof.policy}, {basis} run times)"
+    )
+
+
+def _delay_text(proof: BackfillProof) -> str:
+    return (
+        f"Would delay {proof.head}, for which capacity is reserved from {format_time(proof.start)} "
+        f"(BackfillPolicy {proof.policy})"
+    )
 
 
 def failures_text(attempts: Iterable[Attempt]) -> str:

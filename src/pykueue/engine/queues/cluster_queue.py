@@ -17,7 +17,7 @@ from pykueue.engine.queues.pending import Pending
 from pykueue.engine.quota.flavor_resources import FlavorResources
 from pykueue.engine.quota.tree import Node, fair_weight
 from pykueue.engine.undo_log import UndoLog
-from pykueue.engine.workload import WorkloadInfo
+from pykueue.engine.workload import End, WorkloadInfo
 
 #: Resource counted in pods (2.6).
 PODS: Final = "pods"
@@ -61,6 +61,16 @@ class Candidate(NamedTuple):
     info: WorkloadInfo
 
 
+class BackfillRules(NamedTuple):
+    """The BackfillPolicy of a ClusterQueue."""
+
+    policy: str
+    depth: int | None
+    """Number of pending workloads with reservations; None: all."""
+    assumed: float
+    """Run time of workloads that declare none, in seconds."""
+
+
 class Group:
     """A resource group: resources that get the same flavor, and the flavors in order of preference."""
 
@@ -79,11 +89,13 @@ class ClusterQueue(Node):
         "_flavor_resources",
         "_undo_log",
         "all_flavors",
+        "backfill",
         "borrow_threshold",
         "borrow_try_next",
         "borrow_within",
         "candidate_order",
         "check_rules",
+        "ends",
         "evicted",
         "fair_by_usage",
         "generation",
@@ -127,6 +139,10 @@ class ClusterQueue(Node):
         self.all_flavors: frozenset[str] = frozenset()
         self.selector: Selector | None = None
         self.strict = False
+        #: Reservations for pending workloads instead of the queueing strategy, where a policy says so.
+        self.backfill: BackfillRules | None = None
+        #: When its workloads with reserved quota end, while there is a BackfillPolicy.
+        self.ends: list[End] = []
         self.borrow_try_next = False
         self.preempt_try_next = True
         self.prefer_preemption = False
@@ -220,6 +236,11 @@ class ClusterQueue(Node):
     def advance(self) -> None:
         """Makes what was remembered of earlier cycles older (3.7)."""
         self._undo_log.set(self, "generation", self.generation + 1)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a workload that does not fit keeps those behind it from being considered."""
+        return self.strict and self.backfill is None
 
     @property
     def is_active(self) -> bool:

@@ -9,7 +9,7 @@ the current one. Source of the rules: docs/reference/kueue-semantics.md 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from pykueue.engine.flavors.requests import SchedulingClass
     from pykueue.engine.queues.local_queue import LocalQueue
 
-#: What makes workloads alike to a queue: same class, same priority (4.7).
-EquivalenceClass = tuple["SchedulingClass", int]
+#: What makes workloads alike to a queue: same class, same priority (4.7), and under a BackfillPolicy the same
+#: declared run time (else 0).
+EquivalenceClass = tuple["SchedulingClass", int, int]
 
 _ticket = count().__next__
 
@@ -70,6 +71,7 @@ class Pending:
         "_heaps",
         "_undo_log",
         "by_local",
+        "by_run_time",
         "inadmissible",
         "inadmissible_buckets",
         "inadmissible_classes",
@@ -89,6 +91,8 @@ class Pending:
         self._heaps: dict[LocalQueue | None, list[Any]] = {}
         #: Whether LocalQueues compete by usage (10).
         self.by_local = False
+        #: Whether workloads with different run times can fare differently.
+        self.by_run_time = False
         #: Classes that did not fit, with the reason, until the next flush (4.7).
         self.inadmissible_classes: dict[EquivalenceClass, str] = {}
         #: The workload whose preemptions are under way: it goes first (4.5).
@@ -102,9 +106,7 @@ class Pending:
         if info.place == INADMISSIBLE:
             self.inadmissible[info.key] = info
             return
-        scheduling_class = info.scheduling_class
-        assert scheduling_class is not None
-        equivalence_class = (scheduling_class, info.priority)
+        equivalence_class = self.class_of(info)
         local = info.local if self.by_local else None
         name = (equivalence_class, local)
         bucket = self._buckets.get(name)
@@ -121,6 +123,12 @@ class Pending:
                 self.deactivate_bucket(bucket, self.inadmissible_classes[equivalence_class])
             elif bucket.listed is None or heap[0] is entry:
                 self._list(bucket, info)
+
+    def class_of(self, info: WorkloadInfo) -> EquivalenceClass:
+        """What a workload has in common with those that fare alike."""
+        assert info.scheduling_class is not None
+        limit = info.obj.spec.maximum_execution_time_seconds if self.by_run_time else None
+        return info.scheduling_class, info.priority, limit or 0
 
     def discard(self, info: WorkloadInfo) -> None:
         """Remove a workload. Called by `Places` only."""
@@ -202,6 +210,35 @@ class Pending:
     @staticmethod
     def _in_line(info: WorkloadInfo) -> bool:
         return info.place == ACTIVE and info.bucket is not None and not info.bucket.inadmissible
+
+    def in_order(self) -> Iterator[WorkloadInfo]:
+        """All pending workloads, the first in order first; those that are asked for cost their logarithm.
+
+        Past usage of LocalQueues has no influence on it.
+        """
+        # Heaps are walked from their tops: what is below an entry comes after it.
+        front: list[tuple[tuple[Any, ...], int, Bucket | None, int, WorkloadInfo | None]] = []
+        for info in self.inadmissible.values():
+            front.append((self.order(info)[1:], _ticket(), None, 0, info))
+        for bucket in self._buckets.values():
+            self._push(front, bucket, 0)
+        heapify(front)
+        while front:
+            _, _, within, index, pending = heappop(front)
+            if within is not None:
+                self._push(front, within, 2 * index + 1)
+                self._push(front, within, 2 * index + 2)
+            if pending is not None:
+                yield pending
+
+    @staticmethod
+    def _push(front: list[Any], bucket: Bucket, index: int) -> None:
+        if index >= len(bucket.heap):
+            return
+        entry = bucket.heap[index]
+        timestamp, uid, key, ticket, info = entry
+        order = (-bucket.equivalence_class[1], timestamp, uid, key)
+        heappush(front, (order, ticket, bucket, index, info if info.entry is entry else None))
 
     # --- inadmissible and active again --------------------------------------------------------------
 

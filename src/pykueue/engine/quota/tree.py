@@ -9,7 +9,7 @@ Source of the rules: docs/reference/kueue-semantics.md 3.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykueue.api import kueue
 from pykueue.api.cohorts import find_cycle
@@ -74,7 +74,7 @@ class Cohort(Node):
 class Tree:
     """Everything below one root: quota is shared within a tree and never between trees."""
 
-    __slots__ = ("cyclic", "preemptions", "queues", "root")
+    __slots__ = ("cyclic", "preemptions", "queues", "reserved", "root")
 
     def __init__(self, root: Node, cyclic: bool = False) -> None:
         self.root = root
@@ -84,6 +84,8 @@ class Tree:
         self.queues: list[ClusterQueue] = []
         #: How often each workload preempted others since something else than preemption changed the tree.
         self.preemptions: dict[str, int] = {}
+        #: The reservations of pending workloads as they were computed last (backfill).
+        self.reserved: Any = None
 
 
 class Forest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.jobkinds.ray import RAY_SERVICE
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
@@ -33,6 +34,7 @@ from pykueue.manager.configuration import Configuration
 from pykueue.manager.jobs.controller import JobController
 from pykueue.manager.jobs.rayservices import RayServiceController
 
+from .backfill import backfill_policies
 from .checks import provisioning
 from .component import Component
 from .jobkinds import job_kinds
@@ -62,6 +64,7 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield explainer()
     yield queues()
     yield preemption_policies()
+    yield backfill_policies()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
     yield variants(workers("Workload.kueue.x-k8s.io"))
     yield provisioning(workers("ProvisioningRequest.autoscaling.x-k8s.io"))
@@ -115,6 +118,7 @@ def caches(jobs: Iterable[Resource]) -> Component:
             LIMIT_RANGES,
             RUNTIME_CLASSES,
             PREEMPTION_POLICIES,
+            BACKFILL_POLICIES,
             PODS,
             NODES,  # once a flavor refers to a Topology
             CRDS,  # whether what is optional is served

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import (
@@ -52,6 +53,7 @@ def scheduler(kinds: JobKinds) -> Component:
             RESOURCE_CLAIM_TEMPLATES,
             RESOURCE_SLICES,
             PREEMPTION_POLICIES,
+            BACKFILL_POLICIES,
             BUDGETS,
             BUDGET_LEDGERS,
             NODES,

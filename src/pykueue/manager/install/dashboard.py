@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGETS
 from pykueue.api.objects import Object
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
@@ -51,6 +52,7 @@ RULES = (
         READ,
     ),
     allow(PREEMPTION_POLICIES, *READ),
+    allow(BACKFILL_POLICIES, *READ),
     allow(BUDGETS, *READ),
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.crds import kueue_crds
 from pykueue.api.objects import Object
@@ -138,6 +139,7 @@ _KUEUE_KINDS = (
     _Kind("topology", KUEUE_GROUP, "topologies", False, _ADMIN, (*_ADMIN, "admin")),
     _Kind("localqueue", KUEUE_GROUP, "localqueues", True, _ADMIN, (*_BOTH, *_BUILT_IN)),
     _Kind("jobkind", JOB_KINDS.group, JOB_KINDS.plural, True, _ADMIN, _ADMIN),
+    _Kind("backfillpolicy", BACKFILL_POLICIES.group, BACKFILL_POLICIES.plural, True, _ADMIN, _ADMIN),
     _Kind("preemptionpolicy", PREEMPTION_POLICIES.group, PREEMPTION_POLICIES.plural, True, _ADMIN, _ADMIN),
     _Kind("budget", BUDGETS.group, BUDGETS.plural, True, _ADMIN, _ADMIN),
     _Kind("workload", KUEUE_GROUP, "workloads", True, _ADMIN, (*_BOTH, *_BUILT_IN)),

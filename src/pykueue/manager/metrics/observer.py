@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
 from pykueue.api import conditions
+from pykueue.api.backfill_policies import BACKFILLED, promised_end
 from pykueue.api.kueue import names
 from pykueue.api.meta import parse_time
 from pykueue.api.objects import get
@@ -115,6 +116,18 @@ class Observer:
             "pykueue_preemption_lost_resource_seconds_total",
             "Work that preempted workloads lost, under PreemptionPolicies.",
             ("preempting_cluster_queue", "preempted_cluster_queue", "reason", "resource", "replica_role"),
+            registry=self._registry,
+        )
+        self._backfilled = Counter(
+            "pykueue_backfilled_workloads_total",
+            "Workloads that were admitted before others and have finished, under BackfillPolicies.",
+            ("cluster_queue", "proof", "result", "replica_role"),
+            registry=self._registry,
+        )
+        self._reserved = Counter(
+            "pykueue_backfill_reservations_total",
+            "Workloads that were admitted after capacity was reserved for them, under BackfillPolicies.",
+            ("cluster_queue", "result", "replica_role"),
             registry=self._registry,
         )
         self._eviction_latency = self._histogram(
@@ -240,6 +253,10 @@ class Observer:
         for decision in decisions:
             if isinstance(decision, Requeue):
                 self._waits_on(decision)
+            elif isinstance(decision, Admit) and decision.explanation.shadow is not None:
+                # Times of conditions are whole seconds.
+                kept = self._clock.time() <= decision.explanation.shadow.start + 1
+                self._reserved.labels(decision.cluster_queue, "kept" if kept else "late", self._role).inc()
 
     def _waits_on(self, decision: Requeue) -> None:
         explanation, queue = decision.explanation, decision.cluster_queue
@@ -360,10 +377,21 @@ class Observer:
             self._became_ready(new)
         if conditions.is_finished(new) and not conditions.is_finished(old):
             self._count("finished", new)
+            self._audit_backfill(new)
             if conditions.is_admitted(new):
                 past = int(get(new, "status", "accumulatedPastExecutionTimeSeconds") or 0)
                 ran = conditions.since(new, conditions.FINISHED) - conditions.since(new, conditions.ADMITTED)
                 self._observe("execution_time", new, past + ran)
+
+    def _audit_backfill(self, workload: Mapping[str, Any]) -> None:
+        """Count whether a workload that was admitted before others ended as it was to."""
+        found = conditions.condition(workload, BACKFILLED)
+        if found is None or found.get("status") != "True":
+            return
+        end = promised_end(str(found.get("message") or ""))
+        kept = end is None or conditions.since(workload, conditions.FINISHED) <= end + 1
+        queue, proof = conditions.cluster_queue(workload), str(found.get("reason"))
+        self._backfilled.labels(queue, proof, "kept" if kept else "broken", self._role).inc()
 
     def _was_admitted(self, workload: Mapping[str, Any]) -> None:
         at = conditions.since(workload, conditions.ADMITTED)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykueue.api import DecodeError, conditions
-from pykueue.api.decoding import decode_as
-from pykueue.api.meta import set_condition
+from pykueue.api import conditions
 from pykueue.api.objects import Object, get, key_of, replaced, spec_differs
 from pykueue.api.preemption_policies import PreemptionPolicy
-from pykueue.api.validation.preemption_policies import overlap_errors, preemption_policy_errors
+from pykueue.api.validation.preemption_policies import preemption_policy_errors
 from pykueue.clock import Clock
 from pykueue.engine import Engine
 from pykueue.engine.preemption.damping import preemption_paths, preemptor_uid
 from pykueue.kube.controller import Controller
 from pykueue.manager.cluster import Cluster
+from pykueue.manager.policies import with_active
 from pykueue.manager.writes import Writer
 
 from .ledger import with_preemptions
@@ -95,25 +94,11 @@ class PreemptionPolicies:
         return None
 
     def _judged(self, obj: Object, found: list[Object]) -> Mapping[str, Any]:
-        active, reason, message = self._in_force(obj)
         known = get(obj, "status", "conditions") or ()
-        generation = get(obj, "metadata", "generation")
-        changed = set_condition(
-            known, "Active", "True" if active else "False", reason, message, self._clock.time(), generation
+        changed = with_active(
+            PreemptionPolicy, obj, self._informer.list(), preemption_policy_errors, self._clock.time()
         )
         status = with_preemptions(obj.get("status") or {}, found)
         if changed != list(known):
             status["conditions"] = changed
         return replaced(obj, ("status",), status) if status else obj
-
-    def _in_force(self, obj: Object) -> tuple[bool, str, str]:
-        try:
-            policy = decode_as(PreemptionPolicy, obj)
-        except DecodeError as error:
-            return False, "Invalid", str(error)
-        # Of two for the same queues the first by name is in force.
-        before = [each for each in self._informer.list() if each["metadata"]["name"] < policy.metadata.name]
-        errors = (*preemption_policy_errors(policy), *overlap_errors(policy, before))
-        if errors:
-            return False, "Conflict", "; ".join(map(str, errors))[:32768]
-        return True, "Ready", "The policy is in force"

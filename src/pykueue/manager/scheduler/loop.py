@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from pykueue.api import DecodeError, conditions, decode, encode
+from pykueue.api.backfill_policies import BACKFILLED
 from pykueue.api.kueue.names import JOB_UID_LABEL
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of
 from pykueue.api.pending_reasons import PendingReason
@@ -21,7 +22,7 @@ from pykueue.clock import Clock, Recheck
 from pykueue.engine import Engine
 from pykueue.engine.decisions import Admit, Assign, Delay, Evict, Preempt, Requeue
 from pykueue.engine.events import Removed, Upsert
-from pykueue.engine.explain.render import PREEMPTION_CAUSES, message
+from pykueue.engine.explain.render import PREEMPTION_CAUSES, message, proof_text
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.kube.informer import MODIFIED, Informer
@@ -90,6 +91,7 @@ class Scheduler:
             cluster.runtime_classes,
             *cluster.devices,
             cluster.preemption_policies,
+            cluster.backfill_policies,
             cluster.budgets,
             cluster.budget_ledgers,
         ):
@@ -260,7 +262,9 @@ class Scheduler:
                 return None  # its job is stopped first
             checks = self._checks(workload, decision)
             now = self._clock.time()
-            result = transitions.reserved(workload, admission, checks, self._waits, now)
+            proof = decision.explanation.backfill
+            backfilled = None if proof is None else (proof.kind, proof_text(proof))
+            result = transitions.reserved(workload, admission, checks, self._waits, now, backfilled)
             result = result if old is None else transitions.taken_over(result, old, now)
             return self._reservations.completed(result)
 
@@ -292,6 +296,8 @@ class Scheduler:
             f"Flavors considered: {message(decision)}"
         )
         self._recorder.event(workload, NORMAL, conditions.QUOTA_RESERVED, note)
+        if decision.explanation.backfill is not None:
+            self._recorder.event(workload, NORMAL, BACKFILLED, proof_text(decision.explanation.backfill))
         if conditions.is_admitted(workload):
             note = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
             self._recorder.event(workload, NORMAL, conditions.ADMITTED, note)

@@ -43,7 +43,7 @@ def webhooks(configuration: Configuration, lookups: Lookups, kinds: JobKinds) ->
         kind_rules(
             configuration,
             lambda workload: lookups.reclaimable(workload),
-            lambda: lookups.policies(),
+            lambda resource: lookups.policies(resource),
             lambda: lookups.budget_objects(),
         )
     )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from pykueue.api.jobkinds import is_exempt
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get, labels_of, replaced
+from pykueue.api.resources import Resource
 from pykueue.api.validation.fields import FORBIDDEN, FieldError, new_errors
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration
@@ -53,8 +54,8 @@ class Lookups(Protocol):
 
     def queued_owner(self, obj: Mapping[str, Any]) -> Owner | None: ...
 
-    def policies(self) -> Iterable[Object]:
-        """All PreemptionPolicies."""
+    def policies(self, resource: Resource) -> Iterable[Object]:
+        """All policies of a kind."""
 
     def budget_objects(self) -> Iterable[Object]:
         """All Budgets."""

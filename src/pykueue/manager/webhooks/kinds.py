@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from pykueue.api import quantity
+from pykueue.api.backfill_policies import BACKFILL_POLICIES, BackfillPolicy
 from pykueue.api.budgets import BUDGETS, Budget
 from pykueue.api.decoding import decode_as
 from pykueue.api.defaults import default_on_create
+from pykueue.api.model import Model
 from pykueue.api.objects import Object, get
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES, PreemptionPolicy
 from pykueue.api.quantity import Quantity
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.api.validation import FieldError, validate
 from pykueue.api.validation.budgets import duplicate_errors
-from pykueue.api.validation.preemption_policies import overlap_errors
+from pykueue.api.validation.scopes import overlap_errors
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.workloads.transitions import reclaimable_at_most
 
@@ -59,7 +62,7 @@ class KindRules:
 
 
 class PolicyRules(KindRules):
-    """The rules of PreemptionPolicies and Budgets, which must not contradict others of their kind.
+    """The rules of policies and Budgets, which must not contradict others of their kind.
 
     `others` returns all objects of the kind, `conflicts` what contradicts one of them. Of two created at the
     same time, their status says which is in force.
@@ -80,8 +83,9 @@ class PolicyRules(KindRules):
         return validate(obj, old, self._gates) or self._conflicts(obj, self._others())
 
 
-def _policy_conflicts(obj: Object, others: Iterable[Object]) -> Iterable[FieldError]:
-    return overlap_errors(decode_as(PreemptionPolicy, obj), others)
+def _policy_conflicts(kind: type[Model], obj: Object, others: Iterable[Object]) -> Iterable[FieldError]:
+    policy: Any = decode_as(kind, obj)
+    return overlap_errors(kind, policy, others)
 
 
 def _budget_conflicts(obj: Object, others: Iterable[Object]) -> Iterable[FieldError]:
@@ -107,13 +111,13 @@ def _rounded_quotas(obj: Object) -> Iterable[str]:
 def kind_rules(
     configuration: Configuration,
     reclaimable: Callable[[Object], Mapping[str, int] | None] = lambda workload: None,
-    policies: Callable[[], Iterable[Object]] = tuple,
+    policies: Callable[[Resource], Iterable[Object]] = lambda resource: (),
     budgets: Callable[[], Iterable[Object]] = tuple,
 ) -> list[Rules]:
     """Rules of every kind that has any beyond its schema (docs/reference/kueue-api.md 1.0).
 
     `reclaimable` returns what the job of a Workload says; None: there is no job to ask. `policies` returns
-    all PreemptionPolicies, `budgets` all Budgets.
+    all policies of a kind, `budgets` all Budgets.
     """
     # With partial admission nothing is filled in, and no review is spent on it.
     workload_defaults = () if configuration.gates["PartialAdmission"] else CREATE
@@ -122,6 +126,14 @@ def kind_rules(
         KindRules(RESOURCE_FLAVORS, configuration, defaults=CREATE, subresources=()),
         KindRules(COHORTS, configuration, defaults=(), subresources=()),
         KindRules(WORKLOADS, configuration, workload_defaults, ("status",), reclaimable),
-        PolicyRules(PREEMPTION_POLICIES, configuration, policies, _policy_conflicts),
+        *(
+            PolicyRules(
+                resource, configuration, partial(policies, resource), partial(_policy_conflicts, kind)
+            )
+            for resource, kind in (
+                (BACKFILL_POLICIES, BackfillPolicy),
+                (PREEMPTION_POLICIES, PreemptionPolicy),
+            )
+        ),
         PolicyRules(BUDGETS, configuration, budgets, _budget_conflicts),
     ]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.backfill_policies import BACKFILLED
 from pykueue.api.conditions import (
     ADMITTED,
     BLOCKED_ON_GATES,
@@ -88,8 +89,12 @@ def reserved(
     checks: list[Object],
     waits_for_pods: bool,
     now: float,
+    backfilled: tuple[str, str] | None = None,
 ) -> Object:
-    """It got its quota, and is admitted in the same write unless a check is still to say yes."""
+    """It got its quota, and is admitted in the same write unless a check is still to say yes.
+
+    `backfilled` are reason and message of the condition Backfilled, where it starts before others.
+    """
     queue = str(admission.get("clusterQueue"))
     result = replaced(workload, ("status", "admission"), dict(admission))
     result = replaced(result, ("status", "resourceRequests"), None)
@@ -101,6 +106,10 @@ def reserved(
         if known is not None and known.get("status") == "True":
             previously = f"Previously: {known.get('message') or known.get('reason')}"
             result = with_condition(result, kind, "False", QUOTA_RESERVED, previously, now)
+    if backfilled is not None:
+        result = with_condition(result, BACKFILLED, "True", *backfilled, now)
+    elif conditions.condition(result, BACKFILLED) is not None:
+        result = without_condition(result, BACKFILLED)
     result = admitted_as_derived(result, now)
     if waits_for_pods and conditions.is_admitted(result):
         result = waiting_for_start(result, now)

@@ -1,0 +1,165 @@
+"""When running workloads end: by their declared limits, else by an assumption.
+
+Without a BackfillPolicy nothing here is computed. Source of the rules: docs/reference/policies.md 4.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from pykueue.api.backfill_policies import BackfillPolicy
+from pykueue.api.preemption_policies import seconds
+from pykueue.engine.preemption.damping import admitted_at
+from pykueue.engine.queues.cluster_queue import BackfillRules, ClusterQueue
+from pykueue.engine.undo_log import UndoLog
+from pykueue.engine.workload import End, WorkloadInfo
+
+#: Seconds that a workload of a ClusterQueue without BackfillPolicy is assumed to run.
+_ASSUMED: Final = 86400.0
+#: Seconds that a workload is assumed to need for its end once it is evicted or over its declared limit.
+_STOPPING: Final = 30.0
+#: Times in conditions are whole seconds, rounded down.
+_ROUNDING: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Scopes:
+    """The policies in force by what they apply to."""
+
+    by_queue: dict[str, BackfillRules]
+    by_cohort: dict[str, BackfillRules]
+    for_all: BackfillRules | None = None
+
+
+class Backfill:
+    """The BackfillPolicies in force, and when the workloads with reserved quota end."""
+
+    def __init__(self, undo_log: UndoLog, queues: Mapping[str, ClusterQueue]) -> None:
+        self._undo_log = undo_log
+        self._queues = queues
+        self._specs: dict[str, BackfillPolicy] = {}
+        self._scopes = _Scopes({}, {})
+        #: Advances when reservations are void although nothing else changed.
+        self.version = 0
+
+    @property
+    def on(self) -> bool:
+        """Whether there is any BackfillPolicy."""
+        return bool(self._specs)
+
+    # --- policies ---------------------------------------------------------------------------------------
+
+    def set(self, name: str, policy: BackfillPolicy | None) -> bool:
+        """A BackfillPolicy appeared, changed, or is gone (None); whether that may change decisions."""
+        known = self._specs.get(name)
+        if known is policy or (known is not None and policy is not None and known.spec == policy.spec):
+            return False
+        self._undo_log.record_undo(self._count_ends)
+        self._undo_log.replace(self._specs, name, policy)
+        scopes = _Scopes({}, {})
+        # Of two for the same queues, which admission refuses, the first by name is in force.
+        for each in sorted(self._specs):
+            spec = self._specs[each].spec
+            rules = BackfillRules(
+                each, None if spec.strategy == "Conservative" else spec.depth, seconds(spec.assumed_run_time)
+            )
+            for queue in spec.cluster_queues:
+                scopes.by_queue.setdefault(queue, rules)
+            if spec.cohort:
+                scopes.by_cohort.setdefault(spec.cohort, rules)
+            elif not spec.cluster_queues:
+                scopes.for_all = scopes.for_all or rules
+        self._undo_log.set(self, "_scopes", scopes)
+        self._count_ends()
+        return True
+
+    def rules_of(self, path: tuple[str, ...]) -> BackfillRules | None:
+        """The rules of a ClusterQueue, given its path from the root cohort; None: it has no policy."""
+        scopes = self._scopes
+        found = scopes.by_queue.get(path[-1]) if path else None
+        if found is None and scopes.by_cohort:
+            for cohort in reversed(path[:-1]):
+                found = scopes.by_cohort.get(cohort)
+                if found is not None:
+                    return found
+        return found if found is not None else scopes.for_all
+
+    def policies(self) -> list[BackfillPolicy]:
+        """All BackfillPolicies, by name."""
+        return [policy for _, policy in sorted(self._specs.items())]
+
+    # --- ends -------------------------------------------------------------------------------------------
+
+    def _count_ends(self) -> None:
+        """Computes the ends of all workloads with reserved quota again."""
+        for queue in self._queues.values():
+            queue.ends.clear()
+            for info in queue.reservations.values():
+                info.end = None
+                if self.on:
+                    self.add(info, queue)
+
+    def add(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
+        """A workload got quota of a queue."""
+        begin = admitted_at(info)
+        length, _ = run_time(info, self.rules_of(queue.path))
+        info.end = End((info.reserved_at if begin is None else begin) + length, info.key, info)
+        insort(queue.ends, info.end)
+
+    def discard(self, info: WorkloadInfo, queue: ClusterQueue) -> None:
+        """A workload has no quota of the queue any more."""
+        if info.end is not None:
+            at = bisect_left(queue.ends, info.end)
+            assert queue.ends[at] is info.end
+            del queue.ends[at]
+            info.end = None
+
+    def refresh(self, info: WorkloadInfo) -> None:
+        """The object of a workload with reserved quota changed."""
+        assert info.queue is not None
+        self.discard(info, info.queue)
+        self.add(info, info.queue)
+
+
+def run_time(info: WorkloadInfo, rules: BackfillRules | None) -> tuple[float, bool]:
+    """Seconds that a workload runs at most once it is admitted, and whether that is its declared limit."""
+    limit = info.obj.spec.maximum_execution_time_seconds
+    if limit is not None:
+        return max(0.0, float(limit - (info.obj.status.accumulated_past_execution_time_seconds or 0))), True
+    return rules.assumed if rules is not None else _ASSUMED, False
+
+
+def ends_after(queue: ClusterQueue, now: float) -> Iterator[tuple[float, str, WorkloadInfo]]:
+    """(time, key, workload): when workloads with quota of a queue end, in order, all after `now`.
+
+    One that runs for longer than assumed is assumed to need twice the time, and so on.
+    """
+    late: list[tuple[float, str, WorkloadInfo]] = []
+    first = 0
+    for end in queue.ends:
+        if end.at > now:
+            break
+        first += 1
+        if not end.info.evicted:
+            late.append((_later(end, now), end.key, end.info))
+    late += [(now + _STOPPING, key, info) for key, info in queue.evicted.items()]
+    late.sort(key=lambda each: each[:2])
+    rest = (end for end in islice(queue.ends, first, None) if not end.info.evicted)
+    return merge(late, rest, key=lambda each: each[:2]) if late else iter(rest)
+
+
+def _later(end: End, now: float) -> float:
+    info = end.info
+    if info.obj.spec.maximum_execution_time_seconds is not None:
+        return end.at + _ROUNDING if end.at + _ROUNDING > now else now + _STOPPING
+    begin = admitted_at(info)
+    begin = info.reserved_at if begin is None else begin
+    length = max(end.at - begin, _STOPPING)
+    while begin + length <= now:
+        length *= 2
+    return begin + length

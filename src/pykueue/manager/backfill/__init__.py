@@ -1,0 +1,1 @@
+"""BackfillPolicies: whether they are in force."""
