@@ -151,6 +151,16 @@ def _comparable(obj: Object) -> Object:
         (["--service-monitor"], ["metrics.serviceMonitor.enabled=true"]),
         (["--pod-viewer"], ["podViewer.enabled=true"]),
         (["--dashboard"], ["dashboard.enabled=true"]),
+        (["--flight-recorder", "--forecasts"], ["flightRecorder.enabled=true", "forecasts.enabled=true"]),
+        (
+            ["--flight-recorder-claim=12", "--flight-recorder-size=2Gi", "--flight-recorder-age=36h"],
+            [
+                "flightRecorder.enabled=true",
+                "flightRecorder.existingClaim=12",
+                "flightRecorder.size=2Gi",
+                "flightRecorder.age=36h",
+            ],
+        ),
         (
             ["--alerts", "--dashboards"],
             ["metrics.prometheusRule.enabled=true", "metrics.grafanaDashboards.enabled=true"],
@@ -172,6 +182,8 @@ def _comparable(obj: Object) -> Object:
         "service monitor",
         "pod viewer",
         "dashboard",
+        "flight recorder and forecasts",
+        "flight recorder with a claim",
         "alerts and dashboards",
         "own configuration",
         "satellites",

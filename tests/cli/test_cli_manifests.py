@@ -477,3 +477,39 @@ def test_embedded_server_accepts_all_manifests(
     assert [one["metadata"]["name"] for one in stored] == ["kueue-controller-manager"]
     admin = json.loads(kubectl("get", "clusterrole", "kueue-batch-admin-role", "-o", "json"))
     assert any("clusterqueues" in rule["resources"] and "create" in rule["verbs"] for rule in admin["rules"])
+
+
+@pytest.mark.parametrize(
+    ("options", "directory", "claim"),
+    [
+        (["--flight-recorder"], "/tmp/flight", None),
+        (["--flight-recorder-claim=recordings"], "/var/lib/pykueue/flight", "recordings"),
+    ],
+)
+def test_manager_records_where_asked_with_options_that_it_accepts(
+    options: list[str], directory: str, claim: str | None
+) -> None:
+    pod = of_kind(manifests(*options, "--forecasts"), "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    command, _, _, *arguments = container["args"]
+    assert arguments == [
+        f"--flight-recorder={directory}",
+        "--flight-recorder-size=1Gi",
+        "--flight-recorder-age=7d",
+        "--forecasts",
+    ]
+    printed = CliRunner().invoke(main, [command, *arguments, "--print-config"])
+    assert printed.exit_code == 0, printed.output
+    claims = [
+        each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if each["name"] == "flight"
+    ]
+    assert claims == ([claim] if claim else [])
+    # Some volume of the container is mounted above the directory, and its user may write there.
+    assert any(directory.startswith(mount["mountPath"] + "/") for mount in container["volumeMounts"])
+    assert pod["securityContext"].get("fsGroup") == (65532 if claim else None)
+
+
+def test_size_of_recordings_is_checked() -> None:
+    found = CliRunner().invoke(main, ["manifests", "--flight-recorder", "--flight-recorder-size=lots"])
+    assert found.exit_code == 2
+    assert "--flight-recorder-size" in found.output

@@ -10,12 +10,12 @@ from typing import Any
 import click
 import yaml
 
-from pykueue.cli.options import satellite_options
+from pykueue.cli.options import checked, duration, satellite_options, size
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration.loading import read_text
 from pykueue.manager.install import OptionsError, options
 from pykueue.manager.install import manifests as objects
-from pykueue.manager.install.options import IMAGE, MAX_REPLICAS, REPLICAS
+from pykueue.manager.install.options import IMAGE, MAX_REPLICAS, REPLICAS, FlightRecorder
 from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
 from pykueue.satellites.configuration import ConfigurationError as SatelliteConfigurationError
 from pykueue.satellites.configuration import booster_configuration, populator_configuration
@@ -78,6 +78,30 @@ def written(documents: Iterable[Any]) -> str:
     is_flag=True,
     help="Let users of queues read pods, their logs and events where they have the role.",
 )
+@click.option("--flight-recorder", is_flag=True, help="Record events and decisions, for pykueue replay.")
+@click.option(
+    "--flight-recorder-claim",
+    default="",
+    metavar="NAME",
+    help="PersistentVolumeClaim for recordings; without it they are lost with the pod.",
+)
+@click.option(
+    "--flight-recorder-size",
+    callback=checked(size),
+    default=FlightRecorder().size,
+    show_default=True,
+    help="Size of all recordings together, beyond which the oldest are removed.",
+)
+@click.option(
+    "--flight-recorder-age",
+    callback=checked(duration),
+    default=FlightRecorder().age,
+    show_default=True,
+    help="Age beyond which recordings are removed.",
+)
+@click.option(
+    "--forecasts", is_flag=True, help="Forecast in the visibility API when pending workloads start."
+)
 @satellite_options("Install")
 def manifests(
     namespace: str | None,
@@ -91,6 +115,11 @@ def manifests(
     dashboards: bool,
     dashboard: bool,
     pod_viewer: bool,
+    flight_recorder: bool,
+    flight_recorder_claim: str,
+    flight_recorder_size: str,
+    flight_recorder_age: str,
+    forecasts: bool,
     populator_config: Path | None,
     booster_config: Path | None,
 ) -> None:
@@ -111,7 +140,13 @@ def manifests(
         )
         satellites = _satellites(populator_config, booster_config)
         chosen = replace(chosen, alerts=alerts, dashboards=dashboards, dashboard=dashboard)
-        chosen = replace(chosen, satellites=satellites)
+        recorder = FlightRecorder(flight_recorder_size, flight_recorder_age, flight_recorder_claim)
+        chosen = replace(
+            chosen,
+            satellites=satellites,
+            flight_recorder=recorder if flight_recorder or flight_recorder_claim else None,
+            forecasts=forecasts,
+        )
     except (ConfigurationError, OptionsError, OSError, SatelliteConfigurationError) as error:
         raise click.UsageError(str(error)) from None
     click.echo(written(objects(chosen)), nl=False)

@@ -73,3 +73,15 @@ def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
     if bytes_ <= 0:
         raise click.BadParameter("must be greater than 0")
     return bytes_
+
+
+def checked(
+    read: Callable[[click.Context, click.Parameter, str], Any],
+) -> Callable[[click.Context, click.Parameter, str], str]:
+    """A callback that accepts what `read` does, and gives the text as it is."""
+
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        read(ctx, param, value)
+        return value
+
+    return check

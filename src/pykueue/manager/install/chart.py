@@ -33,7 +33,7 @@ from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
 from .dashboard import RESOURCES as DASHBOARD_RESOURCES
 from .monitoring import ALERTS, DASHBOARD_LABEL, alerts_text, dashboard_text, dashboards
 from .objects import manifests
-from .options import IMAGE, REPLICAS, Options, shipped_configuration
+from .options import IMAGE, REPLICAS, FlightRecorder, Options, shipped_configuration
 from .process import CHECKSUM, RESOURCES
 from .satellites import RESOURCES as SATELLITE_RESOURCES
 from .variants import Part, Tags, merged
@@ -45,6 +45,17 @@ _KUBERNETES = ">=1.30.0-0"
 _NAMESPACE = "mark-namespace"
 _LEASE_NAMESPACE = "mark-lease-namespace"
 _REPLICAS = 64999
+
+
+class _Recorder(FlightRecorder):
+    """With marks; the directory depends on the value of the claim."""
+
+    directory = "mark-flight-directory"
+
+
+_RECORDER = _Recorder("mark-flight-size", "mark-flight-age", "mark-flight-claim")
+#: Its directory with a claim and without one.
+_DIRECTORIES = [FlightRecorder(claim=claim).directory for claim in ("claim", "")]
 
 
 def _config(path: str, default: str) -> str:
@@ -66,6 +77,12 @@ _HOLES: dict[str, str] = {
     "/mark-cert-dir": _config("webhook.certDir", f'"{Webhook().cert_dir}"'),
     "mark-livez": _config("health.livenessEndpointName", f'"{Health().liveness_endpoint_name}"'),
     "mark-readyz": _config("health.readinessEndpointName", f'"{Health().readiness_endpoint_name}"'),
+    "mark-flight-directory": (
+        f'ternary "{_DIRECTORIES[0]}" "{_DIRECTORIES[1]}" (not (empty .Values.flightRecorder.existingClaim))'
+    ),
+    "mark-flight-claim": ".Values.flightRecorder.existingClaim",
+    "mark-flight-size": ".Values.flightRecorder.size",
+    "mark-flight-age": ".Values.flightRecorder.age",
     "mark-lease": _config("leaderElection.resourceName", f'"{LeaderElection().resource_name}"'),
     "mark-checksum": 'include "pykueue.config" . | sha256sum',
     "mark-populator-checksum": ".Values.populator.config | sha256sum",
@@ -106,6 +123,7 @@ _NO_ALERTS, _NO_DASHBOARDS = "no alerts", "no dashboards"
 _UNSEEN, _UNSCRAPED, _NO_PODS = "no visibility", "no service monitor", "no pod viewer"
 _NO_POPULATOR, _NO_BOOSTER = "no populator", "no priority booster"
 _NO_WEB = "no dashboard"
+_NO_RECORDER, _NO_CLAIM, _NO_FORECASTS = "no flight recorder", "no claim", "no forecasts"
 
 #: What is missing with that option -> the condition under which it is there.
 _MISSING: dict[str, str] = {
@@ -118,6 +136,9 @@ _MISSING: dict[str, str] = {
     _NO_DASHBOARDS: ".Values.metrics.grafanaDashboards.enabled",
     _NO_PODS: ".Values.podViewer.enabled",
     _NO_WEB: ".Values.dashboard.enabled",
+    _NO_RECORDER: ".Values.flightRecorder.enabled",
+    _NO_CLAIM: ".Values.flightRecorder.existingClaim",
+    _NO_FORECASTS: ".Values.forecasts.enabled",
     _NO_POPULATOR: ".Values.populator.enabled",
     _NO_BOOSTER: ".Values.priorityBooster.enabled",
 }
@@ -143,6 +164,8 @@ def _marked() -> Options:
         dashboards=True,
         pod_viewer=True,
         dashboard=True,
+        flight_recorder=_RECORDER,
+        forecasts=True,
         satellites={one: f"mark-{one.command}-config" for one in (POPULATOR, PRIORITY_BOOSTER)},
     )
 
@@ -167,6 +190,9 @@ def _renderings() -> dict[str, list[Object]]:
         _NO_DASHBOARDS: replace(usual, dashboards=False),
         _NO_PODS: replace(usual, pod_viewer=False),
         _NO_WEB: replace(usual, dashboard=False),
+        _NO_RECORDER: replace(usual, flight_recorder=None),
+        _NO_CLAIM: replace(usual, flight_recorder=replace(_RECORDER, claim="")),
+        _NO_FORECASTS: replace(usual, forecasts=False),
         _NO_POPULATOR: replace(usual, satellites=_without(usual, POPULATOR)),
         _NO_BOOSTER: replace(usual, satellites=_without(usual, PRIORITY_BOOSTER)),
         _UNSEEN: with_configuration(feature_gates={"VisibilityOnDemand": False}),
@@ -319,6 +345,18 @@ resources:
 nodeSelector: {{}}
 tolerations: []
 priorityClassName: ""
+
+# Records events and decisions, for pykueue replay. Without a claim recordings are lost with the pod.
+flightRecorder:
+  enabled: false
+  size: {FlightRecorder().size}
+  age: {FlightRecorder().age}
+  # A PersistentVolumeClaim in the release's namespace; ReadWriteMany with more than one replica.
+  existingClaim: ""
+
+# kubectl get pendingworkloads prints when they start; needs memory for a second process now and then.
+forecasts:
+  enabled: false
 
 # Web pages of queues and workloads, reached by kubectl port-forward; see pykueue dashboard.
 dashboard:

@@ -25,6 +25,10 @@ IMAGE = f"pykueue:{version('pykueue')}"
 #: Two, so that queues go on while one is replaced; only one decides at a time.
 REPLICAS = 2
 
+#: Where the manager's container has its scratch volume, and a claim for recordings.
+SCRATCH_PATH = "/tmp"
+CLAIM_PATH = "/var/lib/pykueue"
+
 #: The most replicas a Deployment can have.
 MAX_REPLICAS = 2**31 - 1
 
@@ -42,6 +46,21 @@ _MAX_IMAGE_PATH = 255
 
 class OptionsError(ValueError):
     """An option is not accepted, or contradicts another one; the message names them."""
+
+
+@dataclass(frozen=True)
+class FlightRecorder:
+    """Where the manager records, and how much it keeps; texts as in its options."""
+
+    size: str = "1Gi"
+    age: str = "7d"
+    claim: str = ""
+    """A PersistentVolumeClaim of its namespace; without one recordings are lost with the pod."""
+
+    @property
+    def directory(self) -> str:
+        """In the container."""
+        return f"{CLAIM_PATH}/flight" if self.claim else f"{SCRATCH_PATH}/flight"
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,10 @@ class Options:
     pod_viewer: bool = False
     #: The dashboard is installed beside the manager.
     dashboard: bool = False
+    #: The manager records; None: it does not.
+    flight_recorder: FlightRecorder | None = None
+    #: The manager forecasts when pending workloads start.
+    forecasts: bool = False
     #: Installed beside the manager, and their configuration files.
     satellites: Mapping[Satellite, str] = field(default_factory=dict)
 

@@ -17,7 +17,7 @@ from pykueue.manager.install_names import (
 )
 
 from .base import labelled, selector
-from .options import Options
+from .options import CLAIM_PATH, SCRATCH_PATH, Options
 
 #: Seconds in which a terminating replica gives up its lease and closes its connections.
 GRACE = 10
@@ -28,6 +28,8 @@ RESOURCES: Final = {
     "requests": {"cpu": "500m", "memory": "512Mi"},
     "limits": {"cpu": "2", "memory": "1Gi"},
 }
+#: The group of the image's user.
+GROUP: Final = 65532
 #: Annotation of the pods that changes with the configuration, so that applying another replaces them.
 CHECKSUM = "pykueue.io/configuration"
 
@@ -124,8 +126,15 @@ def _pod(options: Options) -> Object:
     ]
     mounts: list[Any] = [
         {"name": "config", "mountPath": CONFIG_PATH, "subPath": CONFIG_KEY, "readOnly": True},
-        {"name": "scratch", "mountPath": "/tmp"},
+        {"name": "scratch", "mountPath": SCRATCH_PATH},
     ]
+    security = dict(POD_SECURITY)
+    recorder = options.flight_recorder
+    if recorder is not None and recorder.claim:
+        volumes.append({"name": "flight", "persistentVolumeClaim": {"claimName": recorder.claim}})
+        mounts.append({"name": "flight", "mountPath": CLAIM_PATH})
+        # So that the manager may write; what it wrote keeps its mode.
+        security |= {"fsGroup": GROUP, "fsGroupChangePolicy": "OnRootMismatch"}
     if not options.configuration.internal_cert_management.enable:
         # A certificate that another makes is read from files, as the kubelet renews them.
         volumes.append({"name": "cert", "secret": {"secretName": names.webhook_secret}})
@@ -134,7 +143,7 @@ def _pod(options: Options) -> Object:
     return {
         "serviceAccountName": names.service_account,
         "terminationGracePeriodSeconds": GRACE,
-        "securityContext": POD_SECURITY,
+        "securityContext": security,
         "affinity": {
             "podAntiAffinity": {
                 "preferredDuringSchedulingIgnoredDuringExecution": [
@@ -152,7 +161,7 @@ def _pod(options: Options) -> Object:
             {
                 "name": "manager",
                 "image": options.image,
-                "args": ["manager", f"--config={CONFIG_PATH}", "--zap-log-level=2"],
+                "args": _arguments(options),
                 "ports": _ports(options),
                 "livenessProbe": _probe(health.liveness_endpoint_name, 15, 20),
                 "readinessProbe": _probe(health.readiness_endpoint_name, 5, 10),
@@ -163,6 +172,19 @@ def _pod(options: Options) -> Object:
         ],
         "volumes": volumes,
     }
+
+
+def _arguments(options: Options) -> list[str]:
+    found = ["manager", f"--config={CONFIG_PATH}", "--zap-log-level=2"]
+    if (recorder := options.flight_recorder) is not None:
+        found += [
+            f"--flight-recorder={recorder.directory}",
+            f"--flight-recorder-size={recorder.size}",
+            f"--flight-recorder-age={recorder.age}",
+        ]
+    if options.forecasts:
+        found.append("--forecasts")
+    return found
 
 
 def _ports(options: Options) -> list[Object]:
