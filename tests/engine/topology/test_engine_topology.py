@@ -13,6 +13,7 @@ from pykueue.engine.dump import dump, load
 from pykueue.engine.explain.render import message
 
 RACK = {"required": "rack"}
+HOST = {"required": "kubernetes.io/hostname"}
 TWO_RACKS = "r1{h1:2,h2:2},r2{h3:2,h4:2}"
 
 
@@ -156,6 +157,22 @@ def test_a_failed_node_is_replaced_within_the_required_rack() -> None:
     assert world.hosts("b") == {"h2": 2, "h3": 2}
     assert not world.driver.workloads["default/b"].status.unhealthy_nodes
     assert world.driver.workloads["default/b"].condition_is("Admitted")
+
+
+def test_d6_replaced_node_and_head_of_one_queue_are_both_processed_under_fair_sharing() -> None:
+    """The reference keeps one entry a queue under fair sharing (defect D6)."""
+    world = NodeWorld("r1{h1:2,h2:2,h3:2}", options=Options(fair_sharing=True))
+    world.placed("a", 2, HOST)
+    world.cycle()
+    (failed,) = world.hosts("a")
+    world.lose(failed)
+    world.status("a", unhealthyNodes=[{"name": failed}])
+    world.now += 60
+    world.placed("b", 2, HOST)
+    world.cycle()
+    (host,) = world.hosts("a")
+    assert host != failed
+    assert world.reserved() == {"a", "b"}
 
 
 def test_a_node_without_a_replacement_evicts_the_workload() -> None:
