@@ -33,7 +33,7 @@ test: $(READY)
 	@$(BIN)/pytest -n auto --dist loadfile
 
 bench: $(READY)
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m bench.baseline
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

@@ -10,7 +10,9 @@ FOLDER = Path(__file__).parent
 
 
 def main() -> int:
-    found = sorted(path.parent.name for path in FOLDER.glob("*/__main__.py"))
+    found = sorted(
+        path.parent.name for path in FOLDER.glob("*/__main__.py") if path.parent.name != "baseline"
+    )
     chosen = sys.argv[1:] or found
     unknown = [name for name in chosen if name not in found]
     if unknown:
