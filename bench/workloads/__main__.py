@@ -46,6 +46,7 @@ def main() -> int:
         "jobs-virtual": lambda: virtual.jobs(arguments.jobs, nodes),
         "jobs-real": lambda: real.jobs(arguments.jobs, nodes, arguments.in_memory, arguments.profile),
         "jobsets-virtual": lambda: virtual.job_sets(arguments.sets, 64, nodes),
+        "hour": lambda: virtual.hour(arguments.sets, 50, nodes),
         "place": lambda: virtual.scheduling(pods, nodes, "", group),
         "place-coscheduling": lambda: virtual.scheduling(pods, nodes, "coscheduling", group),
         "place-volcano": lambda: virtual.scheduling(pods, nodes, "volcano", group),

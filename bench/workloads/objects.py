@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pykueue.embedded.nodes.pool import NodePool, parse_pools
+from pykueue.embedded.operators.pods import RUN_TIME
 
 Object = dict[str, Any]
 
@@ -47,9 +48,12 @@ def job(name: str) -> Object:
     }
 
 
-def job_set(name: str, pods: int) -> Object:
-    """A JobSet of one Job with that many pods."""
-    template = {"spec": {"parallelism": pods, "completions": pods, "template": {"spec": _pod_spec()}}}
+def job_set(name: str, pods: int, run_time: str = "") -> Object:
+    """A JobSet of one Job with that many pods; they run as the node says, or for `run_time`."""
+    pod_template: Object = {"spec": _pod_spec()}
+    if run_time:
+        pod_template["metadata"] = {"annotations": {RUN_TIME: run_time}}
+    template = {"spec": {"parallelism": pods, "completions": pods, "template": pod_template}}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",

@@ -63,6 +63,13 @@ def ended(obj: Object) -> bool:
     return any(one["type"] in ("Complete", "Completed") and one["status"] == "True" for one in conditions)
 
 
+def active(obj: Object) -> bool:
+    """Whether all pods of a JobSet's Jobs are ready, or were."""
+    status = obj.get("status") or {}
+    jobs = status.get("replicatedJobsStatus") or ()
+    return ended(obj) or (bool(jobs) and all(one.get("ready") or one.get("succeeded") for one in jobs))
+
+
 def bound(obj: Object) -> bool:
     return bool(obj["spec"].get("nodeName"))
 
@@ -103,6 +110,28 @@ def job_sets(count: int, pods: int, nodes: int) -> Figures:
             watch = Watch(client, JOB_SETS, ended)
             made = [objects.job_set(f"set-{number:04d}", pods) for number in range(count)]
             return await _timed(clock, client, JOB_SETS, made, watch.until(count))
+
+    return run_virtual(main)
+
+
+def hour(count: int, pods: int, nodes: int) -> Figures:
+    """An hour of a cluster on which JobSets are created at once; half of them end within it."""
+
+    async def main(clock: Clock) -> Figures:
+        async with cluster(clock, nodes) as client:
+            started, done = Watch(client, JOB_SETS, active), Watch(client, JOB_SETS, ended)
+            made = [
+                objects.job_set(f"set-{number:04d}", pods, "20m" if number % 2 else "2h")
+                for number in range(count)
+            ]
+
+            async def whole() -> None:
+                await started.until(count)
+                await done.until(count // 2)
+                await clock.sleep(max(0.0, begun + 3600 - clock.time()))
+
+            begun = clock.time()
+            return await _timed(clock, client, JOB_SETS, made, whole())
 
     return run_virtual(main)
 
