@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 
 from pykueue.api import conditions
 from pykueue.api.backfill_policies import BACKFILLED, promised_end
@@ -28,6 +28,7 @@ from pykueue.manager.connection import Order
 from pykueue.manager.indexes import is_group_workload
 
 from .labels import CustomLabels, Source, cohorts_above
+from .series import Counters, Histograms, Labels
 
 #: Upper bounds of time histograms, in seconds: 1, then 2.5 doubled up to the given number of buckets.
 BUCKETS_14 = (1.0, *(2.5 * 2.0**k for k in range(13)))
@@ -73,11 +74,12 @@ class Observer:
 
     def _register_cycles(self) -> None:
         self._attempts = self._counter("admission_attempts", "Number of scheduling cycles.", ("result",))
-        self._attempt_seconds = Histogram(
+        self._attempt_seconds = Histograms(
             "kueue_admission_attempt_duration_seconds",
             "Duration of scheduling cycles.",
             ("result", "replica_role"),
-            registry=self._registry,
+            self._registry,
+            Histogram.DEFAULT_BUCKETS,
         )
         self._recomputed = self._counter(
             "preemption_target_recomputations",
@@ -92,11 +94,11 @@ class Observer:
             "ClusterQueue",
         )
         self._dispatched, self._admitted_remotely = (
-            Counter(
+            Counters(
                 f"multikueue_workloads_{name}_total",
                 f"Number of workloads {text} a worker cluster.",
                 ("cluster_queue", "cluster", "replica_role"),
-                registry=self._registry,
+                self._registry,
             )
             for name, text in (("dispatched", "created on"), ("admitted", "whose check became Ready on"))
         )
@@ -112,23 +114,23 @@ class Observer:
             causes,
             "ClusterQueue",
         )
-        self._lost = Counter(
+        self._lost = Counters(
             "pykueue_preemption_lost_resource_seconds_total",
             "Work that preempted workloads lost, under PreemptionPolicies.",
             ("preempting_cluster_queue", "preempted_cluster_queue", "reason", "resource", "replica_role"),
-            registry=self._registry,
+            self._registry,
         )
-        self._backfilled = Counter(
+        self._backfilled = Counters(
             "pykueue_backfilled_workloads_total",
             "Workloads that were admitted before others and have finished, under BackfillPolicies.",
             ("cluster_queue", "proof", "result", "replica_role"),
-            registry=self._registry,
+            self._registry,
         )
-        self._reserved = Counter(
+        self._reserved = Counters(
             "pykueue_backfill_reservations_total",
             "Workloads that were admitted after capacity was reserved for them, under BackfillPolicies.",
             ("cluster_queue", "result", "replica_role"),
-            registry=self._registry,
+            self._registry,
         )
         self._eviction_latency = self._histogram(
             "workload_eviction_latency_seconds",
@@ -160,12 +162,12 @@ class Observer:
             if self._waits or name not in _READY_TIMES
         }
         if self._gates["MetricForWorkloadCreationLatency"]:
-            self._created = Histogram(
+            self._created = Histograms(
                 "kueue_workload_creation_latency_seconds",
                 "Time from the creation of the job to that of its Workload.",
                 ("job_kind", "replica_role"),
-                buckets=CREATION_BUCKETS,
-                registry=self._registry,
+                self._registry,
+                CREATION_BUCKETS,
             )
         self._ungated = self._histogram(
             "pod_scheduling_gate_removal_seconds",
@@ -219,10 +221,8 @@ class Observer:
         source: Source | None = None,
         *,
         apart: bool = False,
-    ) -> Counter:
-        return Counter(
-            f"kueue_{name}_total", text, self._labels(labels, source, apart), registry=self._registry
-        )
+    ) -> Counters:
+        return Counters(f"kueue_{name}_total", text, self._labels(labels, source, apart), self._registry)
 
     def _histogram(
         self,
@@ -233,9 +233,8 @@ class Observer:
         *,
         apart: bool = False,
         buckets: tuple[float, ...] = BUCKETS_14,
-    ) -> Histogram:
-        names = self._labels(labels, source, apart)
-        return Histogram(f"kueue_{name}", text, names, buckets=buckets, registry=self._registry)
+    ) -> Histograms:
+        return Histograms(f"kueue_{name}", text, self._labels(labels, source, apart), self._registry, buckets)
 
     @property
     def _role(self) -> str:
@@ -247,8 +246,8 @@ class Observer:
         """A scheduling cycle took this long and decided this."""
         admitted = any(isinstance(decision, Admit) for decision in decisions)
         result = "success" if admitted else "inadmissible"
-        self._attempts.labels(result, self._role).inc()
-        self._attempt_seconds.labels(result, self._role).observe(seconds)
+        self._attempts.inc((result, self._role))
+        self._attempt_seconds.observe((result, self._role), seconds)
         self.skipped.clear()
         for decision in decisions:
             if isinstance(decision, Requeue):
@@ -256,7 +255,7 @@ class Observer:
             elif isinstance(decision, Admit) and decision.explanation.shadow is not None:
                 # Times of conditions are whole seconds.
                 kept = self._clock.time() <= decision.explanation.shadow.start + 1
-                self._reserved.labels(decision.cluster_queue, "kept" if kept else "late", self._role).inc()
+                self._reserved.inc((decision.cluster_queue, "kept" if kept else "late", self._role))
 
     def _waits_on(self, decision: Requeue) -> None:
         explanation, queue = decision.explanation, decision.cluster_queue
@@ -266,24 +265,24 @@ class Observer:
         if explanation.recomputed:
             results = {"Preempting": "new_targets", "Deferred": "deferred_fit"}
             result = results.get(explanation.outcome, "skipped")
-            self._recomputed.labels(queue, result, *self._of_queue(queue)).inc()
+            self._recomputed.inc((queue, result, *self._of_queue(queue)))
 
     def preemption(self, cluster_queue: str, reason: str) -> None:
         """A workload was preempted for one of this ClusterQueue."""
-        self._preempted.labels(cluster_queue, reason, *self._of_queue(cluster_queue)).inc()
+        self._preempted.inc((cluster_queue, reason, *self._of_queue(cluster_queue)))
 
     def lost_work(self, preempting: str, preempted: str, reason: str, lost: Mapping[str, int]) -> None:
         """A workload of one ClusterQueue lost these resource-seconds when it was preempted for another."""
         for resource, amount in lost.items():
-            self._lost.labels(preempting, preempted, reason, resource, self._role).inc(amount)
+            self._lost.inc((preempting, preempted, reason, resource, self._role), amount)
 
     def dispatched(self, cluster_queue: str, cluster: str) -> None:
         """A copy of a workload of this ClusterQueue was created on a worker cluster."""
-        self._dispatched.labels(cluster_queue, cluster, self._role).inc()
+        self._dispatched.inc((cluster_queue, cluster, self._role))
 
     def admitted_remotely(self, cluster_queue: str, cluster: str) -> None:
         """The MultiKueue check of a workload of this ClusterQueue became Ready for a worker cluster."""
-        self._admitted_remotely.labels(cluster_queue, cluster, self._role).inc()
+        self._admitted_remotely.inc((cluster_queue, cluster, self._role))
 
     def observe(self, workloads: Informer) -> None:
         """Count what happens to the Workloads of this cache from its first list on.
@@ -330,7 +329,7 @@ class Observer:
         seconds = max(0.0, self._clock.time() - conditions.since(workload, conditions.ADMITTED))
         queue = conditions.cluster_queue(workload)
         labels = (gate, queue, str(group).lower(), *self._of_queue(queue))
-        self._ungated.labels(*labels).observe(seconds)
+        self._ungated.observe(labels, seconds)
 
     def _was_created(self, workload: Mapping[str, Any]) -> None:
         """A Workload came; how long its job had been there tells where the job was never changed since."""
@@ -339,7 +338,7 @@ class Observer:
         if integration is None or job is None or job["metadata"].get("generation") != 1:
             return
         seconds = max(0.0, self._clock.time() - conditions.created(job))
-        self._created.labels(integration.kind.resource.kind, self._role).observe(seconds)
+        self._created.observe((integration.kind.resource.kind, self._role), seconds)
 
     def changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         """A Workload changed.
@@ -352,21 +351,26 @@ class Observer:
             self._pods_changed(old, new)
 
     def _quota_changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        if conditions.has_quota(new) and not conditions.has_quota(old):
+        held, holds = conditions.has_quota(old), conditions.has_quota(new)
+        is_admitted = conditions.is_admitted(new) and not conditions.is_admitted(old)
+        series = self._series_of(new) if is_admitted or (holds and not held) else None
+        if series is not None and not held and holds:
             waited = conditions.since(new, conditions.QUOTA_RESERVED) - _queued_since(new)
-            self._count("quota_reserved", new)
-            self._observe("quota_reserved_wait_time", new, waited)
-        if conditions.is_admitted(new) and not conditions.is_admitted(old):
-            self._was_admitted(new)
-        if conditions.is_evicted(new) and not conditions.is_evicted(old) and conditions.has_quota(old):
+            self._count("quota_reserved", series)
+            self._observe("quota_reserved_wait_time", series, waited)
+        if series is not None and is_admitted:
+            self._was_admitted(new, series)
+        if not conditions.is_evicted(new) or not held:
+            return
+        if not conditions.is_evicted(old):
             self._was_evicted(old, new)
-        if conditions.is_evicted(new) and conditions.has_quota(old) and not conditions.has_quota(new):
+        if not holds:
             seconds = conditions.since(new, conditions.QUOTA_RESERVED) - conditions.since(
                 new, conditions.EVICTED
             )
             reason, queue = conditions.reason(new, conditions.EVICTED), conditions.cluster_queue(old)
             labels = (queue, reason, *self._of_queue(queue))
-            self._eviction_latency.labels(*labels).observe(max(0.0, seconds))
+            self._eviction_latency.observe(labels, max(0.0, seconds))
 
     def _pods_changed(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         if (
@@ -376,12 +380,13 @@ class Observer:
         ):
             self._became_ready(new)
         if conditions.is_finished(new) and not conditions.is_finished(old):
-            self._count("finished", new)
+            series = self._series_of(new)
+            self._count("finished", series)
             self._audit_backfill(new)
             if conditions.is_admitted(new):
                 past = int(get(new, "status", "accumulatedPastExecutionTimeSeconds") or 0)
                 ran = conditions.since(new, conditions.FINISHED) - conditions.since(new, conditions.ADMITTED)
-                self._observe("execution_time", new, past + ran)
+                self._observe("execution_time", series, past + ran)
 
     def _audit_backfill(self, workload: Mapping[str, Any]) -> None:
         """Count whether a workload that was admitted before others ended as it was to."""
@@ -391,27 +396,27 @@ class Observer:
         end = promised_end(str(found.get("message") or ""))
         kept = end is None or conditions.since(workload, conditions.FINISHED) <= end + 1
         queue, proof = conditions.cluster_queue(workload), str(found.get("reason"))
-        self._backfilled.labels(queue, proof, "kept" if kept else "broken", self._role).inc()
+        self._backfilled.inc((queue, proof, "kept" if kept else "broken", self._role))
 
-    def _was_admitted(self, workload: Mapping[str, Any]) -> None:
+    def _was_admitted(self, workload: Mapping[str, Any], series: _Series) -> None:
         at = conditions.since(workload, conditions.ADMITTED)
-        self._count("admitted", workload)
-        self._observe("admission_wait_time", workload, at - _queued_since(workload))
+        self._count("admitted", series)
+        self._observe("admission_wait_time", series, at - _queued_since(workload))
         checked = at - conditions.since(workload, conditions.QUOTA_RESERVED)
-        self._observe("admission_checks_wait_time", workload, checked)
+        self._observe("admission_checks_wait_time", series, checked)
         queue = self._cluster.cluster_queues.get("", conditions.cluster_queue(workload))
         for cohort in cohorts_above(self._cluster, str(get(queue or {}, "spec", "cohortName") or "")):
             labels = (cohort, _priority_class(workload), self._role, *self._custom.cohort(cohort))
-            self._cohort_admitted.labels(*labels).inc()
+            self._cohort_admitted.inc(labels)
 
     def _became_ready(self, workload: Mapping[str, Any]) -> None:
         if conditions.reason(workload, conditions.PODS_READY) != "Started":
             return
+        series = self._series_of(workload)
         at = conditions.since(workload, conditions.PODS_READY)
-        self._observe("ready_wait_time", workload, at - conditions.created(workload))
-        self._observe(
-            "admitted_until_ready_wait_time", workload, at - conditions.since(workload, conditions.ADMITTED)
-        )
+        self._observe("ready_wait_time", series, at - conditions.created(workload))
+        admitted = conditions.since(workload, conditions.ADMITTED)
+        self._observe("admitted_until_ready_wait_time", series, at - admitted)
 
     def _was_evicted(self, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         before = _evictions(old)
@@ -421,18 +426,18 @@ class Observer:
             if count <= before.get((reason, cause), 0):
                 continue
             labels = (queue, reason, cause, priority, *self._of_queue(queue))
-            self._evicted.labels(*labels).inc()
+            self._evicted.inc(labels)
             if (reason, cause) not in before:
-                self._evicted_once.labels(*labels).inc()
+                self._evicted_once.inc(labels)
             if conditions.is_true(old, conditions.PODS_READY):
                 seconds = conditions.since(new, conditions.EVICTED) - conditions.since(
                     old, conditions.PODS_READY
                 )
-                ready = self._ready_to_evicted.labels(queue, reason, cause, *self._of_queue(queue))
-                ready.observe(max(0.0, seconds))
+                ready = (queue, reason, cause, *self._of_queue(queue))
+                self._ready_to_evicted.observe(ready, max(0.0, seconds))
             if self._wants_local(namespace, local):
                 where = (local, namespace, reason, cause, priority)
-                self._local_evicted.labels(*where, *self._of_local(namespace, local)).inc()
+                self._local_evicted.inc((*where, *self._of_local(namespace, local)))
 
     # Labels of a series
 
@@ -442,28 +447,36 @@ class Observer:
     def _of_local(self, namespace: str, name: str) -> tuple[str, ...]:
         return (self._role, *self._custom.local_queue(namespace, name))
 
-    def _local_series(self, name: str, workload: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """Values of all labels of a LocalQueue's metric; None where it is not wanted."""
-        namespace, queue = _local_queue(workload)
-        if not self._wants_local(namespace, queue):
-            return None
-        apart = self._custom.workload(workload) if name in _APART else ()
-        return (queue, namespace, _priority_class(workload), *self._of_local(namespace, queue), *apart)
+    def _series_of(self, workload: Mapping[str, Any]) -> _Series:
+        queue, priority = conditions.cluster_queue(workload), _priority_class(workload)
+        of_cluster_queue = (queue, priority, *self._of_queue(queue))
+        namespace, local = _local_queue(workload)
+        if not self._wants_local(namespace, local):
+            return _Series(of_cluster_queue, None, None)
+        of_local_queue = (local, namespace, priority, *self._of_local(namespace, local))
+        return _Series(of_cluster_queue, of_local_queue, of_local_queue + self._custom.workload(workload))
 
-    def _count(self, name: str, workload: Mapping[str, Any]) -> None:
-        queue = conditions.cluster_queue(workload)
-        self._counts[name].labels(queue, _priority_class(workload), *self._of_queue(queue)).inc()
-        series = self._local_series(name, workload)
-        if series is not None:
-            self._local_counts[name].labels(*series).inc()
+    def _count(self, name: str, series: _Series) -> None:
+        self._counts[name].inc(series.cluster_queue)
+        local = series.apart if name in _APART else series.local_queue
+        if local is not None:
+            self._local_counts[name].inc(local)
 
-    def _observe(self, name: str, workload: Mapping[str, Any], seconds: float) -> None:
-        queue, seconds = conditions.cluster_queue(workload), max(0.0, seconds)
-        labels = (queue, _priority_class(workload), *self._of_queue(queue))
-        self._times[name].labels(*labels).observe(seconds)
-        series = self._local_series(name, workload)
-        if series is not None:
-            self._local_times[name].labels(*series).observe(seconds)
+    def _observe(self, name: str, series: _Series, seconds: float) -> None:
+        seconds = max(0.0, seconds)
+        self._times[name].observe(series.cluster_queue, seconds)
+        local = series.apart if name in _APART else series.local_queue
+        if local is not None:
+            self._local_times[name].observe(local, seconds)
+
+
+class _Series(NamedTuple):
+    """The labels of a Workload's series: by ClusterQueue, and where that is wanted by LocalQueue."""
+
+    cluster_queue: Labels
+    local_queue: Labels | None
+    #: Those by LocalQueue that tell workloads apart by their custom labels.
+    apart: Labels | None
 
 
 #: Counters that exist for ClusterQueues and for LocalQueues: workloads that ...
