@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -18,6 +19,7 @@ from pykueue.embedded.apiserver.http import multiplexed
 from pykueue.embedded.apiserver.http.connection import BODY_TIME, HEAD_LIMIT, IDLE_TIME, WRITE_TIME
 from pykueue.embedded.apiserver.http.multiplexed import MultiplexedConnection
 from pykueue.embedded.apiserver.http.negotiation import BODY_LIMIT
+from pykueue.embedded.apiserver.registry.call import Call
 
 NO_ERROR = 0
 
@@ -185,6 +187,66 @@ def test_requests_wait_while_answers_are_not_read(tmp_path: Path, monkeypatch: p
         for stream in streams:
             peer.read_on(stream)
         assert {(await peer.answered(stream)).code for stream in streams} == {200}
+
+    listening(tmp_path, story)
+
+
+class Gate:
+    """Lets writes pass when it is opened; reads pass at once."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._pass = stage.server.pipeline.handle
+        self._opened = asyncio.Event()
+        self.waiting = 0
+
+    async def handle(self, call: Call) -> Any:
+        if call.method != "GET":
+            self.waiting += 1
+            await self._opened.wait()
+        return await self._pass(call)
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+def test_writes_wait_for_one_another_but_not_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiplexed, "WRITES_UNDER_WAY", 3)
+
+    async def story(stage: Stage) -> None:
+        gate = Gate(stage)
+        monkeypatch.setattr(stage.server.pipeline, "handle", gate.handle)
+        peer = await http2_peer(stage)
+        writes = [peer.request("POST", CONFIG_MAPS, config_map(f"a-{n}")) for n in range(10)]
+        assert (await peer.ask("GET", CONFIG_MAPS)).code == 200
+        assert gate.waiting == 3
+        peer.reset(writes[0])  # its place is the next one's
+        await until(lambda: gate.waiting == 4)
+        gate.open()
+        assert {(await peer.answered(write)).code for write in writes[1:]} == {201}
+        await nothing_held(stage)
+
+    listening(tmp_path, story)
+
+
+def test_a_user_with_many_requests_does_not_shut_out_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fronts, "IN_FLIGHT", 3)
+    monkeypatch.setattr(fronts, "FEW_IN_FLIGHT", 1)
+
+    async def story(stage: Stage) -> None:
+        gate = Gate(stage)
+        monkeypatch.setattr(stage.server.pipeline, "handle", gate.handle)
+        many, other = await http2_peer(stage), await http2_peer(stage)
+        held = [many.request("POST", CONFIG_MAPS, config_map(f"a-{n}")) for n in range(3)]
+        await until(lambda: gate.waiting == 3)
+        refused = await many.ask("GET", CONFIG_MAPS)
+        assert (refused.code, refused.headers["retry-after"]) == (429, "1")
+        user = (("impersonate-user", "other"), ("impersonate-group", "system:masters"))
+        assert (await other.ask("GET", CONFIG_MAPS, None, *user)).code == 200
+        gate.open()
+        assert {(await many.answered(one)).code for one in held} == {201}
+        assert (await many.ask("GET", CONFIG_MAPS)).code == 200
 
     listening(tmp_path, story)
 

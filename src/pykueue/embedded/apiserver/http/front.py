@@ -74,8 +74,9 @@ _BOOKMARK_INTERVAL = 60.0
 _WATCH_TIME = (1800.0, 3600.0)
 #: Initial events written between two pauses for the connection to take them.
 _SLICE = 500
-#: Requests, besides watches, carried out at the same time; further ones are answered with 429.
-IN_FLIGHT = 1000
+#: Requests, besides watches, carried out at the same time; further ones are answered with 429, except for
+#: users with few under way: one client with many requests does not shut out the others.
+IN_FLIGHT, FEW_IN_FLIGHT = 1000, 50
 #: Connections of one address, and of all.
 ADDRESS_CONNECTIONS, CONNECTIONS = 4096, 16384
 #: Bytes of unfinished heads, whose senders are not known yet, and of unfinished and waiting bodies.
@@ -102,6 +103,8 @@ class HttpFront:
         self._pipeline = pipeline
         self._authenticator = authenticator
         self._in_flight = 0
+        #: Requests of each user that are carried out.
+        self._of_user: Counter[str] = Counter()
         self._connections: set[ClientConnection] = set()
         self._per_address: Counter[str] = Counter()
         self._heads = self._bodies = 0
@@ -243,15 +246,19 @@ class HttpFront:
             raise method_not_allowed()
         collection = not target.name and method in ("GET", "DELETE")
         form = choose(request.header(b"accept"), LIST_VIEWS if collection else OBJECT_VIEWS)
-        if self._in_flight >= IN_FLIGHT:
+        if self._in_flight >= IN_FLIGHT and self._of_user[user.name] >= FEW_IN_FLIGHT:
             raise ApiError(429, "TooManyRequests", "too many requests, please try again later", None, 1)
         if method != "GET":
             await self._read_body(request, call)
         self._in_flight += 1
+        self._of_user[user.name] += 1
         try:
             answer = await self._pipeline.handle(call)
         finally:
             self._in_flight -= 1
+            self._of_user[user.name] -= 1
+            if not self._of_user[user.name]:
+                del self._of_user[user.name]
         now = self._pipeline.clock.time()
         if isinstance(answer, Listing):
             body, code = await encode_listing(call, answer, form, now), 200

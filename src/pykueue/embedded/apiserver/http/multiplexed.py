@@ -38,6 +38,9 @@ from .negotiation import BODY_LIMIT, too_large
 STREAMS = 250
 #: Requests of one connection begun in one turn of the loop.
 BEGUN_TOGETHER = 8
+#: Writes of one connection that are carried out at the same time. Otherwise those of one client, waiting for
+#: slow webhooks, could take the places of `IN_FLIGHT`, which all clients share.
+WRITES_UNDER_WAY = 100
 #: Bytes of bodies that one connection may have under way.
 CONNECTION_BODIES = 4 * BODY_LIMIT
 #: Bytes of answers, without watches and logs, that wait for the client before no further request is begun.
@@ -68,6 +71,8 @@ _SETTINGS = {
 _STREAMING = ngh2.Priority(urgency=4, incremental=True)
 #: What a field of the header list counts besides its name and value (RFC 9113, section 6.5.2).
 _FIELD = 32
+#: Requests that webhooks make to answer, over the connection whose writes wait for them: never held back.
+_REVIEWS = ("/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/")
 _CONTINUE = ((b":status", b"100"),)
 
 
@@ -77,33 +82,23 @@ class Stream:
     framing = "plain"
 
     __slots__ = (
-        "_connection",
-        "_parts",
-        "_sent",
-        "_taken",
-        "_task",
-        "_write_until",
-        "answered",
-        "closed",
-        "drained",
-        "failed",
-        "held_answer",
-        "id",
-        "receive_until",
-        "request",
-        "size",
+        "_connection", "_parts", "_sent", "_taken", "_write_until", "answered", "closed", "drained",
+        "failed", "held_answer", "id", "receive_until", "request", "size", "task", "writes",
     )  # fmt: skip
 
     def __init__(self, connection: MultiplexedConnection, number: int, request: Request) -> None:
         self._connection = connection
         self.id = number
         self.request = request
+        #: Whether it counts as a write.
+        self.writes = request.method not in ("GET", "HEAD") and not request.target.startswith(_REVIEWS)
         self.answered = False
         #: Whether the client can be sent nothing more.
         self.closed = False
         #: Whether the answer is sent before the request has arrived.
         self.failed = False
-        self._task: asyncio.Task[None] | None = None
+        #: What carries out the request.
+        self.task: asyncio.Task[None] | None = None
         #: The body so far, in bytes and as a list, until it is complete.
         self.size = 0
         self._parts: list[bytes] = []
@@ -118,11 +113,6 @@ class Stream:
         self.drained: asyncio.Future[None] | None = None
 
     # -- the connection's side
-
-    @property
-    def task(self) -> asyncio.Task[None] | None:
-        """What carries out the request."""
-        return self._task
 
     def take(self, data: bytes) -> None:
         """Add a part of the body."""
@@ -144,15 +134,12 @@ class Stream:
         self._parts = []
         self.request.fault = fault
 
-    def begin_task(self, task: asyncio.Task[None]) -> None:
-        self._task = task
-
     def close(self) -> None:
         """The client has the answer, or does not want it."""
         self.closed = True
         self._parts = []
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
         if self.drained is not None and not self.drained.done():
             self.drained.cancel()
 
@@ -284,8 +271,11 @@ class MultiplexedConnection(asyncio.Protocol):
         self.known: tuple[bytes | None, User | None] = (None, None)
         self.gone: asyncio.Future[None] = self._loop.create_future()
         self._streams: dict[int, Stream] = {}
-        #: Streams with complete requests that have not been begun, and the next turn in which some are.
+        #: Streams with complete requests that have not been begun; writes beyond those that may be under way;
+        #: the number of writes that are; and the next turn in which requests are begun.
         self._ready: deque[Stream] = deque()
+        self._writes: deque[Stream] = deque()
+        self._writing = 0
         self._turn: asyncio.Handle | None = None
         #: Streams whose answers wait for the client.
         self.held_back: set[Stream] = set()
@@ -505,20 +495,38 @@ class MultiplexedConnection(asyncio.Protocol):
 
     def _queue(self, stream: Stream) -> None:
         self._ready.append(stream)
-        if self._turn is None:
-            self._turn = self._loop.call_soon(self._begin)
+        self._begin_soon()
 
     def _begin(self) -> None:
         """Begin the next requests, unless the client does not take the answers it was sent."""
         self._turn = None
-        ready = self._ready
-        for _ in range(BEGUN_TOGETHER):
-            if not ready or self._answers > ANSWERS_HELD:
+        begun = 0
+        while begun < BEGUN_TOGETHER and self._answers <= ANSWERS_HELD:
+            room = self._writing < WRITES_UNDER_WAY
+            queue = self._writes if room and self._writes else self._ready
+            if not queue:
                 return
-            stream = ready.popleft()
-            if not stream.closed:
-                stream.begin_task(self._loop.create_task(self._carry_out(stream)))
-        if ready:
+            stream = queue.popleft()
+            if stream.closed:
+                continue
+            if stream.writes and not room:
+                self._writes.append(stream)
+                continue
+            begun += 1
+            stream.task = task = self._loop.create_task(self._carry_out(stream))
+            if stream.writes:
+                self._writing += 1
+                task.add_done_callback(self._written)  # also when it is cancelled before it has begun
+        if begun == BEGUN_TOGETHER:
+            self._turn = self._loop.call_soon(self._begin)
+
+    def _written(self, _task: asyncio.Task[None]) -> None:
+        self._writing -= 1
+        if self._writes:
+            self._begin_soon()
+
+    def _begin_soon(self) -> None:
+        if self._turn is None and not self._lost:
             self._turn = self._loop.call_soon(self._begin)
 
     async def _carry_out(self, stream: Stream) -> None:
@@ -549,8 +557,8 @@ class MultiplexedConnection(asyncio.Protocol):
         self._failed.discard(stream)
         self._answers -= stream.held_answer
         stream.close()
-        if self._ready and self._turn is None and not self._lost:
-            self._turn = self._loop.call_soon(self._begin)
+        if self._ready or self._writes:
+            self._begin_soon()
         if not self._streams:
             self._idle_until = self._loop.time() + IDLE_TIME
             if self._closing:
