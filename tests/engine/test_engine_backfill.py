@@ -8,10 +8,11 @@ import pytest
 from engine_world import START, World
 
 from pykueue.api.meta import format_time
-from pykueue.engine import Admit, Options
+from pykueue.engine import Admit, DecisionLog, Options
 from pykueue.engine.dump import dump, load
 from pykueue.engine.events import Removed
 from pykueue.engine.explain.render import message, proof_text
+from pykueue.engine.story import text
 
 
 def policy(world: World, name: str = "hpc", **spec: Any) -> None:
@@ -246,3 +247,16 @@ def test_under_fair_sharing_reservations_bind_within_their_cluster_queue() -> No
     job(made, "other", 3, 5000, queue="b")
     made.stable()
     assert names(made) == ["other"]
+
+
+def test_story_of_a_workload_says_why_it_started_before_another() -> None:
+    made = World(log=DecisionLog())
+    made.flavor()
+    made.queue("a", {"cpu": "10"})
+    policy(made)
+    made.running("first", "a", 6, reserved=0, maximumExecutionTimeSeconds=1000)
+    job(made, "big", 8, 1000)
+    job(made, "short", 2, 900)
+    made.stable()
+    assert "; Admitted before default/big: ends by " in text(made.engine.story("default/short"))
+    assert "Capacity is reserved for it from " in text(made.engine.story("default/big"))

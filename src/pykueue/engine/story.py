@@ -15,7 +15,7 @@ from pykueue.api.kueue.names import PREEMPTED
 from pykueue.api.meta import format_time
 from pykueue.engine.decision_log import CREATED, DELETED, FIRST_KEPT, Change, Entry, Story
 from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, Requeue
-from pykueue.engine.explain.render import PREEMPTION_CAUSES, message
+from pykueue.engine.explain.render import PREEMPTION_CAUSES, message, proof_text
 
 
 def data(story: Story) -> dict[str, Any]:
@@ -75,7 +75,9 @@ def _decision(decision: Decision, workload: str) -> str:
         case Admit():
             verb = "admitted by" if decision.admitted else "quota reserved in"
             rest = f", in place of {decision.replaces}" if decision.replaces else ""
-            return f"{verb} ClusterQueue {decision.cluster_queue}{rest} ({message(decision)})"
+            proof = decision.explanation.backfill
+            why = f"; {proof_text(proof)}" if proof is not None else ""
+            return f"{verb} ClusterQueue {decision.cluster_queue}{rest} ({message(decision)}{why})"
         case Preempt() if decision.key != workload:
             return (
                 f"preempts {decision.key}{_place(decision.path)} due to {PREEMPTION_CAUSES[decision.reason]}"
