@@ -204,7 +204,12 @@ def test_all_budgets_must_allow_and_the_one_that_does_not_is_named(made: World) 
     made.driver.apply(Removed("Budget", "", "narrow"))
     made.stable()
     assert made.reserved() == {"w"}
+    job(made, "x", "a", 1, 100)
+    made.stable()
+    assert made.where("x") == "inadmissible"
     made.driver.apply(Removed("Budget", "", "wide"))
+    made.stable()
+    assert made.reserved() == {"w", "x"}
     made.engine.check()
 
 

@@ -92,7 +92,8 @@ GRANTED = {
     "backfillpolicies.pykueue.io": READ,
     "backfillpolicies/status.pykueue.io": "patch",
     "budgets.pykueue.io": READ,
-    "budgetledgers.pykueue.io": READ,
+    "budgets/status.pykueue.io": "patch",
+    "budgetledgers.pykueue.io": f"{READ} create patch",
     "preemptionpolicies.pykueue.io": READ,
     "preemptionpolicies/status.pykueue.io": "patch",
 }

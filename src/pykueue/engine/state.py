@@ -393,6 +393,7 @@ class State:
 
     def budgets_changed(self) -> None:
         """Budgets changed, or the queues that they are for: what workloads request of them is read again."""
+        self.capacity_changed(self.budgets)
         self._read_requests_again(self.budgets, self.budgets.on)
 
     def _read_requests_again(self, changed: SharedCapacity, on: bool) -> None:

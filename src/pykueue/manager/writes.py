@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 from pykueue.api.objects import Key, Object, key_of, merge_patch
+from pykueue.api.resources import Resource
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
@@ -24,11 +25,17 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
+#: Awaited before a patch, with the kind, the object and what it is to be.
+Guard = Callable[[Resource, Mapping[str, Any], Mapping[str, Any]], Awaitable[None]]
+
+
 class Writer:
     """Writes objects of watch caches."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        #: What must be on record before an object changes; it raises what keeps the patch from being sent.
+        self.guard: Guard | None = None
         self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
 
     async def change(
@@ -64,6 +71,8 @@ class Writer:
         patch = merge_patch(obj, desired)
         if not patch:
             return dict(obj)
+        if self.guard is not None:
+            await self.guard(informer.resource, obj, desired)
         metadata = obj["metadata"]
         patch.setdefault("metadata", {})["resourceVersion"] = metadata["resourceVersion"]
         result = await self._client.patch(

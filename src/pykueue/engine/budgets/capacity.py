@@ -130,13 +130,10 @@ class BudgetCapacity(SharedCapacity):
     # --- the contract -----------------------------------------------------------------------------------
 
     def request_of(self, workload: kueue.Workload, scheduling_class: Any) -> BudgetRequest | None:
-        metadata = workload.metadata
-        namespace, queue, path = metadata.namespace, workload.spec.queue_name, self._path_of(workload)
-        ledgers: list[tuple[LedgerKey, int | None]] = []
-        for _, rules in sorted(self._rules.items()):
-            if rules.covers(namespace, queue, path):
-                seconds = rules.seconds_left(workload) if rules.declared else _NOT_SET_ASIDE
-                ledgers.append((self._key(rules, metadata.uid, metadata.labels), seconds))
+        ledgers = [
+            (key, rules.seconds_left(workload) if rules.declared else _NOT_SET_ASIDE)
+            for key, rules in self.ledgers_of(workload)
+        ]
         if not ledgers:
             return None
         per_pod: _PerPod = ()
@@ -144,7 +141,17 @@ class BudgetCapacity(SharedCapacity):
             per_pod = tuple(
                 [(pods.name, tuple(sorted(pods.per_pod.items()))) for pods in scheduling_class.pod_sets]
             )
-        return BudgetRequest(metadata.uid, tuple(ledgers), per_pod)
+        return BudgetRequest(workload.metadata.uid, tuple(ledgers), per_pod)
+
+    def ledgers_of(self, workload: kueue.Workload) -> list[tuple[LedgerKey, BudgetRules]]:
+        """The ledgers that a workload is counted in, with their Budgets."""
+        metadata = workload.metadata
+        path = self._path_of(workload)
+        return [
+            (self._key(rules, metadata.uid, metadata.labels), rules)
+            for _, rules in sorted(self._rules.items())
+            if rules.covers(metadata.namespace, workload.spec.queue_name, path)
+        ]
 
     def _key(self, rules: BudgetRules, uid: str, labels: Mapping[str, str]) -> LedgerKey:
         """The ledger of a workload: that in which it runs, whatever its labels say by now."""

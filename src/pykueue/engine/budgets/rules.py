@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pykueue.api import kueue
 from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.preemption_policies import seconds
+from pykueue.engine.flavors.reservation import reserved_amounts
+from pykueue.engine.options import Options
 from pykueue.engine.quota.usage import to_quantity, units
+from pykueue.engine.workload import effective_counts
 
 HOUR = 3600
 #: The weight of flavors that a Budget does not name, in thousandths.
@@ -125,6 +128,21 @@ def ledger_view(ledger: BudgetLedger) -> LedgerView:
         },
         action=spec.action,
     )
+
+
+def current_use(workload: kueue.Workload, options: Options) -> list[tuple[str, str, int]]:
+    """(resource, flavor, amount in quota units) of an admitted workload, by the pods that need quota."""
+    admission = workload.status.admission
+    if admission is None:
+        return []
+    pod_sets = workload.spec.pod_sets
+    counts = dict(zip([pods.name for pods in pod_sets], effective_counts(workload, options), strict=True))
+    full = {pods.name: pods.count for pods in pod_sets}
+    return [
+        use
+        for given in admission.pod_set_assignments
+        for use in reserved_amounts(given, full.get(given.name, 0), counts.get(given.name))
+    ]
 
 
 def use_of(admission: kueue.Admission) -> list[tuple[str, str, int]]:

@@ -11,6 +11,7 @@ from pykueue.api.cohorts import COHORT_CYCLE, cycle_message
 from pykueue.api.meta import parse_time
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.quantity import MAX_INT64, Quantity
+from pykueue.engine.budgets.rules import BudgetRules, LedgerKey
 from pykueue.engine.cycle.evaluation import Evaluator
 from pykueue.engine.explain.quota_queries import QuotaQueries
 from pykueue.engine.explain.render import reason_text
@@ -329,6 +330,11 @@ class Queries(QuotaQueries):
         return sorted(pending.workloads.values(), key=order)
 
     # --- workloads --------------------------------------------------------------------------------------
+
+    def ledgers_of(self, workload: kueue.Workload) -> list[tuple[LedgerKey, BudgetRules]]:
+        """The ledgers that a workload is counted in, with the rules of their Budgets."""
+        self._state.settle()
+        return self._state.budgets.ledgers_of(workload)
 
     @property
     def has_preemption_policies(self) -> bool:

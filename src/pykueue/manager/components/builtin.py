@@ -35,6 +35,7 @@ from pykueue.manager.jobs.controller import JobController
 from pykueue.manager.jobs.rayservices import RayServiceController
 
 from .backfill import backfill_policies
+from .budgets import budgets
 from .checks import provisioning
 from .component import Component
 from .jobkinds import job_kinds
@@ -65,6 +66,7 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield queues()
     yield preemption_policies()
     yield backfill_policies()
+    yield budgets()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
     yield variants(workers("Workload.kueue.x-k8s.io"))
     yield provisioning(workers("ProvisioningRequest.autoscaling.x-k8s.io"))

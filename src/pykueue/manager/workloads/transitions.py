@@ -12,6 +12,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.backfill_policies import BACKFILLED
+from pykueue.api.budgets import BUDGET_EXHAUSTED
 from pykueue.api.conditions import (
     ADMITTED,
     BLOCKED_ON_GATES,
@@ -48,7 +49,7 @@ MESSAGE_LIMIT = 32768
 NO_RESERVATION = "NoReservation"
 NO_RESERVATION_TEXT = "The workload has no reservation"
 #: Evictions after which the Workload may compete again at once.
-_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", BUDGET_EXHAUSTED})
 
 
 def cut(message: str, limit: int = MESSAGE_LIMIT) -> str:

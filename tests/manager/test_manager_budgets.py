@@ -1,0 +1,205 @@
+"""Budgets on a running manager: what is counted, refused, evicted and kept through restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from manager_stack import Stack, job, story
+
+from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS, ledger_name
+from pykueue.api.meta import parse_time
+from pykueue.api.quantity import parse
+from pykueue.api.resources import JOBS, WORKLOADS
+
+Object = dict[str, Any]
+LIMITED = {"kueue.x-k8s.io/max-exec-time-seconds": "36000"}
+
+
+def budget(name: str = "lab", hours: Any = 100, **spec: Any) -> Object:
+    selector = spec.pop("selector", {"clusterQueue": "cq"})
+    return {
+        "apiVersion": BUDGETS.api_version,
+        "kind": BUDGETS.kind,
+        "metadata": {"name": name},
+        "spec": {"selector": selector, "resources": [{"name": "cpu", "hours": str(hours)}], **spec},
+    }
+
+
+async def ledger(s: Stack, value: str = "", name: str = "lab") -> Object:
+    return (await s.get(BUDGET_LEDGERS, ledger_name(name, value)))["spec"]
+
+
+async def used(s: Stack, value: str = "") -> float:
+    """CPU-seconds in the ledger."""
+    return parse((await ledger(s, value)).get("used", {}).get("cpu", "0")).nanos / 1e9
+
+
+async def ran(s: Stack, name: str) -> float:
+    """Seconds from the admission to the end of a job's Workload, by its conditions."""
+    found = {each["type"]: each for each in (await s.workload(name))["status"]["conditions"]}
+    start = parse_time(found["Admitted"]["lastTransitionTime"])
+    return parse_time(found["Finished"]["lastTransitionTime"]) - start
+
+
+def test_every_second_from_admission_to_end_is_counted_once_also_over_a_restart() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget())
+        await s.apply(job("first", 3))
+        await s.settle(100)
+        await s.stop_manager()
+        await s.settle(200)
+        await s.start_manager()
+        await s.settle(100)
+        await s.finish_job("first")
+        await s.settle(10)
+        assert await used(s) == 3 * await ran(s, "first") >= 3 * 400
+        assert (await ledger(s)).get("running", []) == []
+        status = (await s.get(BUDGETS, "lab"))["status"]
+        (shown,) = status["ledgers"]
+        assert {each["type"]: each["status"] for each in status["conditions"]} == {
+            "Active": "True",
+            "Exhausted": "False",
+        }
+        assert shown["resources"][0]["limit"] == "100"
+
+    story(life)
+
+
+def test_job_that_cannot_finish_within_the_budget_waits_for_what_an_early_end_returns() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget(hours=60, reservation="Declared"))
+        await s.apply(job("first", 4, labels=LIMITED))
+        await s.settle()
+        await s.apply(job("second", 3, labels=LIMITED))
+        await s.settle(60)
+        assert await s.suspended("second")
+        assert "insufficient cpu in Budget lab: 30 resource-hours requested" in await s.message("second")
+        await s.finish_job("first")
+        await s.settle(10)
+        assert not await s.suspended("second")
+        shown = (await s.get(BUDGETS, "lab"))["status"]["ledgers"][0]["resources"][0]
+        left = sum(parse(shown[each]).nanos for each in ("used", "reserved", "remaining"))
+        assert abs(left - parse("60").nanos) <= parse("2m").nanos
+
+    story(life)
+
+
+def test_exhausted_budget_evicts_after_the_grace_and_admits_again_in_the_next_window() -> None:
+    async def life(s: Stack) -> None:
+        evict = {"percent": 100, "action": "Evict", "grace": "10m"}
+        # Tests begin at midnight UTC, an hour before midnight of this zone.
+        window = {"calendar": "Daily", "timeZone": "Etc/GMT+1"}
+        spec = {"thresholds": [{"percent": 50, "action": "Warn"}, evict], "window": window}
+        await s.client.create(BUDGETS, budget(hours="500m", **spec))
+        await s.apply(job("first", 1))
+        await s.settle()
+        await s.run_job("first")
+        await s.settle(910)
+        assert (await ledger(s))["action"] == "Warn"
+        await s.settle(900)
+        assert (await ledger(s))["action"] == "Evict"
+        assert "Evicted" not in await s.conditions("first")
+        await s.settle(600)
+        assert (await s.conditions("first"))["Evicted"] == ("True", "BudgetExhausted")
+        await s.stop_pods("first")
+        await s.settle(10)
+        assert await s.suspended("first")
+        assert "Budget lab is exhausted" in await s.message("first")
+        assert 1800 <= await used(s) <= 1800 + 600 + 120
+        assert (await s.get(BUDGETS, "lab"))["status"]["conditions"][1]["status"] == "True"
+        await s.settle(3600 - 2300)
+        assert not await s.suspended("first")
+        past = (await ledger(s))["past"]
+        assert parse(past[0]["used"]["cpu"]).value() >= 1800
+
+    story(life)
+
+
+def test_evicted_and_admitted_again_counts_both_runs() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget())
+        await s.apply(job("first", 2))
+        await s.settle()
+        await s.run_job("first")
+        await s.settle(100)
+        name = (await s.workload("first"))["metadata"]["name"]
+        await s.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await s.settle()
+        await s.stop_pods("first")
+        await s.settle(50)
+        past = (await s.workload("first"))["status"]["accumulatedPastExecutionTimeSeconds"]
+        assert await used(s) == 2 * past
+        await s.patch(WORKLOADS, name, {"spec": {"active": True}})
+        await s.settle(100)
+        await s.finish_job("first")
+        await s.settle(5)
+        assert await used(s) == 2 * (past + await ran(s, "first"))
+
+    story(life)
+
+
+def test_deleted_ledger_and_cleared_status_lose_no_second() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget())
+        await s.apply(job("first", 1))
+        await s.settle(100)
+        before = await used(s)
+        await s.client.delete(BUDGET_LEDGERS, ledger_name("lab", ""))
+        await s.settle(5)
+        assert await used(s) >= before > 0
+        await s.patch(BUDGET_LEDGERS, ledger_name("lab", ""), {"spec": {"used": None, "total": None}})
+        await s.client.patch(BUDGETS, "lab", None, {"status": None}, subresource="status")
+        await s.settle(61)
+        await s.finish_job("first")
+        await s.settle(5)
+        assert await used(s) == await ran(s, "first")
+        assert (await s.get(BUDGETS, "lab"))["status"]["ledgers"]
+
+    story(life)
+
+
+def test_deleted_job_is_counted_until_its_end() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget())
+        await s.apply(job("first", 1))
+        await s.settle(100)
+        name = (await s.workload("first"))["metadata"]["name"]
+        await s.client.delete(JOBS, "first", "default")
+        await s.client.delete(WORKLOADS, name, "default")
+        await s.settle(100)
+        assert await s.workloads() == []
+        assert 98 <= await used(s) <= 102
+        assert (await ledger(s)).get("running", []) == []
+
+    story(life)
+
+
+def test_workload_without_own_limit_is_evicted_after_the_default_maximum() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget(hours=5, reservation="Declared", defaultMaximum="5m"))
+        await s.apply(job("first", 1))
+        await s.settle(10)
+        await s.run_job("first")
+        await s.settle(300)
+        assert (await s.conditions("first"))["Evicted"] == ("True", "BudgetExhausted")
+        await s.stop_pods("first")
+        await s.settle(100)
+        assert "the workload has run for its maximum execution time" in await s.message("first")
+
+    story(life)
+
+
+def test_removed_budget_leaves_nothing_stuck() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget(hours=1, reservation="Declared"))
+        await s.apply(job("first", 1, labels=LIMITED))
+        await s.settle(10)
+        assert await s.suspended("first")
+        await s.client.delete(BUDGETS, "lab")
+        await s.settle(10)
+        assert not await s.suspended("first")
+        await s.finish_job("first")
+        await s.settle(10)
+        assert "finalizers" not in (await s.workload("first"))["metadata"]
+
+    story(life)
