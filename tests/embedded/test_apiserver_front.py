@@ -380,3 +380,15 @@ def test_stopping_lets_requests_end(tmp_path: Path) -> None:
             assert await peer.closed()
 
     listening(tmp_path, story)
+
+
+def test_no_session_tickets_are_made(tmp_path: Path) -> None:
+    """They cost a tenth of a handshake, and clients of Kubernetes do not use them."""
+
+    async def story(stage: Stage) -> None:
+        peer = await stage.peer()
+        assert (await peer.ask("GET", "/healthz")).code == 200
+        session = peer.writer.get_extra_info("ssl_object").session
+        assert not session.has_ticket
+
+    listening(tmp_path, story)
