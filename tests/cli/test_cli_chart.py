@@ -162,6 +162,18 @@ def _comparable(obj: Object) -> Object:
             ],
         ),
         (
+            ["--dashboard", "--dashboard-host=queues.example.org"],
+            ["dashboard.enabled=true", "dashboard.host=queues.example.org"],
+        ),
+        (
+            ["--dashboard", "--dashboard-host=queues.example.org", "--dashboard-ingress"],
+            [
+                "dashboard.enabled=true",
+                "dashboard.host=queues.example.org",
+                "dashboard.ingress.enabled=true",
+            ],
+        ),
+        (
             ["--alerts", "--dashboards"],
             ["metrics.prometheusRule.enabled=true", "metrics.grafanaDashboards.enabled=true"],
         ),
@@ -184,6 +196,8 @@ def _comparable(obj: Object) -> Object:
         "dashboard",
         "flight recorder and forecasts",
         "flight recorder with a claim",
+        "dashboard with a Service",
+        "dashboard with an Ingress",
         "alerts and dashboards",
         "own configuration",
         "satellites",
@@ -209,6 +223,30 @@ def test_helm_template_equals_pykueue_manifests(
 
 def test_helm_lint_passes(helm: str) -> None:
     subprocess.run([helm, "lint", "--strict", str(CHART)], check=True, capture_output=True)
+
+
+def test_class_annotations_and_certificate_of_the_ingress_are_chosen(helm: str) -> None:
+    command = [
+        helm,
+        "template",
+        "release",
+        str(CHART),
+        "--kube-version=1.32.0",
+        "--set=dashboard.enabled=true",
+    ]
+    chosen = {
+        "host": "queues.example.org",
+        "ingress.enabled": "true",
+        "ingress.className": "nginx",
+        "ingress.tlsSecretName": "wildcard",
+        "ingress.annotations.owner": "batch",
+    }
+    command += [f"--set=dashboard.{key}={value}" for key, value in chosen.items()]
+    rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    ingress = by_name(rendered)["Ingress", "kueue-dashboard"]
+    assert ingress["metadata"]["annotations"] == {"owner": "batch"}
+    assert ingress["spec"]["ingressClassName"] == "nginx"
+    assert ingress["spec"]["tls"] == [{"hosts": ["queues.example.org"], "secretName": "wildcard"}]
 
 
 def test_a_configuration_for_another_namespace_is_refused(helm: str, tmp_path: Path) -> None:

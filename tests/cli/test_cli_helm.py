@@ -88,6 +88,17 @@ def test_upgrade_changes_what_is_chosen_and_keeps_queues_and_the_certificate(clu
     assert cluster.deployment()["spec"]["template"]["metadata"]["annotations"] == before
 
 
+def test_upgrade_adds_the_dashboard_with_its_ingress_and_removes_it(cluster: Cluster) -> None:
+    chosen = ("dashboard.enabled=true", "dashboard.host=queues.example.org", "dashboard.ingress.enabled=true")
+    cluster.helm("upgrade", "pykueue", CHART, *(f"--set={each}" for each in chosen))
+    names = ("get", "deployment,service,ingress", "-n", NAMESPACE, "-o", "name")
+    ours = {"deployment.apps/kueue-dashboard", "service/kueue-dashboard"}
+    ours.add("ingress.networking.k8s.io/kueue-dashboard")
+    assert ours <= set(cluster.kubectl(*names).split())
+    cluster.helm("upgrade", "pykueue", CHART, "--reset-values")
+    assert not ours & set(cluster.kubectl(*names).split())
+
+
 def test_upgrade_to_the_same_values_changes_nothing(cluster: Cluster) -> None:
     generation = cluster.deployment()["metadata"]["generation"]
     cluster.helm("upgrade", "pykueue", CHART, "--reset-values")

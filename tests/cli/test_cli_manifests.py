@@ -462,6 +462,40 @@ def test_the_dashboard_reads_only_and_is_left_out_by_default() -> None:
             assert not (selector.get("matchLabels") or selector).items() <= labels.items()
 
 
+def test_a_host_of_the_dashboard_adds_a_service_and_an_ingress() -> None:
+    host = "queues.example.org"
+    alone = manifests("--dashboard", f"--dashboard-host={host}")
+    assert not [one for one in alone if one["kind"] == "Ingress"]
+    installed = manifests("--dashboard", f"--dashboard-host={host}", "--dashboard-ingress")
+    ingress = of_kind(installed, "Ingress", "kueue-dashboard")
+    (rule,) = ingress["spec"]["rules"]
+    assert rule["host"] == host
+    assert ingress["spec"]["tls"][0]["hosts"] == [host]
+    service = of_kind(installed, "Service", "kueue-dashboard")
+    (path,) = rule["http"]["paths"]
+    assert path["backend"]["service"]["port"]["name"] == service["spec"]["ports"][0]["name"]
+    deployment = of_kind(installed, "Deployment", "kueue-dashboard")
+    template = deployment["spec"]["template"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    (container,) = template["spec"]["containers"]
+    assert {"--host=0.0.0.0", "--behind-tls", f"--allowed-host={host}"} <= set(container["args"])
+    assert service["spec"]["ports"][0]["targetPort"] == container["ports"][0]["name"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--dashboard-host=h.example.org"], "--dashboard-host needs --dashboard"),
+        (["--dashboard", "--dashboard-ingress"], "--dashboard-ingress needs --dashboard-host"),
+        (["--dashboard", "--dashboard-host=https://h"], "'https://h' is not accepted"),
+    ],
+)
+def test_options_of_the_dashboard_that_need_another_are_refused(options: list[str], problem: str) -> None:
+    done = CliRunner().invoke(main, ["manifests", *options])
+    assert done.exit_code == 2
+    assert problem in done.output
+
+
 @pytest.mark.kubectl
 def test_embedded_server_accepts_all_manifests(
     start_up: Callable[..., Up], kubectl_for: Callable[[Up], Kubectl]

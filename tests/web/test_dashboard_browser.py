@@ -74,6 +74,11 @@ def test_why_a_job_is_pending_is_two_clicks_from_the_start_page(world: World, br
     browser.click_on('.tiles a[href="/workloads?state=Pending"]')
     browser.click("too-large")
     browser.wait_for("Why it is pending")
+    browser.open("/")
+    browser.find("#find").send_keys("too-la", Keys.ENTER)
+    browser.wait(lambda: browser.path == "/workloads")
+    browser.click("too-large")
+    browser.wait_for("Why it is pending")
 
 
 def test_a_queue_is_stopped_and_resumed(world: World, browser: Browser) -> None:

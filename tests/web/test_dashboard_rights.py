@@ -17,6 +17,7 @@ from pykueue.api.resources import (
     SERVICE_ACCOUNTS,
     WORKLOADS,
 )
+from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.install.dashboard import RULES
 from pykueue.questions.cluster_state import KINDS
 from pykueue.web.dashboard.state.board import BESIDE
@@ -116,6 +117,31 @@ def test_the_dashboard_itself_may_only_read(world: World) -> None:
     own = (BACKFILL_POLICIES, PREEMPTION_POLICIES, *KINDS, *BESIDE)
     assert {(kind.group, kind.plural) for kind in own} == read
     assert not any("impersonate" in rule.verbs or "secrets" in rule.resources for rule in RULES)
+
+
+def test_lost_work_is_shown_to_those_who_may_list_preemption_policies(world: World) -> None:
+    total = {
+        "preemptorClusterQueue": "team-a",
+        "clusterQueue": "team-b",
+        "count": 3,
+        "lostResourceSeconds": {"cpu": 7200},
+    }
+    policy = {
+        "apiVersion": PREEMPTION_POLICIES.api_version,
+        "kind": PREEMPTION_POLICIES.kind,
+        "metadata": {"name": "ledger"},
+        "spec": {"cohort": "company"},
+    }
+    world.create(PREEMPTION_POLICIES, policy)
+    status = {"status": {"totals": [total]}}
+    path = PREEMPTION_POLICIES.path(None, "ledger", "status")
+    world.call(world.admin.call(Request("PATCH", path, body=status, content_type=MERGE_PATCH)))
+    reader = world.visitor().sign_in(world.admin_token)
+    world.eventually(lambda: "2.00 hours of cpu" in reader.get("/preemptions").text)
+    member = world.visitor().sign_in(world.token("sees-no-ledger", **{"team-a": READ_TEAM}))
+    page = member.get("/preemptions")
+    assert page.status == 200
+    assert "Lost work" not in page.text
 
 
 def test_a_stream_shows_changes_and_ends_when_its_token_does(world: World) -> None:

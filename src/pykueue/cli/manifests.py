@@ -10,6 +10,7 @@ from typing import Any
 import click
 import yaml
 
+from pykueue.api.validation.syntax import subdomain
 from pykueue.cli.options import checked, duration, satellite_options, size
 from pykueue.manager.configuration import ConfigurationError
 from pykueue.manager.configuration.loading import read_text
@@ -74,6 +75,15 @@ def written(documents: Iterable[Any]) -> str:
 )
 @click.option("--dashboard", is_flag=True, help="Install the dashboard too; see pykueue dashboard.")
 @click.option(
+    "--dashboard-host",
+    default="",
+    metavar="HOST",
+    help="With --dashboard: add a Service. Browsers reach it by this host; TLS must end in front of it.",
+)
+@click.option(
+    "--dashboard-ingress", is_flag=True, help="With --dashboard-host: add an Ingress that ends TLS."
+)
+@click.option(
     "--pod-viewer",
     is_flag=True,
     help="Let users of queues read pods, their logs and events where they have the role.",
@@ -114,6 +124,8 @@ def manifests(
     alerts: bool,
     dashboards: bool,
     dashboard: bool,
+    dashboard_host: str,
+    dashboard_ingress: bool,
     pod_viewer: bool,
     flight_recorder: bool,
     flight_recorder_claim: str,
@@ -139,6 +151,8 @@ def manifests(
             pod_viewer=pod_viewer,
         )
         satellites = _satellites(populator_config, booster_config)
+        _check_dashboard(dashboard, dashboard_host, dashboard_ingress)
+        chosen = replace(chosen, dashboard_host=dashboard_host, dashboard_ingress=dashboard_ingress)
         chosen = replace(chosen, alerts=alerts, dashboards=dashboards, dashboard=dashboard)
         recorder = FlightRecorder(flight_recorder_size, flight_recorder_age, flight_recorder_claim)
         chosen = replace(
@@ -150,6 +164,17 @@ def manifests(
     except (ConfigurationError, OptionsError, OSError, SatelliteConfigurationError) as error:
         raise click.UsageError(str(error)) from None
     click.echo(written(objects(chosen)), nl=False)
+
+
+def _check_dashboard(dashboard: bool, host: str, ingress: bool) -> None:
+    """Raises OptionsError for options that need another one, and for a host that is no DNS name."""
+    if host and not dashboard:
+        raise OptionsError("--dashboard-host needs --dashboard")
+    if ingress and not host:
+        raise OptionsError("--dashboard-ingress needs --dashboard-host")
+    problem = subdomain(host) if host else None
+    if problem:
+        raise OptionsError(f"--dashboard-host: {host!r} is not accepted: {problem}")
 
 
 def _satellites(populator: Path | None, booster: Path | None) -> dict[Satellite, str]:

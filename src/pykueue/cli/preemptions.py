@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.cli.options import SourceOptions
 from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
 from pykueue.engine.events import Upsert
-from pykueue.engine.quota.usage import in_gibi, is_bytes
 from pykueue.plugin.tables import table
-from pykueue.questions.preemptions import Preemptions
+from pykueue.questions.preemptions import Preemptions, lost_text
 from pykueue.questions.preemptions import preemptions as answer_preemptions
-
-_HOUR = 3600
 
 
 def run(source: SourceOptions, limit: int, output: str) -> None:
@@ -59,13 +56,3 @@ def lines(answer: Preemptions) -> Iterator[str]:
             for each in answer.totals
         ]
         yield from table(titles, rows).splitlines()
-
-
-def lost_text(lost: Mapping[str, int]) -> str:
-    """Lost work in hours of each resource; a dash for none."""
-    found = []
-    for resource, amount in lost.items():
-        if amount:
-            unit = "Gi-hours" if is_bytes(resource) else "hours"
-            found.append(f"{in_gibi(resource, amount / _HOUR):.2f} {unit} of {resource}")
-    return ", ".join(found) or "-"

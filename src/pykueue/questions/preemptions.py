@@ -12,7 +12,10 @@ from pykueue.api import kueue
 from pykueue.api.meta import find_condition
 from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.engine.preemption.damping import preemption_paths, preemptor_uid
+from pykueue.engine.quota.usage import in_gibi, is_bytes
 from pykueue.questions.answers import Answer
+
+_HOUR = 3600
 
 
 class Preemption(Answer, kw_only=True):
@@ -104,3 +107,13 @@ def _of(workload: kueue.Workload, names: Mapping[str, str]) -> Preemption | None
         preemptor_cluster_queue=paths[0][-1] if paths is not None else "",
         reason=condition.reason,
     )
+
+
+def lost_text(lost: Mapping[str, int]) -> str:
+    """Lost work in hours of each resource; a dash for none."""
+    found = []
+    for resource, amount in lost.items():
+        if amount:
+            unit = "Gi-hours" if is_bytes(resource) else "hours"
+            found.append(f"{in_gibi(resource, amount / _HOUR):.2f} {unit} of {resource}")
+    return ", ".join(found) or "-"

@@ -31,6 +31,7 @@ from pykueue.manager.configuration.types import (
 from pykueue.manager.satellites import POPULATOR, PRIORITY_BOOSTER, Satellite
 
 from .dashboard import RESOURCES as DASHBOARD_RESOURCES
+from .dashboard import TLS_SECRET
 from .monitoring import ALERTS, DASHBOARD_LABEL, alerts_text, dashboard_text, dashboards
 from .objects import manifests
 from .options import IMAGE, REPLICAS, FlightRecorder, Options, shipped_configuration
@@ -74,6 +75,8 @@ _HOLES: dict[str, str] = {
     _LEASE_NAMESPACE: f"{_config('leaderElection.resourceNamespace', '.Release.Namespace')}",
     _NAMESPACE: ".Release.Namespace",
     "mark-image": 'printf "%s:%v" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion)',
+    "mark-dashboard-host": ".Values.dashboard.host",
+    "mark-dashboard-tls": ".Values.dashboard.ingress.tlsSecretName",
     "/mark-cert-dir": _config("webhook.certDir", f'"{Webhook().cert_dir}"'),
     "mark-livez": _config("health.livenessEndpointName", f'"{Health().liveness_endpoint_name}"'),
     "mark-readyz": _config("health.readinessEndpointName", f'"{Health().readiness_endpoint_name}"'),
@@ -108,11 +111,13 @@ _BLOCKS: dict[str, str] = {
     "mark-populator-resources": ".Values.populator.resources",
     "mark-dashboard-resources": ".Values.dashboard.resources",
     "mark-priority-booster-resources": ".Values.priorityBooster.resources",
+    "mark-dashboard-annotations": ".Values.dashboard.ingress.annotations",
     "mark-node-selector": ".Values.nodeSelector",
     "mark-tolerations": ".Values.tolerations",
     "mark-pull-secrets": ".Values.imagePullSecrets",
 }
 _TEXTS: dict[str, str] = {
+    "mark-ingress-class": ".Values.dashboard.ingress.className",
     "mark-priority-class": ".Values.priorityClassName",
     "mark-pull-policy": ".Values.image.pullPolicy",
 }
@@ -122,8 +127,8 @@ _USUAL, _CERT_MANAGER, _ONE, _CLOSED = "usual", "cert-manager", "one replica", "
 _NO_ALERTS, _NO_DASHBOARDS = "no alerts", "no dashboards"
 _UNSEEN, _UNSCRAPED, _NO_PODS = "no visibility", "no service monitor", "no pod viewer"
 _NO_POPULATOR, _NO_BOOSTER = "no populator", "no priority booster"
-_NO_WEB = "no dashboard"
 _NO_RECORDER, _NO_CLAIM, _NO_FORECASTS = "no flight recorder", "no claim", "no forecasts"
+_NO_WEB, _NO_HOST, _NO_INGRESS = "no dashboard", "no dashboard host", "no ingress"
 
 #: What is missing with that option -> the condition under which it is there.
 _MISSING: dict[str, str] = {
@@ -139,6 +144,8 @@ _MISSING: dict[str, str] = {
     _NO_RECORDER: ".Values.flightRecorder.enabled",
     _NO_CLAIM: ".Values.flightRecorder.existingClaim",
     _NO_FORECASTS: ".Values.forecasts.enabled",
+    _NO_HOST: ".Values.dashboard.host",
+    _NO_INGRESS: ".Values.dashboard.ingress.enabled",
     _NO_POPULATOR: ".Values.populator.enabled",
     _NO_BOOSTER: ".Values.priorityBooster.enabled",
 }
@@ -166,6 +173,8 @@ def _marked() -> Options:
         dashboard=True,
         flight_recorder=_RECORDER,
         forecasts=True,
+        dashboard_host="mark-dashboard-host",
+        dashboard_ingress=True,
         satellites={one: f"mark-{one.command}-config" for one in (POPULATOR, PRIORITY_BOOSTER)},
     )
 
@@ -193,6 +202,8 @@ def _renderings() -> dict[str, list[Object]]:
         _NO_RECORDER: replace(usual, flight_recorder=None),
         _NO_CLAIM: replace(usual, flight_recorder=replace(_RECORDER, claim="")),
         _NO_FORECASTS: replace(usual, forecasts=False),
+        _NO_HOST: replace(usual, dashboard_host=""),
+        _NO_INGRESS: replace(usual, dashboard_ingress=False),
         _NO_POPULATOR: replace(usual, satellites=_without(usual, POPULATOR)),
         _NO_BOOSTER: replace(usual, satellites=_without(usual, PRIORITY_BOOSTER)),
         _UNSEEN: with_configuration(feature_gates={"VisibilityOnDemand": False}),
@@ -209,7 +220,15 @@ def _without(options: Options, satellite: Satellite) -> dict[Satellite, str]:
 
 
 def _with_blocks(obj: Object) -> Object:
-    """A Deployment with marks where an installer may add to it."""
+    """A Deployment or Ingress with marks where an installer may add to it."""
+    if obj["kind"] == "Ingress":
+        metadata = {**obj["metadata"], "annotations": "mark-dashboard-annotations"}
+        tls = [{**each, "secretName": "mark-dashboard-tls"} for each in obj["spec"]["tls"]]
+        return {
+            **obj,
+            "metadata": metadata,
+            "spec": {"ingressClassName": "mark-ingress-class", **obj["spec"], "tls": tls},
+        }
     if obj["kind"] != "Deployment":
         return obj
     command = obj["spec"]["template"]["spec"]["containers"][0]["name"]
@@ -272,6 +291,7 @@ _FILES = {
     "Certificate": "certificates",
     "Service": "network",
     "NetworkPolicy": "network",
+    "Ingress": "network",
     "APIService": "network",
     "ServiceMonitor": "network",
     "PrometheusRule": "monitoring",
@@ -358,9 +378,18 @@ flightRecorder:
 forecasts:
   enabled: false
 
-# Web pages of queues and workloads, reached by kubectl port-forward; see pykueue dashboard.
+# Web pages of queues and workloads; see pykueue dashboard.
 dashboard:
   enabled: false
+  # The host by which browsers reach it: adds a Service, in front of which TLS must end. Where it is empty,
+  # the dashboard listens on loopback in its pod and is reached by kubectl port-forward.
+  host: ""
+  # An Ingress for the host; the Secret has its certificate.
+  ingress:
+    enabled: false
+    className: ""
+    tlsSecretName: {TLS_SECRET}
+    annotations: {{}}
   resources:
 {dashboard}
 # Creates a LocalQueue in every namespace that a ClusterQueue admits from.

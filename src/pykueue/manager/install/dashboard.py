@@ -23,8 +23,13 @@ from .roles import RBAC_GROUP, role_with_binding, service_account_subject
 
 #: What its objects are called, after the base of an installation.
 COMPONENT: Final = "dashboard"
-#: On loopback: it is reached by `kubectl port-forward`, which needs no certificate.
+#: Without a host, on loopback: it is reached by `kubectl port-forward`, which needs no certificate.
 PORT: Final = 8180
+#: Port of the Service, and the name of the container's.
+SERVICE_PORT: Final = 80
+PORT_NAME: Final = "http"
+#: Secret with the certificate of the Ingress; cert-manager or an administrator writes it.
+TLS_SECRET: Final = "kueue-dashboard-tls"
 #: What 50 000 Workloads and the streams of 200 browsers need.
 RESOURCES: Final = {
     "requests": {"cpu": "100m", "memory": "256Mi"},
@@ -76,13 +81,22 @@ def _objects(options: Options) -> Iterable[Object]:
     yield from role_with_binding(name, (own,), account, namespace)
     # Not the labels of the manager: its Services and its disruption budget must not select these pods.
     labels = {"app.kubernetes.io/name": name}
-    container = {
+    container: Object = {
         "name": COMPONENT,
         "image": options.image,
         "args": ["dashboard", f"--port={PORT}", f"--manager-namespace={namespace}"],
         "resources": RESOURCES,
         "securityContext": SECURITY,
     }
+    if options.dashboard_host:
+        container["args"] += [
+            "--host=0.0.0.0",
+            "--behind-tls",
+            f"--allowed-host={options.dashboard_host}",
+        ]
+        container["ports"] = [{"name": PORT_NAME, "containerPort": PORT, "protocol": "TCP"}]
+        container["readinessProbe"] = {"httpGet": {"path": "/healthz", "port": PORT_NAME}}
+        yield from _reached(options, metadata, labels)
     pod = {"serviceAccountName": name, "securityContext": POD_SECURITY, "containers": [container]}
     yield {
         "apiVersion": "apps/v1",
@@ -92,6 +106,31 @@ def _objects(options: Options) -> Iterable[Object]:
             "replicas": 1,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _reached(options: Options, metadata: Object, labels: Object) -> Iterable[Object]:
+    """The Service, and the Ingress that ends TLS in front of it."""
+    port = {"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP", "targetPort": PORT_NAME}
+    yield {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {"type": "ClusterIP", "ports": [port], "selector": labels},
+    }
+    if not options.dashboard_ingress:
+        return
+    host = options.dashboard_host
+    backend = {"service": {"name": metadata["name"], "port": {"name": PORT_NAME}}}
+    path = {"path": "/", "pathType": "Prefix", "backend": backend}
+    yield {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": metadata,
+        "spec": {
+            "tls": [{"hosts": [host], "secretName": TLS_SECRET}],
+            "rules": [{"host": host, "http": {"paths": [path]}}],
         },
     }
 

@@ -88,6 +88,10 @@ class Options:
     flight_recorder: FlightRecorder | None = None
     #: The manager forecasts when pending workloads start.
     forecasts: bool = False
+    #: Host by which browsers reach it, through a Service and what ends TLS before it; empty: loopback only.
+    dashboard_host: str = ""
+    #: An Ingress for that host.
+    dashboard_ingress: bool = False
     #: Installed beside the manager, and their configuration files.
     satellites: Mapping[Satellite, str] = field(default_factory=dict)
 

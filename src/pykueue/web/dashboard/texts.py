@@ -43,6 +43,11 @@ def yaml_text(value: Any) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
 
 
+def sentence(text: str) -> str:
+    """A text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
 def tone(state: str) -> str:
     """The class of a state."""
     return _TONES.get(state, "done")

@@ -11,22 +11,26 @@ from .texts import decimal, shortened
 
 #: Queues on each side; the rest is left out.
 SIDE_MAX: Final = 24
-_WIDTH, _BOX, _ROW = 640, 200, 40
+_WIDTH, _BOX, _ROW, _TOP = 720, 220, 40, 24
+#: Over the columns.
+_TITLES: Final = ("Preempted for", "Preempted")
 #: Characters of a name that fit.
-_NAME_MAX = 21
+_NAME_MAX = 23
 
 
 def flow(counts: Mapping[tuple[str, str], int], text: str) -> Markup:
     """The graph of numbers of preemptions by (preemptor's queue, target's queue)."""
     left = _sums(counts, 0)
     right = _sums(counts, 1)
-    height = max(len(left), len(right), 1) * _ROW + 4
+    height = max(len(left), len(right), 1) * _ROW + _TOP
     most = max(counts.values(), default=1)
     parts = []
     for (source, target), count in sorted(counts.items()):
         if source not in left or target not in right:
             continue
-        y1, y2 = (list(side).index(name) * _ROW + 18 for side, name in ((left, source), (right, target)))
+        y1, y2 = (
+            list(side).index(name) * _ROW + _TOP + 16 for side, name in ((left, source), (right, target))
+        )
         width = 1.5 + 8 * count / most
         parts.append(
             Markup(
@@ -47,7 +51,8 @@ def flow(counts: Mapping[tuple[str, str], int], text: str) -> Markup:
                 count,
             )
         )
-    for side, x in ((left, 0), (right, _WIDTH - _BOX)):
+    for side, x, title in zip((left, right), (0, _WIDTH - _BOX), _TITLES, strict=True):
+        parts.append(Markup('<text class="detail" x="{}" y="14">{}</text>').format(x, title))
         for row, (name, count) in enumerate(side.items()):
             parts.append(
                 Markup(
@@ -56,14 +61,14 @@ def flow(counts: Mapping[tuple[str, str], int], text: str) -> Markup:
                     '<text class="detail" x="{}" y="{}" text-anchor="end">{}</text>'
                 ).format(
                     x,
-                    row * _ROW + 2,
+                    row * _ROW + _TOP,
                     _BOX,
                     x + 10,
-                    row * _ROW + 23,
+                    row * _ROW + _TOP + 21,
                     shortened(name, _NAME_MAX),
                     name,
                     x + _BOX - 10,
-                    row * _ROW + 23,
+                    row * _ROW + _TOP + 21,
                     count,
                 )
             )

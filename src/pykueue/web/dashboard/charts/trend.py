@@ -8,8 +8,8 @@ from markupsafe import Markup
 
 from .texts import decimal
 
-_WIDTH, _HEIGHT = 640, 150
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 12, 24
+#: Units of the drawing, which is stretched to its place; texts stand beside it at their own size.
+_WIDTH, _HEIGHT = 600, 100
 #: Points of one line; more are thinned out, the highest of each group is kept.
 POINTS_MAX = 240
 
@@ -25,35 +25,21 @@ def trend(
     if len(times) < 2:
         return Markup('<p class="empty">Not enough samples yet.</p>')
     start, end = times[0], max(now, times[-1])
-    top = _ceiling(max((max(values, default=0.0) for _, _, values in lines), default=0.0))
+    least = 100.0 if unit == "%" else 4.0
+    top = _ceiling(max((max(values, default=0.0) for _, _, values in lines), default=0.0), least)
 
     def x(at: float) -> float:
-        return _LEFT + (at - start) / max(1.0, end - start) * (_WIDTH - _LEFT - _RIGHT)
+        return (at - start) / max(1.0, end - start) * _WIDTH
 
     def y(value: float) -> float:
-        return _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM)
+        return _HEIGHT * (1 - value / top)
 
-    parts = []
-    for share in (0.0, 0.5, 1.0):
-        at = y(top * share)
-        parts.append(
-            Markup('<line class="grid" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
-                _LEFT, decimal(at), _WIDTH - _RIGHT, decimal(at)
-            )
+    parts = [
+        Markup('<line class="grid" x1="0" y1="{0}" x2="{1}" y2="{0}"/>').format(
+            decimal(y(top * share)), _WIDTH
         )
-        parts.append(
-            Markup('<text class="axis" x="{}" y="{}" text-anchor="end">{}{}</text>').format(
-                _LEFT - 6, decimal(at + 4), _short(top * share), unit
-            )
-        )
-    for share in (0.0, 0.5, 1.0):
-        at = start + (end - start) * share
-        anchor = ("start", "middle", "end")[round(share * 2)]
-        parts.append(
-            Markup('<text class="axis" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                decimal(x(at)), _HEIGHT - 6, anchor, _ago(now - at)
-            )
-        )
+        for share in (0.0, 0.5, 1.0)
+    ]
     for kind, title, values in lines:
         points = " ".join(f"{decimal(x(at))},{decimal(y(value))}" for at, value in _thinned(times, values))
         parts.append(
@@ -61,9 +47,18 @@ def trend(
                 kind, points, title
             )
         )
-    return Markup('<svg class="trend" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
-        _WIDTH, _HEIGHT, text, Markup("").join(parts)
-    )
+    numbers = [f"{_short(top * share)}{unit}" for share in (1.0, 0.5, 0.0)]
+    ages = [_ago(now - start - (end - start) * share) for share in (0.0, 0.5, 1.0)]
+    return Markup(
+        '<div class="trend" role="img" aria-label="{}">'
+        '<div class="scale">{}</div>'
+        '<svg viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
+        '<div class="times">{}</div></div>'
+    ).format(text, _spans(numbers), _WIDTH, _HEIGHT, Markup("").join(parts), _spans(ages))
+
+
+def _spans(texts: Sequence[str]) -> Markup:
+    return Markup("").join(Markup("<span>{}</span>").format(text) for text in texts)
 
 
 def _thinned(times: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
@@ -75,9 +70,9 @@ def _thinned(times: Sequence[float], values: Sequence[float]) -> list[tuple[floa
     return [*found, (times[-1], values[-1])]
 
 
-def _ceiling(value: float) -> float:
-    """The least of 1, 2, 4, 5, 10, 20, ... that is not below a value."""
-    scale = 1.0
+def _ceiling(value: float, least: float) -> float:
+    """The least of 1, 2, 4, 5, 10, 20, ... that is not below a value, and at least `least`."""
+    value, scale = max(value, least), 1.0
     while value > scale * 10:
         scale *= 10
     return next(scale * step for step in (1, 2, 4, 5, 10) if value <= scale * step)

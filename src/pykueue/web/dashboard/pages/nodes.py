@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pykueue.api.quantity import Quantity
 from pykueue.api.resources import NODES, TOPOLOGIES, WORKLOADS
@@ -19,6 +19,20 @@ NODES_MAX: Final = 120
 LEAVES_MAX: Final = 240
 #: Workloads named in a domain.
 NAMED_MAX: Final = 4
+
+
+class _Named(Protocol):
+    @property
+    def resource(self) -> str: ...
+
+
+T = TypeVar("T", bound=_Named)
+
+
+def in_order(uses: Iterable[T]) -> list[T]:
+    """Accelerators and other devices first, then cpu and memory, then the rest; pods last."""
+    last = ("cpu", "memory", "ephemeral-storage", "pods")
+    return sorted(uses, key=lambda use: last.index(use.resource) if use.resource in last else -1)
 
 
 class Use(NamedTuple):
@@ -38,7 +52,10 @@ async def build(view: View) -> Mapping[str, Any]:
         if text in each.node.lower():
             by_node.setdefault(each.node, []).append(each)
     part: Part[str] = part_of(list(by_node), view, "/nodes", NODES_MAX)
-    context: dict[str, Any] = {"part": part, "nodes": [(name, by_node[name]) for name in part.items]}
+    context: dict[str, Any] = {
+        "part": part,
+        "nodes": [(name, in_order(by_node[name])) for name in part.items],
+    }
     if view.grants.lists(TOPOLOGIES):
         leaves = view.board.memo("leaves", view.board.engine.topology_leaves)
         context["maps"] = list(_maps(view, leaves[:LEAVES_MAX]))
@@ -83,7 +100,7 @@ def _leaf(view: View, leaf: LeafView) -> dict[str, Any]:
             hidden += pods
     return {
         "name": leaf.values[-1],
-        "uses": uses,
+        "uses": in_order(uses),
         "workloads": named[:NAMED_MAX],
         "more": len(named) - len(named[:NAMED_MAX]),
         "hidden": hidden,

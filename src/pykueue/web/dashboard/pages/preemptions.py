@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pykueue.api import DecodeError, decode_as
+from pykueue.api.meta import parse_time
+from pykueue.api.preemption_policies import PREEMPTION_POLICIES, PreemptionPolicy
 from pykueue.api.resources import CLUSTER_QUEUES, WORKLOADS
+from pykueue.questions.preemptions import Preemptions, lost_text, preemptions
 from pykueue.web.dashboard.charts.flow import flow
-from pykueue.web.dashboard.state.board import Board
+from pykueue.web.dashboard.state.board import PREEMPTIONS_MAX, Board
 
 from .base import DeniedError, Page, View, denied, everywhere, part_of
 
@@ -21,6 +26,8 @@ async def build(view: View) -> Mapping[str, Any]:
         raise DeniedError(denied(view.user, "list", WORKLOADS, ""))
     board = view.board
     rows: list[dict[str, Any]] = []
+    ledger = _ledger(board) if view.grants.lists(PREEMPTION_POLICIES) else Preemptions(recent=[], totals=[])
+    lost = {(each.workload, float(parse_time(each.time))): each.lost for each in ledger.recent}
     counts: Counter[tuple[str, str]] = Counter()
     reasons: Counter[str] = Counter()
     for target, found in reversed(board.preemptions):
@@ -38,6 +45,7 @@ async def build(view: View) -> Mapping[str, Any]:
                     "preemptor": preemptor if named else None,
                     "source": source if sees_queues else "",
                     "reason": found.reason,
+                    "lost": lost_text(lost.get((target.key, found.at), {})),
                 }
             )
     rows.sort(key=lambda one: float(one["at"]), reverse=True)
@@ -45,6 +53,7 @@ async def build(view: View) -> Mapping[str, Any]:
         "part": part_of(rows, view, "/preemptions"),
         "reasons": reasons.most_common(),
         "count": len(board.preemptions),
+        "totals": [(each, lost_text(each.lost)) for each in ledger.totals],
     }
     if sees_queues:
         text = "; ".join(
@@ -52,6 +61,19 @@ async def build(view: View) -> Mapping[str, Any]:
         )
         context["graph"] = flow(counts, f"Preemptions between ClusterQueues: {text}")
     return context
+
+
+def _ledger(board: Board) -> Preemptions:
+    """What PreemptionPolicies counted; a policy that cannot be read is left out."""
+
+    def compute() -> Preemptions:
+        policies = []
+        for obj in board.objects(PREEMPTION_POLICIES.kind):
+            with contextlib.suppress(DecodeError):
+                policies.append(decode_as(PreemptionPolicy, obj))
+        return preemptions((), policies, PREEMPTIONS_MAX)
+
+    return board.memo("ledger", compute)
 
 
 def _preemptor(board: Board, uid: str) -> Any:
@@ -64,6 +86,6 @@ PAGE = Page(
     "Preemptions",
     "preemptions.html",
     build,
-    lambda params: everywhere(WORKLOADS, CLUSTER_QUEUES),
+    lambda params: everywhere(WORKLOADS, CLUSTER_QUEUES, PREEMPTION_POLICIES),
     section="Preemptions",
 )

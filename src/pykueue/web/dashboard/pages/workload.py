@@ -17,6 +17,7 @@ from pykueue.manager.install_names import story_path, why_path
 from pykueue.questions import Rights, Why, answer_from, from_status, why
 from pykueue.questions.story import story_from_objects
 from pykueue.web.dashboard.security.reviews import Need
+from pykueue.web.dashboard.state.alarms import TITLES, alarms
 from pykueue.web.dashboard.state.rows import IN_QUEUE, EventRow, WorkloadRow
 
 from .base import NotFoundError, Page, View
@@ -43,6 +44,7 @@ async def build(view: View) -> Mapping[str, Any]:
         "cluster_queue": board.queue_of(row),
         "obj": obj,
         "admission": (obj.get("status") or {}).get("admission") or {},
+        "alarms": [(TITLES[each.kind], each.text) for each in alarms(board) if each.row.key == row.key],
         "why": answer,
         "story": story,
         "may_update": view.grants.may("patch", WORKLOADS, view.namespace),
