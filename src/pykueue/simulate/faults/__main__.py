@@ -37,6 +37,7 @@ from pykueue.simulate.faults.variantruns import play_variants
 @click.option("--topology", is_flag=True, help="Place pods by topology on nodes that fail.")
 @click.option("--variants", is_flag=True, help="Let jobs compete for each flavor (concurrent admission).")
 @click.option("--policies", is_flag=True, help="Limit preemptions by a PreemptionPolicy.")
+@click.option("--backfill", is_flag=True, help="Reserve capacity for workloads that do not fit yet.")
 @click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
@@ -52,6 +53,7 @@ def main(
     topology: bool,
     variants: bool,
     policies: bool,
+    backfill: bool,
     edits: bool,
     keep_going: bool,
 ) -> None:
@@ -75,7 +77,7 @@ def main(
         elif variants:
             report = play_variants(number)
         else:
-            report = play_pods(number, edits) if plain_pods else play(number, pods, edits, policies)
+            report = play_pods(number, edits) if plain_pods else play(number, pods, edits, policies, backfill)
         ended, writes, deaths = ended + 1, writes + report.writes, deaths + report.deaths
         faults += report.faults
         digests.update(report.digest.encode())

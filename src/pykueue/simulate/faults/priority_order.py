@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions, quantity
+from pykueue.api.backfill_policies import BACKFILL_POLICIES, BACKFILLED
 from pykueue.api.objects import Object, get, is_deleting, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, LIMIT_RANGES, LOCAL_QUEUES, WORKLOADS
 from pykueue.jobs.slices import replaced_key
@@ -57,9 +58,9 @@ class PriorityOrder:
         }
         for name, waiting in pending.items():
             queue = queues[name]
-            cohort, strict = root(queue), _is_strict(queue)
+            cohort, strict = root(queue), self._is_strict(queue)
             strict_others = any(
-                other != name and _is_strict(queues[other]) and root(queues[other]) == cohort
+                other != name and self._is_strict(queues[other]) and root(queues[other]) == cohort
                 for other in pending
             )
             if strict_others or cohort in evicting:
@@ -67,7 +68,11 @@ class PriorityOrder:
             if strict:
                 highest = max(map(priority_of, waiting))
                 waiting = [w for w in waiting if priority_of(w) == highest]
-            fitting = [w for w in waiting if self._is_eligible(w, queue) and _fits(w, queue, books)]
+            fitting = [
+                w
+                for w in waiting
+                if self._is_eligible(w, queue) and _fits(w, queue, books) and not self._is_held_back(w)
+            ]
             if strict and len(fitting) != len(waiting):
                 continue
             for workload in fitting:
@@ -83,13 +88,13 @@ class PriorityOrder:
         queues = {queue["metadata"]["name"]: queue for queue in self._stored.objects(CLUSTER_QUEUES)}
         name = conditions.cluster_queue(workload)
         queue = queues.get(name)
-        if queue is None or not unchanged(queue):
+        if queue is None or not unchanged(queue) or conditions.is_true(workload, BACKFILLED):
             return
         for other in self._pending(queues).get(name, ()):
             if (
                 priority_of(other) > priority_of(workload)
                 and unchanged(other)
-                and (_is_strict(queue) or _fits_instead(other, workload))
+                and (self._is_strict(queue) or _fits_instead(other, workload))
                 and self._is_eligible(other, queue)
             ):
                 yield f"got quota before {other['metadata']['name']}, whose priority is higher, in {name}"
@@ -106,6 +111,19 @@ class PriorityOrder:
             if name in queues:
                 found.setdefault(name, []).append(workload)
         return found
+
+    def _is_strict(self, queue: Mapping[str, Any]) -> bool:
+        """Whether a queue keeps the order of its Workloads; a BackfillPolicy is for all queues here."""
+        return bool(get(queue, "spec", "queueingStrategy") == STRICT) and not self._backfills
+
+    @property
+    def _backfills(self) -> bool:
+        return bool(self._stored.objects(BACKFILL_POLICIES))
+
+    def _is_held_back(self, workload: Object) -> bool:
+        """Whether a pending Workload would delay another one that capacity is reserved for."""
+        found = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}
+        return self._backfills and str(found.get("message")).startswith("Would delay ")
 
     def _is_eligible(self, workload: Object, queue: Object) -> bool:
         """Whether a pending Workload waits for nothing but quota."""
@@ -124,10 +142,6 @@ class PriorityOrder:
             and replaced_key(workload) is None  # a replacement is bound to the flavors of its slice
             and not any(_exceeds(workload, limits) for limits in self._stored.objects(LIMIT_RANGES))
         )
-
-
-def _is_strict(queue: Mapping[str, Any]) -> bool:
-    return bool(get(queue, "spec", "queueingStrategy") == STRICT)
 
 
 def _fits(workload: Object, queue: Object, books: Books) -> bool:

@@ -397,18 +397,23 @@ class EditedRun(Run):
     users_class = EditingUsers
 
 
-def play(seed: int, pods: bool = False, edits: bool = False, policies: bool = False) -> Report:
+def play(
+    seed: int, pods: bool = False, edits: bool = False, policies: bool = False, backfill: bool = False
+) -> Report:
     """Play the run of this seed, in virtual time.
 
     With `pods` the cluster's own controllers and nodes run the jobs; with `edits` users also edit statuses,
-    annotations and finalizers by hand; with `policies` a PreemptionPolicy limits preemptions.
+    annotations and finalizers by hand; with `policies` a PreemptionPolicy limits preemptions; with `backfill`
+    workloads that do not fit have reservations.
     """
     rng = random.Random(seed)
-    given = (("pods", pods), ("edits", edits), ("policies", policies))
+    given = (("pods", pods), ("edits", edits), ("policies", policies), ("backfill", backfill))
     options = "".join(f" --{name}" for name, is_given in given if is_given)
     plan = scenario(rng)
     if policies:
         plan = plan.with_preemption_policy(random.Random(f"policy {seed}"))
+    if backfill:
+        plan = plan.with_backfill_policy(random.Random(f"backfill {seed}"))
     report = play_run(EditedRun if edits else Run, seed, plan, rng, pods)
     return replace(report, options=options)
 

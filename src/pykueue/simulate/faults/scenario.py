@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.kueue.names import MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from pykueue.api.objects import Object
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
@@ -84,6 +85,21 @@ class Scenario:
         policy["apiVersion"] = PREEMPTION_POLICIES.api_version
         for limit in rng.sample(limits, rng.randint(1, len(limits))):
             policy["spec"] |= limit
+        return replace(self, objects=[*self.objects, policy])
+
+    def with_backfill_policy(self, rng: random.Random) -> Scenario:
+        """The same cluster with a BackfillPolicy for all ClusterQueues, and more declared run times."""
+        policy = _object(BACKFILL_POLICIES.kind, "backfill", {})
+        policy["apiVersion"] = BACKFILL_POLICIES.api_version
+        policy["spec"] = {"assumedRunTime": rng.choice(("1s", "30s", "10m"))}
+        if rng.random() < 0.4:
+            policy["spec"]["strategy"] = "Conservative"
+        else:
+            policy["spec"]["depth"] = rng.randint(1, 3)
+        for _, obj in self.jobs:
+            labels = obj["metadata"].get("labels")
+            if obj["kind"] == "Job" and labels and rng.random() < 0.6:
+                labels.setdefault(MAX_EXEC_TIME_LABEL, str(rng.choice((600, 1200, 7200))))
         return replace(self, objects=[*self.objects, policy])
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from pykueue.api.objects import Object, controller_of, is_deleting
@@ -42,6 +43,7 @@ _RESOURCES: dict[str, Resource] = {
     resource.kind: resource
     for resource in (
         ADMISSION_CHECKS,
+        BACKFILL_POLICIES,
         CLUSTER_QUEUES,
         COHORTS,
         LOCAL_QUEUES,
