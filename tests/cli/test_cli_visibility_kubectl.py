@@ -67,6 +67,27 @@ def test_kubectl_get_prints_when_pending_workloads_start(kubectl: Kubectl) -> No
     assert "Forbidden" in error
 
 
+def test_dry_run_warns_when_the_job_would_start_and_a_create_does_not(kubectl: Kubectl) -> None:
+    (queue,) = json.loads(kubectl("get", "localqueues", "-o", "json"))["items"]
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1000000"}}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "larger", "labels": {"kueue.x-k8s.io/queue-name": queue["metadata"]["name"]}},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+    text = json.dumps(job)
+    for _ in range(40):  # a dry run waits for 2 s at most, for a process that may not have begun
+        code, _, warnings = kubectl.run("create", "--dry-run=server", "-f", "-", stdin=text)
+        assert code == 0
+        if "not known yet" not in warnings:
+            break
+    assert "Warning: would not start within 24h in " in warnings
+    code, _, warnings = kubectl.run("create", "-f", "-", stdin=text)
+    assert (code, warnings) == (0, "")
+    kubectl("delete", "job", "larger")
+
+
 def test_the_names_of_queues_still_mean_the_queues(kubectl: Kubectl) -> None:
     assert kubectl("get", "clusterqueues", "-o", "name").startswith("clusterqueue.kueue.x-k8s.io/")
     assert "visibility.kueue.x-k8s.io/v1beta2" in kubectl("api-versions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -110,7 +111,10 @@ def test_without_a_forecast_the_list_has_no_starts(caplog: pytest.LogCaptureFixt
         with caplog.at_level(logging.WARNING):
             items = (await world.get(HERE))["items"]
         assert ["start" in one for one in items] == [False, False]
-        assert "could not be forecast: the process ended with status 1: no memory" in caplog.text
+        assert (
+            "when workloads start could not be forecast: the process ended with status 1: no memory"
+            in caplog.text
+        )
 
     in_world(story, run_forecast=fails)
 
@@ -125,6 +129,76 @@ def test_workload_that_is_not_pending_and_other_users_are_refused() -> None:
         assert (await world.get(f"{BASE}/namespaces/other/pendingworkloads"))["items"] == []
 
     in_world(story)
+
+
+def job(cpu: int) -> dict[str, Any]:
+    """A job of ten minutes at most."""
+    labels = {"kueue.x-k8s.io/queue-name": "left", "kueue.x-k8s.io/max-exec-time-seconds": "600"}
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"job-{cpu}", "namespace": "default", "labels": labels},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+
+
+async def dry_run(world: World, cpu: int, **query: Any) -> list[str]:
+    """What the manager says about a job that is not created."""
+    review = next(
+        each.review for each in world.manager.webhooks() if each.name == "vjob.kb.io" and not each.mutating
+    )
+    request = {"uid": "u", "object": {**job(cpu)}, "oldObject": None, "dryRun": True} | query
+    answer = await review({"request": request})
+    assert answer["response"]["allowed"] is True
+    warnings: list[str] = answer["response"].get("warnings", [])
+    return warnings
+
+
+def test_dry_run_of_a_job_says_when_it_would_start() -> None:
+    process = Process()
+
+    async def story(world: World) -> None:
+        assert await dry_run(world, 1) == ["would start at once (20 simulated futures)"]
+        await fill(world)
+        (text,) = await dry_run(world, 1)
+        assert text.startswith("would start between in ")
+        assert text.endswith(" with a probability of 80 % (20 simulated futures)")
+        assert process.asked[-1].submit is not None
+        assert await dry_run(world, 2) == ["would not start within 24h in 20 of 20 simulated futures"]
+
+    in_world(story, run_forecast=process)
+
+
+def test_ordinary_create_asks_for_no_forecast() -> None:
+    process = Process()
+
+    async def story(world: World) -> None:
+        assert await dry_run(world, 1, dryRun=False) == []
+        assert process.asked == []
+
+    in_world(story, run_forecast=process)
+
+
+def test_dry_run_goes_on_without_a_forecast_that_takes_long() -> None:
+    process = Process()
+
+    async def slow(document: bytes) -> bytes:
+        await asyncio.sleep(10)
+        return await process(document)
+
+    async def story(world: World) -> None:
+        begin = world.clock.time()
+        (text,) = await dry_run(world, 1)
+        assert text == "when it would start is not known yet; a dry run in some seconds may say it"
+        assert world.clock.time() - begin == pytest.approx(2, abs=0.1)
+        # Another one meanwhile does not wait, and the same one later has its answer.
+        assert await dry_run(world, 2) == [text]
+        await world.pause(10)
+        assert await dry_run(world, 1) == ["would start at once (20 simulated futures)"]
+        assert len(process.asked) == 1
+
+    in_world(story, run_forecast=slow)
 
 
 def test_table_says_how_long_it_takes() -> None:

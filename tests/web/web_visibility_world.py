@@ -12,6 +12,7 @@ from pykueue.cluster import Cluster
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.configuration import load
+from pykueue.simulate.live.advice import StartAdvice
 from pykueue.simulate.live.forecasts import Forecasts, Run
 from pykueue.web.visibility.embedded import serve
 from queue_manifests import cluster_queue, flavor, local_queue
@@ -54,6 +55,8 @@ class World:
         self, cluster: Cluster, clock: Clock, user: str = "system:admin", groups: Any = None
     ) -> None:
         assert cluster.server is not None
+        assert cluster.manager is not None
+        self.manager = cluster.manager
         self.cluster, self.clock, self.server = cluster, clock, cluster.server
         self._transport = self.server.transport(user, ("system:masters",) if groups is None else groups)
 
@@ -139,6 +142,8 @@ def in_world(
         work = asyncio.get_running_loop().create_task(cluster.run())
         try:
             await cluster.synced()
+            if forecasts is not None:
+                cluster.manager.advice = StartAdvice(cluster.manager, forecasts)
             world = World(cluster, clock)
             for obj in queues(strategy):
                 place = (

@@ -49,6 +49,7 @@ from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.install.options import Options
 from pykueue.manager.install.roles import roles_for_people
 from pykueue.manager.recorder.files import RecordingError, prepare_directory
+from pykueue.simulate.live.advice import StartAdvice
 from pykueue.simulate.live.forecasts import Forecasts
 from pykueue.web.visibility.embedded import serve as serve_visibility
 
@@ -212,6 +213,7 @@ async def run(folder: Path, store: MemoryStore, port: int, contents: Contents) -
         added = pools is None and "kube" in parts and await declare_default(nodes, Clock())
         if cluster.server is not None and cluster.manager is not None:
             forecasts = Forecasts(cluster.manager)
+            cluster.manager.advice = StartAdvice(cluster.manager, forecasts)
             stack.push_async_callback(forecasts.stop)
             await serve_visibility(cluster.server, cluster.manager, forecasts)
             await grant_roles(Client(cluster.transport("system:apiserver")), configuration)

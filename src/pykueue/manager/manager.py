@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from pykueue.api import unsupported
+from pykueue.api.objects import Object
 from pykueue.clock import Clock
 from pykueue.engine import Engine, decision_log
 from pykueue.jobs.base import JobIntegration
@@ -37,7 +38,7 @@ from .multikueue.kubeconfig import connect as connect_over_http
 from .multikueue.remote import Connect
 from .scheduler.decision_log import DecisionLog
 from .scheduler.engine_options import engine_options
-from .webhooks import Registration, webhooks
+from .webhooks import JobAdvice, Registration, webhooks
 from .workloads.reservations import Reservations
 
 #: Events written per second in the long run, and at once: people read them, a busy cluster drops the rest.
@@ -115,6 +116,8 @@ class Manager:
             connect=connect,
             host=self,
         )
+        #: What the authors of jobs should know in a dry run, where something above can say it.
+        self.advice: JobAdvice | None = None
         self._components: dict[str, Component] = {}
         self.running: dict[str, Runnable] = {}
         for component in builtin(configuration, self.kinds) if components is None else components:
@@ -180,7 +183,10 @@ class Manager:
 
     def webhooks(self) -> list[Registration]:
         """Its admission rules, answering from its caches."""
-        return webhooks(self.configuration, self.cluster, self.kinds)
+        return webhooks(self.configuration, self.cluster, self.kinds, self._advise)
+
+    async def _advise(self, integration: JobIntegration, job: Object) -> Sequence[str]:
+        return () if self.advice is None else await self.advice(integration, job)
 
     def unused_paths(self) -> set[str]:
         """Where the API server asks about kinds that are not queued here, if its webhooks are older."""

@@ -7,8 +7,12 @@ docs/reference/kueue-api.md 10.2.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from pykueue.api.objects import Object
+from pykueue.jobs.base import JobIntegration
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.pod import POD
 from pykueue.jobs.user import UserJob
@@ -19,11 +23,17 @@ from .kinds import kind_rules
 from .pods import pod_rules
 from .review import Registration, Rules, registrations
 
-__all__ = ["Lookups", "Registration", "Rules", "webhooks"]
+__all__ = ["JobAdvice", "Lookups", "Registration", "Rules", "webhooks"]
 
 
-def webhooks(configuration: Configuration, lookups: Lookups, kinds: JobKinds) -> list[Registration]:
-    """All registrations, defaulting ones first."""
+#: What the author of a job of some kind should know in a dry run.
+JobAdvice = Callable[[JobIntegration, Object], Awaitable[Sequence[str]]]
+
+
+def webhooks(
+    configuration: Configuration, lookups: Lookups, kinds: JobKinds, advice: JobAdvice | None = None
+) -> list[Registration]:
+    """All registrations, defaulting ones first. Nothing but dry runs of new jobs waits for `advice`."""
     namespaces = {
         "matchExpressions": [
             {
@@ -33,11 +43,15 @@ def webhooks(configuration: Configuration, lookups: Lookups, kinds: JobKinds) ->
             }
         ]
     }
-    rules: list[Rules] = [
-        JobRules(integration, configuration, lookups)
-        for integration in kinds.jobs.values()
-        if integration.kind is not POD and not isinstance(integration, UserJob)
-    ]
+    found: list[Registration] = []
+    for integration in kinds.jobs.values():
+        if integration.kind is not POD:
+            job_rules = JobRules(integration, configuration, lookups)
+            about = None if advice is None else partial(advice, integration)
+            entries = registrations(job_rules, namespaces, about)
+            described = isinstance(integration, UserJob)
+            found += [_in_group(one, integration) for one in entries] if described else entries
+    rules: list[Rules] = []
     rules.extend(pod_rules(configuration, lookups, kinds))
     rules.extend(
         kind_rules(
@@ -47,15 +61,11 @@ def webhooks(configuration: Configuration, lookups: Lookups, kinds: JobKinds) ->
             lambda: lookups.budget_objects(),
         )
     )
-    found = [registration for each in rules for registration in registrations(each, namespaces)]
-    for integration in kinds.jobs.values():
-        if isinstance(integration, UserJob):
-            job_rules = JobRules(integration, configuration, lookups)
-            found += [_in_group(one, integration) for one in registrations(job_rules, namespaces)]
+    found += [registration for each in rules for registration in registrations(each, namespaces)]
     return sorted(found, key=lambda registration: (not registration.mutating, registration.name))
 
 
-def _in_group(registration: Registration, job: UserJob) -> Registration:
+def _in_group(registration: Registration, job: JobIntegration) -> Registration:
     """Under a name of the kind's group: a described kind may be called as one of another group is."""
     resource = job.kind.resource
     prefix = "m" if registration.mutating else "v"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +15,10 @@ from pykueue.api.resources import Resource
 from pykueue.api.validation import FieldError
 
 Review = Callable[[Object], Awaitable[Object]]
+
+
+#: What the author of an object should know that would be accepted, where it is not to be stored (dry run).
+Advice = Callable[[Object], Awaitable[Sequence[str]]]
 
 
 _KEYS = {
@@ -77,7 +81,9 @@ class Registration:
     required: str | None = None
 
 
-def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Registration]:
+def registrations(
+    rules: Rules, namespaces: Mapping[str, Any], advice: Advice | None = None
+) -> Iterable[Registration]:
     """The webhooks of a rule set: a mutating one where something is filled in, and a validating one."""
     resource = rules.resource
     kind = resource.kind.lower()
@@ -98,7 +104,7 @@ def registrations(rules: Rules, namespaces: Mapping[str, Any]) -> Iterable[Regis
         f"v{kind}.kb.io",
         False,
         [_rule(resource, ["CREATE", "UPDATE"], rules.subresources)],
-        _validating(rules),
+        _validating(rules, advice),
         selector,
         rules.checked,
         f"/validate-{where}",
@@ -131,13 +137,15 @@ def _defaulting(rules: Rules) -> Review:
     return review
 
 
-def _validating(rules: Rules) -> Review:
+def _validating(rules: Rules, advice: Advice | None) -> Review:
     async def review(body: Object) -> Object:
         request = body["request"]
         obj, old = request["object"], request.get("oldObject")
         errors = [] if is_deleting(obj) else list(rules.validate(obj, old))
         response: Object = {"uid": request["uid"], "allowed": not errors}
         warnings = list(rules.warnings(obj, old))
+        if advice is not None and not errors and old is None and request.get("dryRun") is True:
+            warnings += await advice(obj)
         if warnings:
             response["warnings"] = warnings
         if errors:

@@ -31,6 +31,8 @@ WAIT_SECONDS: Final = 5.0
 #: Futures of a forecast at most, and seconds of real time in which they are simulated.
 FUTURES_MAX: Final = 20
 SIMULATION_SECONDS: Final = 10.0
+#: Seconds for which a dry run waits for its forecast: webhooks have 3 s.
+ADVICE_SECONDS: Final = 2.0
 #: Seconds after which the process is ended.
 PROCESS_SECONDS: Final = 30.0
 #: Workloads that are not finished, beyond which no forecast is made.
@@ -79,6 +81,10 @@ class Forecasts:
         #: When the last one was begun, in seconds of the manager's clock.
         self._at = float("-inf")
         self._making: asyncio.Task[None] | None = None
+        #: What a dry run asked for last, when, and the answer: one at a time has a process.
+        self._submitted: Object | None = None
+        self._submitted_at = float("-inf")
+        self._advising: asyncio.Task[Starts | None] | None = None
 
     async def starts(self) -> Starts | None:
         """The newest forecast; None where there is none yet, or none can be made."""
@@ -89,22 +95,46 @@ class Forecasts:
             await asyncio.wait([self._making], timeout=WAIT_SECONDS)
         return self._last if now - self._at < OLD_SECONDS else None
 
+    async def start_of(self, workload: Object) -> Starts | None:
+        """When a Workload that does not exist would start; None where that is not known yet, or cannot be.
+
+        Asked again about the same soon after, it answers from what was simulated meanwhile.
+        """
+        now, spec = self._manager.now(), workload["spec"]
+        if spec != self._submitted or not 0 <= now - self._submitted_at < KEPT_SECONDS:
+            if self._advising is not None and not self._advising.done():
+                return None  # about another one
+            self._submitted, self._submitted_at = spec, now
+            self._advising = asyncio.create_task(self._simulated(now, workload))
+        assert self._advising is not None
+        await asyncio.wait([self._advising], timeout=ADVICE_SECONDS)
+        if not self._advising.done():
+            return None
+        self._submitted = None  # what is asked next is asked about the state of then
+        return self._advising.result()
+
+    async def _simulated(self, now: float, submit: Object | None = None) -> Starts | None:
+        """The answer of a process; None where there is none."""
+        try:
+            document = await self._ask(now, submit)
+            return None if document is None else msgspec.json.decode(await self._run(document), type=Starts)
+        except (OSError, RuntimeError, TimeoutError, msgspec.DecodeError) as error:
+            log.warning("when workloads start could not be forecast: %s", error or "timeout")
+            return None
+
     async def stop(self) -> None:
         """End a forecast that is being made."""
-        if self._making is not None:
-            self._making.cancel()
-            await asyncio.wait([self._making])
+        for task in (self._making, self._advising):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
 
     async def _make(self, now: float) -> None:
-        try:
-            document = await self._ask(now)
-            if document is not None:
-                self._last = msgspec.json.decode(await self._run(document), type=Starts)
-                self._at = now
-        except (OSError, RuntimeError, TimeoutError, msgspec.DecodeError) as error:
-            log.warning("when pending workloads start could not be forecast: %s", error or "timeout")
+        found = await self._simulated(now)
+        if found is not None:
+            self._last, self._at = found, now
 
-    async def _ask(self, now: float) -> bytes | None:
+    async def _ask(self, now: float, submit: Object | None = None) -> bytes | None:
         """The state of the manager's engine; None with too many workloads."""
         engine = self._manager.engine
         if engine.workload_count > WORKLOADS_MAX:
@@ -121,6 +151,7 @@ class Forecasts:
             now=now,
             options=encode(engine.options),
             objects=encoded,  # type: ignore[arg-type]
+            submit=submit,
             futures=FUTURES_MAX,
             seconds=SIMULATION_SECONDS,
         )

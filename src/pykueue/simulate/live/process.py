@@ -25,7 +25,7 @@ FUTURES_MIN: Final = 5
 
 def state_of(ask: Ask) -> State:
     """The state that is sent. Raises DecodeError."""
-    objects = [decode(each) for each in ask.objects]
+    objects = [decode(each) for each in (*ask.objects, *([ask.submit] if ask.submit is not None else ()))]
     workloads = [each for each in objects if isinstance(each, kueue.Workload)]
     events = [Upsert(each) for each in objects if not isinstance(each, kueue.Workload)]
     return State(decode_as(Options, ask.options), list(events), workloads, ask.now)
@@ -36,19 +36,25 @@ def starts(ask: Ask, clock: Callable[[], float] = monotonic) -> Starts:
     until = clock() + ask.seconds
     state = state_of(ask)
     past = Past(state)
-    pending = [each.metadata.key for each in state.unfinished() if not each.condition_is(ADMITTED)]
+    if ask.submit is None:
+        pending = [each.metadata.key for each in state.unfinished() if not each.condition_is(ADMITTED)]
+    else:
+        pending = [state.workloads[-1].metadata.key]
     every = Futures(state, past)
     found: dict[str, list[float]] = {key: [] for key in pending}
     watch = Watch("", frozenset(pending), WINDOW)
-    number = 0
+    number = preempted = 0
     while pending and number < ask.futures and (number < FUTURES_MIN or clock() < until):
-        for key, at in every.play(number, watch).starts.items():
+        future = every.play(number, watch)
+        for key, at in future.starts.items():
             found[key].append(at)
+        preempted += sum(by in found for by in future.preempted.values())
         number += 1
     result = Starts(
         now=format_time(int(state.now)),
         futures=number,
         hours=WINDOW / 3600,
+        preempted=preempted / number if number and ask.submit is not None else 0.0,
         known_run_times=past.times.count,
         arrivals_per_hour=past.rate * 3600,
     )

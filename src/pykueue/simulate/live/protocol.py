@@ -18,6 +18,8 @@ class Ask(msgspec.Struct, kw_only=True):
     """Of the engine."""
     objects: list[Object]
     """Manifests of everything that decisions depend on, finished Workloads included."""
+    submit: Object | None = None
+    """A Workload that does not exist yet: only its start is asked for. None: all pending ones are."""
     futures: int
     """Futures at most."""
     seconds: float
@@ -43,5 +45,7 @@ class Starts(msgspec.Struct, kw_only=True):
     """How far the futures reach."""
     starts: dict[str, Start] = {}
     """By the key of the workload."""
+    preempted: float = 0.0
+    """Workloads that are preempted for the one that does not exist yet, on average."""
     known_run_times: int = 0
     arrivals_per_hour: float = 0.0

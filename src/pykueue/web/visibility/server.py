@@ -19,6 +19,7 @@ from pykueue.manager.install_names import VISIBILITY_GROUP as GROUP
 from pykueue.manager.replica import Replica
 from pykueue.manager.serving.access import Access
 from pykueue.manager.serving.listener import Listener, refusal
+from pykueue.simulate.live.advice import StartAdvice
 from pykueue.simulate.live.forecasts import Forecasts
 
 from .api import GATE, VERSIONS, VisibilityApi, group_versions
@@ -40,6 +41,8 @@ class VisibilityServer:
         """With `forecasts` it says when pending workloads start."""
         self._replica = replica
         self._forecasts = Forecasts(replica.manager) if forecasts else None
+        if self._forecasts is not None:
+            replica.manager.advice = StartAdvice(replica.manager, self._forecasts)
         self._api = VisibilityApi(replica.manager, self._forecasts)
         self._access = Access(replica.client, VERDICT_TIME, VERDICT_TIME)
         self._tls = replica.tls.asking_clients()
