@@ -162,8 +162,8 @@ def test_dry_run_of_a_job_says_when_it_would_start() -> None:
         assert await dry_run(world, 1) == ["would start at once (20 simulated futures)"]
         await fill(world)
         (text,) = await dry_run(world, 1)
-        assert text.startswith("would start between in ")
-        assert text.endswith(" with a probability of 80 % (20 simulated futures)")
+        assert text.startswith("would start between ")
+        assert text.endswith(" from now with a probability of 80 % (20 simulated futures)")
         assert process.asked[-1].submit is not None
         assert await dry_run(world, 2) == ["would not start within 24h in 20 of 20 simulated futures"]
 

@@ -123,7 +123,7 @@ async def run(
 @click.option(
     "--forecasts",
     is_flag=True,
-    help="Forecast in the visibility API when pending workloads start, in a process of its own.",
+    help="Forecast when workloads start, in the visibility API and in dry runs, by a process of its own.",
 )
 @click.option("--print-config", is_flag=True, help="Print the configuration with all defaults and exit.")
 @log_options

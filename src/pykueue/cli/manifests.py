@@ -110,7 +110,7 @@ def written(documents: Iterable[Any]) -> str:
     help="Age beyond which recordings are removed.",
 )
 @click.option(
-    "--forecasts", is_flag=True, help="Forecast in the visibility API when pending workloads start."
+    "--forecasts", is_flag=True, help="Forecast when workloads start, in the visibility API and in dry runs."
 )
 @satellite_options("Install")
 def manifests(

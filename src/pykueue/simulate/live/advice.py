@@ -67,8 +67,8 @@ def text(starts: Starts, start: Start) -> str:
     if latest is not None and latest <= 0:
         when = "would start at once"
     else:
-        first = f"in {format_duration(earliest)}" if earliest > 0 else "at once"
-        last = f"in {format_duration(latest)}" if latest is not None else f"later than in {starts.hours:.0f}h"
-        when = f"would start between {first} and {last} with a probability of 80 %"
+        last = format_duration(latest) if latest is not None else f"more than {starts.hours:.0f}h"
+        when = f"would start between {format_duration(max(0.0, earliest))} and {last} from now"
+        when += " with a probability of 80 %"
     preempted = f", after {starts.preempted:.1f} preemptions on average" if starts.preempted else ""
     return f"{when}{preempted} ({starts.futures} simulated futures)"
