@@ -8,6 +8,7 @@ from typing import Any
 from checks_world import activity
 from manager_stack import QUEUES, Object, Stack, job, story
 
+from autoscaler_definition import autoscaler_definition
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -17,7 +18,6 @@ from pykueue.api.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from pykueue.embedded.autoscaler.definition import definition
 from pykueue.kube.errors import ApiError
 from queue_manifests import admission_check
 
@@ -44,7 +44,7 @@ class World:
     async def set_up(self, **spec: Any) -> None:
         """Serve ProvisioningRequests, with a check `prov` on the ClusterQueue and this configuration."""
         s = self.stack
-        await s.client.create(CRDS, definition())
+        await s.client.create(CRDS, autoscaler_definition())
         await s.client.create(
             PROVISIONING_REQUEST_CONFIGS, {**CONFIG, "spec": {"provisioningClassName": CLASS, **spec}}
         )

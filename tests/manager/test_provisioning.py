@@ -8,6 +8,7 @@ import pytest
 from manager_stack import QUEUES, Stack, story
 from provisioning_world import CLASS, World, check_object, pod_set, provisioned
 
+from autoscaler_definition import autoscaler_definition
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -16,7 +17,6 @@ from pykueue.api.resources import (
     PROVISIONING_REQUESTS,
     WORKLOADS,
 )
-from pykueue.embedded.autoscaler.definition import definition
 
 GPU = "nvidia.com/gpu"
 GPUS = QUEUES.replace("[cpu]", f"[cpu, {GPU}]").replace(
@@ -247,8 +247,8 @@ class TestLife:
 
     def test_error_of_creation_is_a_message_of_the_check_and_tried_again(self) -> None:
         async def test(w: World) -> None:
-            await w.stack.delete(CRDS, definition()["metadata"]["name"])
-            refusing = deepcopy(definition())
+            await w.stack.delete(CRDS, autoscaler_definition()["metadata"]["name"])
+            refusing = deepcopy(autoscaler_definition())
             version = refusing["spec"]["versions"][0]
             schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
             schema["properties"]["podSets"]["maxItems"] = 1

@@ -15,7 +15,7 @@ from realcluster_install import Installation
 from realcluster_jobs import JobController, Queues, now
 from realcluster_plane import Plane, until
 
-from pykueue.embedded.autoscaler.definition import definition
+from autoscaler_definition import autoscaler_definition
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "admission-check" / "budget.py"
 V1BETA2 = "kueue.x-k8s.io/v1beta2"
@@ -46,7 +46,7 @@ def state(queues: Queues, job: str) -> str:
 
 
 def test_job_gets_its_capacity_from_a_provisioning_request(plane: Plane) -> None:
-    plane.kubectl.apply(definition())
+    plane.kubectl.apply(autoscaler_definition())
     config = {"apiVersion": V1BETA2, "kind": "ProvisioningRequestConfig", "metadata": {"name": "capacity"}}
     plane.kubectl.apply({**config, "spec": {"provisioningClassName": "vendor.example.com"}})
     parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "capacity"}

@@ -31,7 +31,7 @@ _POD_SET: Object = {
         "podTemplateRef": {
             "type": "object",
             "required": ["name"],
-            "properties": {"name": {"type": "string"}},
+            "properties": {"name": {"type": "string", "maxLength": 253, "pattern": _NAME_PATTERN}},
         },
     },
 }
@@ -65,7 +65,12 @@ _CONDITION: Object = {
             "pattern": r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
         },
         "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-        "type": {"type": "string", "maxLength": 316},
+        "type": {
+            "type": "string",
+            "maxLength": 316,
+            "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+            r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+        },
     },
 }
 _STATUS: Object = {
@@ -92,7 +97,7 @@ def definition() -> Object:
     version = PROVISIONING_REQUESTS.version
     return custom_resource_definition(
         PROVISIONING_REQUESTS,
-        [_version(version), {**_version("v1beta1"), "storage": False}],
+        [_version(version), {**_version("v1beta1"), "storage": False, "deprecated": True}],
         # API servers require this in the groups of Kubernetes.
         {"annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"}},
         shortNames=["provreq", "provreqs"],
