@@ -1,8 +1,10 @@
 """`python -m bench.multikueue`: jobs that a manager cluster dispatches to worker clusters; a table and JSON.
 
 Every cluster is an embedded API server in memory with a manager, all in one virtual loop. Jobs are created
-and offered to all workers at once; the first that admits a job starts it. There are no pods. The CPU time is
-that of the process: all managers and API servers, and the client that creates the jobs.
+and offered to all workers at once, or with `--step` to so many in each round; the first that admits a job
+starts it. There are no pods. The CPU time is that of the process: all managers and API servers, and the
+client that creates the jobs. The median time of dispatch is virtual: requests to workers take `--latency`
+seconds each, and no other time passes; `--hung` workers stop answering before the first job is created.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import base64
 import json
 import random
 import resource as limits
+import statistics
 import sys
 import time
 from collections import Counter
@@ -43,6 +46,7 @@ from pykueue.manager.configuration import parse
 from pykueue.manager.manager import Manager
 from pykueue.manager.multikueue.access import configure_check
 from pykueue.manager.multikueue.kubeconfig import Target
+from pykueue.simulate.faults.sites import Line
 
 Object = dict[str, Any]
 
@@ -50,6 +54,11 @@ CONFIGURATION = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 integrations: {frameworks: [batch/job]}
+"""
+INCREMENTAL = """
+multiKueue:
+  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
+  incrementalDispatcherConfig: {{stepSize: {}}}
 """
 #: Virtual seconds that are enough for all jobs.
 ENOUGH = 3600.0
@@ -77,9 +86,16 @@ class Counted:
 class Fleet:
     """The manager's cluster, and the workers by name."""
 
-    def __init__(self, clock: Clock, workers: int) -> None:
+    def __init__(self, clock: Clock, workers: int, step: int, latency: float) -> None:
         self._clock = clock
         self.names = [f"w{number}" for number in range(workers)]
+        self._dispatcher = INCREMENTAL.format(step) if step else ""
+        self.lines = {name: Line() for name in self.names}
+        for line in self.lines.values():
+            line.latency = latency
+        #: When each Workload was created and admitted, by its name.
+        self._created: dict[str, float] = {}
+        self.dispatched: dict[str, float] = {}
         self._servers: dict[str, Server] = {}
         self._tasks: list[asyncio.Task[None]] = []
         #: Writes of the manager at home, and on workers.
@@ -98,7 +114,8 @@ class Fleet:
             transport: Transport = server.transport("pykueue-manager")
             if name == "manager":
                 transport = Counted(transport, self.home)
-            rng, settings = random.Random(number), parse(CONFIGURATION)
+                server.core.on_stored(f"{WORKLOADS.group}/{WORKLOADS.plural}", self._on_workload)
+            rng, settings = random.Random(number), parse(CONFIGURATION + self._dispatcher)
             manager = Manager(transport, settings, self._clock, rng, connect=self._connect)
             for hook in manager.webhooks():
                 server.admission.register(webhook_of(hook))
@@ -122,7 +139,16 @@ class Fleet:
 
     def _connect(self, target: Target) -> Transport:
         name = target.server.removeprefix("https://").partition(".")[0]
-        return Counted(self._servers[name].transport("manager"), self.remote)
+        return self.lines[name].transport(Counted(self._servers[name].transport("manager"), self.remote))
+
+    def _on_workload(self, new: Any, old: Any) -> None:
+        """Note how long it took from the creation of a Workload to its admission."""
+        if new is None:
+            return
+        name = new.object["metadata"]["name"]
+        created = self._created.setdefault(name, self._clock.time())
+        if _is_placed(new.object):
+            self.dispatched.setdefault(name, self._clock.time() - created)
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -133,13 +159,18 @@ class Fleet:
             await server.stop()
 
 
-async def measure(clock: Clock, workers: int, jobs: int) -> dict[str, float]:
+async def measure(clock: Clock, given: argparse.Namespace) -> dict[str, float]:
     """CPU seconds until all jobs run on workers, and the writes for them."""
-    fleet = Fleet(clock, workers)
+    workers, jobs = given.workers, given.jobs
+    fleet = Fleet(clock, workers, given.step, given.latency)
     await fleet.start()
+    for name in fleet.names[: given.hung]:
+        fleet.lines[name].hang()
     before, began = time.process_time(), clock.time()
     for number in range(jobs):
         await fleet.client.create(JOBS, _job(number))
+        if given.pace:
+            await clock.sleep(given.pace)
     while clock.time() < began + ENOUGH:
         await clock.sleep(5)
         placed = [one for one in (await fleet.client.list(WORKLOADS)).items if _is_placed(one)]
@@ -155,6 +186,8 @@ async def measure(clock: Clock, workers: int, jobs: int) -> dict[str, float]:
         "ms_per_job": 1000 * spent / jobs,
         "writes_home": sum(fleet.home.values()) / jobs,
         "writes_remote": sum(fleet.remote.values()) / jobs,
+        "median_s": statistics.median(fleet.dispatched.values()),
+        "slowest_s": max(fleet.dispatched.values()),
         "megabytes": limits.getrusage(limits.RUSAGE_SELF).ru_maxrss / 1024,
     }
     await fleet.stop()
@@ -195,12 +228,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=10)
+    parser.add_argument("--step", type=int, default=0, help="offer to so many workers in each round")
+    parser.add_argument("--hung", type=int, default=0, help="workers that do not answer")
+    parser.add_argument("--latency", type=float, default=0.0, help="virtual seconds of a request to a worker")
+    parser.add_argument("--pace", type=float, default=0.0, help="virtual seconds between two jobs")
     parser.add_argument("--json", metavar="FILE", help="write the figures here")
     arguments = parser.parse_args()
-    found = run_virtual(lambda clock: measure(clock, arguments.workers, arguments.jobs))
-    names = ("workers", "jobs", "CPU s", "ms/job", "writes/job at home", "on workers", "MB")
+    found = run_virtual(lambda clock: measure(clock, arguments))
+    names = (
+        "workers",
+        "jobs",
+        "CPU s",
+        "ms/job",
+        "writes/job at home",
+        "on workers",
+        "median s",
+        "max s",
+        "MB",
+    )
     print("  ".join(f"{name:>{max(8, len(name))}}" for name in names))
-    shown = (f"{value:.1f}" if value % 1 else f"{value:.0f}" for value in found.values())
+    shown = (f"{value:.2f}" if value % 1 else f"{value:.0f}" for value in found.values())
     print("  ".join(f"{text:>{max(8, len(name))}}" for text, name in zip(shown, names, strict=True)))
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:

@@ -12,7 +12,6 @@ from checks_world import activity, strategy
 from manager_stack import QUEUES, CountingTransport, Object, Stack, job
 
 from pykueue.api import conditions
-from pykueue.api.meta import parse_time
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -86,6 +85,9 @@ class Clusters:
         self.access: dict[str, WorkerAccess] = {}
         #: Counts what the manager writes on workers.
         self.counted: dict[str, CountingTransport] = {}
+        #: When the Workloads of the manager's cluster were created and admitted, by uid.
+        self._created: dict[str, float] = {}
+        self._admitted: dict[str, float] = {}
         self.manager = _ManagerStack(clock, INTEGRATIONS + configuration, self.connect)
 
     def connect(self, target: Target) -> Transport:
@@ -102,6 +104,7 @@ class Clusters:
 
     async def start(self, *workers: str, quota: int = 10) -> None:
         await _start(self.manager)
+        self.manager.server.core.on_stored(f"{WORKLOADS.group}/{WORKLOADS.plural}", self._on_workload)
         await self.manager.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}, **_kind(NAMESPACES)})
         await self.manager.apply(QUEUES.replace("nominalQuota: 10", "nominalQuota: 100"))
         for number, name in enumerate(workers):
@@ -193,11 +196,16 @@ class Clusters:
         found = {name: Counter(transport.writes) for name, transport in self.counted.items()}
         return {"manager": Counter(self.manager.transport.writes), **found}
 
-    async def dispatched_after(self, name: str) -> float:
-        """Seconds from the creation of a Workload to the admission on a worker, as its check says."""
-        workload = await self.manager.workload(name)
-        (check,) = workload["status"]["admissionChecks"]
-        return parse_time(check["lastTransitionTime"]) - conditions.created(workload)
+    def dispatch_times(self) -> list[float]:
+        """Seconds from the creation of each admitted Workload of the manager's cluster to its admission."""
+        return [self._admitted[uid] - self._created[uid] for uid in self._admitted]
+
+    def _on_workload(self, new: Any, old: Any) -> None:
+        if new is not None:
+            uid = new.object["metadata"]["uid"]
+            self._created.setdefault(uid, self.clock.time())
+            if conditions.is_admitted(new.object):
+                self._admitted.setdefault(uid, self.clock.time())
 
     async def make_busy(self, *names: str, cpu: int = 10) -> None:
         """Take the quota of workers."""

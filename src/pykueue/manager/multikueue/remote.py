@@ -44,7 +44,7 @@ RETRY, RETRY_CAP = 5.0, 320.0
 RECHECK = 60.0
 
 #: Seconds for which a reconciliation waits for the answers of a worker.
-PATIENCE = 1.0
+PATIENCE = 0.25
 
 #: Opens a transport to a worker. Raises KubeConfigError.
 Connect = Callable[[Target], Transport]

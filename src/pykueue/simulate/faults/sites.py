@@ -40,6 +40,8 @@ class Line:
     def __init__(self) -> None:
         self.is_cut = False
         self.hangs = False
+        #: Seconds that each request takes.
+        self.latency = 0.0
         #: Method and end of the path of a request after which the line is cut, before the answer.
         self.cut_after = ("", "")
         self._cut = asyncio.Event()
@@ -73,6 +75,8 @@ class _LineTransport:
         if self._line.hangs:
             await asyncio.sleep(REQUEST_TIMEOUT)
             raise TimeoutError
+        if self._line.latency:
+            await asyncio.sleep(self._line.latency)
         answer = await self._inner.call(request)
         method, end = self._line.cut_after
         if request.method == method and request.path.endswith(end):
