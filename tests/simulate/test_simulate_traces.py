@@ -49,6 +49,7 @@ PHILLY = [
         ],
     }
 ]
+PHILLY_TEXT = json.dumps(PHILLY, indent=2)
 PAI_JOBS = "j1,i1,u1,Terminated,100,700\nj2,i2,u2,Running,200,\n"
 PAI_TASKS = "j1,worker,3,Terminated,100,700,600,29.3,50,V100\nj1,ps,1,Terminated,100,700,600,29.3,0,\n"
 OPENB = """name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
@@ -138,7 +139,16 @@ def cut(text: str, old: str, new: str) -> str:
         ("helios", HELIOS[:-20], "trace:3: 10 cells; accepted: 12"),
         ("helios", HELIOS + "x" * (2 << 20), "trace:4: line of more than 1048576 characters"),
         ("philly", '[{"jobid": 1', "trace:1: column 13: unexpected end of data"),
-        ("philly", '[{"jobid": "1"}]', "missing required field `vc`"),
+        ("philly", '[{"jobid": "1"}]', "trace:1: Object missing required field `vc`"),
+        ("philly", cut(PHILLY_TEXT, '"user": "ce2"', '"user": ce2'), "trace:5: column 13: Expecting value"),
+        ("philly", PHILLY_TEXT[:-20], f"column {len(PHILLY_TEXT[:-20].splitlines()[-1]) + 1}: unexpected end of data"),
+        ("philly", PHILLY_TEXT + "]", "column 2: text after the end of the list"),
+        ("philly", cut(PHILLY_TEXT, "02:00", "soon"), "trace:2: start_time: '2017-10-09 07:soon' is not a date"),
+        ("philly", '{"jobs": []}', "trace:1: column 1: not a JSON list"),
+        ("philly", "", "trace:1: column 1: not a JSON list"),
+        ("philly", "[1\n2]", "trace:1: Expected `object`, got `int`"),
+        ("philly", "[" * 100_000, "trace:1: column 2: nested too deep"),
+        ("philly", '[{"jobid": "' + "x" * (2 << 20), "a job of more than 1048576 characters"),
         ("alibaba2023", cut(OPENB, "100,700,130", "100,50,130"), "trace:3: deletion_time: before creation_time"),
         ("swf", cut(SWF, " -1 -1\n2", " -1\n2"), "trace:4: 17 fields; accepted: 18"),
         ("swf", cut(SWF, "1 0 30 600", "1 0 30 x"), "trace:4: field 4: 'x' is not a number"),
@@ -151,6 +161,22 @@ def test_what_is_wrong_with_a_trace_is_named_by_line_and_column(
     with pytest.raises(TraceError) as raised:
         first(tmp_path, "trace", format, text)
     assert error in str(raised.value)
+
+
+def test_philly_is_read_as_a_stream(tmp_path: Path) -> None:
+    file = tmp_path / "cluster_job_log"
+    whole = json.dumps(PHILLY * 1000, indent=1)
+    file.write_text(whole[: len(whole) - 100_000])
+    read = []
+    with pytest.raises(TraceError, match="unexpected end of data"):
+        read.extend(READERS["philly"](file, ZoneInfo("UTC")))
+    # What comes before the broken end is given.
+    assert 500 < len(read) < 1000
+    assert (read[0].line, {record.run_time for record in read}) == (2, {300.0})
+    # Lines are those of the file, whatever the parts in which it was read.
+    file.write_text(whole)
+    lines = whole.splitlines()
+    assert all(lines[record.line - 1] == " {" for record in READERS["philly"](file, ZoneInfo("UTC")))
 
 
 def test_bytes_that_are_no_text_are_named_by_line(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
-import orjson
 
+from .json_list import elements
 from .record import Reader, Record, TraceError
-from .tables import Row, lines, opened, rows
+from .tables import Row, lines, rows
 
 _GIB: Final = 1024.0**3
 _MIB: Final = 1024.0**2
@@ -91,15 +91,12 @@ class _PhillyJob(msgspec.Struct):
 
 
 def philly(file: Path, zone: ZoneInfo) -> Iterator[Record]:
-    """`cluster_job_log` of Philly: a JSON list of jobs with their attempts."""
-    with opened(file) as text:
+    """`cluster_job_log` of Philly: a JSON list of jobs with their attempts, read as a stream."""
+    for number, element in elements(file):
         try:
-            jobs = msgspec.convert(orjson.loads(text.read()), list[_PhillyJob], strict=False)
-        except orjson.JSONDecodeError as error:
-            raise TraceError(file, error.lineno, f"column {error.colno}", error.msg) from None
+            job = msgspec.convert(element, _PhillyJob, strict=False)
         except msgspec.ValidationError as error:
-            raise TraceError(file, 1, "", str(error)) from None
-    for number, job in enumerate(jobs, 1):
+            raise TraceError(file, number, "", str(error)) from None
         row = Row(file, number, {"submitted_time": job.submitted_time or ""})
         submitted = row.time("submitted_time", zone)
         if submitted is None:
