@@ -79,9 +79,9 @@ class Planner:
         demand = found.assignment.demand(queue)
         targets = found.targets
         with removed(targets):
-            timeline = Timeline(queues, self._now, frozenset(target for target, _ in targets))
+            timeline = Timeline(queues, self._now, before, frozenset(target for target, _ in targets))
             conflict = timeline.first_conflict(
-                before, length, lambda: quota.fits(demand) and not _is_taken(placed, found.demands)
+                length, lambda: quota.fits(demand) and not _is_taken(placed, found.demands)
             )
         end = self._now + length
         touched = [each for each in before if _touches(each, demand, placed)]
@@ -110,9 +110,8 @@ class Planner:
         if own is None or own.start > self._now or _amounts(own.demand) == _amounts(demand):
             return False
         others = [each for each in holders if each is not own]
-        timeline = Timeline(self._queues(queue), self._now)
+        timeline = Timeline(self._queues(queue), self._now, others)
         return None is not timeline.first_conflict(
-            others,
             own.end - own.start,
             lambda: quota.fits(demand) and not _is_taken(found.placed, found.demands),
         )
@@ -162,11 +161,12 @@ class Planner:
         timeline = Timeline(queues, self._now)
         lines = [self._line(each, counts) for each in queues if each.backfill is not None]
         for info, owner in merge(*lines, key=_order):
-            found = self._earliest(timeline, info, owner, holders)
+            found = self._earliest(timeline, info, owner, bool(holders))
             if found is not None:
                 first = info.promise or Promise(self._now, found.start, found.declared, None)
                 self._state.undo_log.set(info, "promise", first._replace(found=found.found))
                 holders.append(found)
+                timeline.plan(found)
                 counts[owner] += 1
         reserved = ReservedCapacity(self._valid, tuple(holders))
         self._state.undo_log.set(tree, "reserved", reserved)
@@ -204,7 +204,7 @@ class Planner:
         return _possible(self._evaluator.plan(wanted, queue))
 
     def _earliest(
-        self, timeline: Timeline, info: WorkloadInfo, queue: ClusterQueue, planned: Sequence[Reserved]
+        self, timeline: Timeline, info: WorkloadInfo, queue: ClusterQueue, after_others: bool
     ) -> Reserved | None:
         assert info.scheduling_class is not None
         replaced = self._state.replaced_by(info)
@@ -217,7 +217,7 @@ class Planner:
 
         def consider(choose: Callable[[], Evaluation | None]) -> None:
             nonlocal earliest
-            found = timeline.earliest(planned, length, choose, holds)
+            found = timeline.earliest(length, choose, holds)
             if found is not None and (earliest is None or found[0] < earliest[0]):
                 earliest = found
 
@@ -237,7 +237,7 @@ class Planner:
             return None
         start, found, declared = earliest
         # Its own run time has no influence on when it starts, but on when others do after it.
-        certain = declared if not planned else declared and own
+        certain = declared and (own or not after_others)
         return Reserved(info, queue, start, start + length, found.assignment.demand(queue), found, certain)
 
     def _on_nodes(self, placed: capacity.Reservations) -> bool:

@@ -6,7 +6,8 @@ time, the capacities are asked what fits, and everything is taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from bisect import insort
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from heapq import merge
 from typing import NamedTuple, TypeVar
@@ -57,42 +58,50 @@ class _Change(NamedTuple):
     placed: Reservations
     declared: bool
 
-    def apply(self, sign: int) -> None:
-        if sign > 0:
-            quota.reserve(self.demand)
-            capacity.reserve(self.placed)
-        else:
-            quota.release(self.demand)
-            capacity.release(self.placed)
-
 
 class Timeline:
-    """The future of some trees, as far as it is known at a time."""
+    """The future of some trees, as far as it is known at a time, with what is planned in it."""
 
     def __init__(
-        self, queues: Sequence[ClusterQueue], now: float, gone: Collection[WorkloadInfo] = frozenset()
+        self,
+        queues: Sequence[ClusterQueue],
+        now: float,
+        planned: Iterable[Reserved] = (),
+        gone: Collection[WorkloadInfo] = frozenset(),
     ) -> None:
-        self._queues = queues
         self._now = now
         #: Workloads whose usage is taken off already.
         self._gone = gone
+        self._planned: list[_Change] = []
+        #: When the last of what is planned begins.
+        self._last = now
+        #: Ends of running workloads: those that were looked at, and the others.
+        self._ends: list[_Change] = []
+        self._source = self._changes(queues)
+        for each in planned:
+            self.plan(each)
+
+    def plan(self, reserved: Reserved) -> None:
+        """Add a reservation."""
+        self._last = max(self._last, reserved.start)
+        for time, sign in ((reserved.start, 1), (reserved.end, -1)):
+            change = _Change(
+                time, reserved.info.key, sign, reserved.demand, reserved.found.placed, reserved.declared
+            )
+            insort(self._planned, change, key=_order)
 
     def earliest(
-        self,
-        planned: Sequence[Reserved],
-        length: float,
-        choose: Callable[[], _T | None],
-        holds: Callable[[_T], bool],
+        self, length: float, choose: Callable[[], _T | None], holds: Callable[[_T], bool]
     ) -> tuple[float, _T, bool] | None:
         """When a workload of `length` seconds fits first beside what is planned, with what it would get.
 
         `choose` returns what it would get in a step, `holds` whether that is still available. The last value:
         the time follows from declared run times. None: it never fits.
         """
-        last = max((each.start for each in planned), default=self._now)
+        last = self._last
         found: _T | None = None
         start, declared = self._now, True
-        with closing(self._steps(planned)) as steps:
+        with closing(self._steps()) as steps:
             for step in steps:
                 if found is not None:
                     if step.time >= start + length or (not step.taken and step.time > last):
@@ -105,49 +114,68 @@ class Timeline:
                     break
         return None if found is None else (start, found, declared)
 
-    def first_conflict(
-        self, planned: Sequence[Reserved], length: float, holds: Callable[[], bool]
-    ) -> float | None:
+    def first_conflict(self, length: float, holds: Callable[[], bool]) -> float | None:
         """When what a workload would get now is needed for what is planned, while it runs; None: never."""
-        last = max((each.start for each in planned), default=self._now)
-        with closing(self._steps(planned)) as steps:
+        with closing(self._steps()) as steps:
             for step in steps:
-                if step.time >= self._now + length or step.time > last:
+                if step.time >= self._now + length or step.time > self._last:
                     return None
                 if step.taken and not holds():
                     return step.time
         return None
 
-    def _steps(self, planned: Sequence[Reserved]) -> Generator[Step]:
+    def _steps(self) -> Generator[Step]:
         applied: list[_Change] = []
         time, taken, declared = self._now, False, True
+        ends, planned = self._ends, self._planned
+        at_end = at_planned = 0
         try:
-            for change in merge(self._ends(), _planned(planned)):
+            while True:
+                if at_end == len(ends):
+                    following = next(self._source, None)
+                    if following is not None:
+                        ends.append(following)
+                change = ends[at_end] if at_end < len(ends) else None
+                if at_planned < len(planned) and (
+                    change is None or _order(planned[at_planned]) < _order(change)
+                ):
+                    change = planned[at_planned]
+                    at_planned += 1
+                elif change is None:
+                    break
+                else:
+                    at_end += 1
                 if change.time > time:
                     yield Step(time, taken, declared)
                     time, taken = change.time, False
-                change.apply(change.sign)
                 applied.append(change)
-                taken = taken or change.sign > 0
+                if change.sign > 0:
+                    taken = True
+                    quota.reserve(change.demand)
+                    if change.placed:
+                        capacity.reserve(change.placed)
+                else:
+                    quota.release(change.demand)
+                    if change.placed:
+                        capacity.release(change.placed)
                 declared = declared and change.declared
             yield Step(time, taken, declared)
         finally:
             for change in reversed(applied):
-                change.apply(-change.sign)
+                if change.sign > 0:
+                    quota.release(change.demand)
+                    capacity.release(change.placed)
+                else:
+                    quota.reserve(change.demand)
+                    capacity.reserve(change.placed)
 
-    def _ends(self) -> Iterator[_Change]:
-        for at, key, info in merge(
-            *(ends_after(queue, self._now) for queue in self._queues), key=lambda each: each[:2]
-        ):
+    def _changes(self, queues: Sequence[ClusterQueue]) -> Iterator[_Change]:
+        ends = [ends_after(queue, self._now) for queue in queues if queue.reservations]
+        for at, key, info in ends[0] if len(ends) == 1 else merge(*ends, key=lambda each: each[:2]):
             if info not in self._gone:
                 declared = info.obj.spec.maximum_execution_time_seconds is not None
                 yield _Change(at, key, -1, quota.reserved_by(info), info.shared, declared)
 
 
-def _planned(planned: Sequence[Reserved]) -> list[_Change]:
-    changes = []
-    for each in planned:
-        for time, sign in ((each.start, 1), (each.end, -1)):
-            changes.append(_Change(time, each.info.key, sign, each.demand, each.found.placed, each.declared))
-    changes.sort(key=lambda change: change[:3])
-    return changes
+def _order(change: _Change) -> tuple[float, str, int]:
+    return change.time, change.key, change.sign
