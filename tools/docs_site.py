@@ -2,7 +2,8 @@
 
 The index (docs/README.md) has a table of pages for each section: a heading of level 2 becomes a tab, a line
 that ends in a colon before a table becomes a group. Links that leave docs/ lead to pages made here: the
-project page, the changelog, one page for each example with its files.
+project page, the changelog, one page for each example with its files. Mermaid blocks become the pictures
+that tools/diagrams.py draws.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from diagrams import BLOCK, picture
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -112,7 +114,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = posixpath.relpath(site_path(path), here)
         return f"{match[1]}{target}{anchor or ''}{match[match.lastindex or 3]}"
 
-    parts = _FENCE.split(markdown)
+    def drawn(match: re.Match[str]) -> str:
+        return f"![Sequence diagram]({posixpath.relpath(f'images/{picture(match[1])}', here)})"
+
+    parts = _FENCE.split(BLOCK.sub(drawn, markdown))
     return "".join(
         part if number % 2 else _IMAGE.sub(replaced, _LINK.sub(replaced, part))
         for number, part in enumerate(parts)

@@ -49,3 +49,15 @@ def test_every_example_has_a_page_with_its_manifests(site: Path) -> None:
 def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
     for page in site.rglob("*.html"):
         assert not _LOADED.findall(page.read_text()), page.relative_to(site)
+
+
+def test_every_mermaid_diagram_has_its_picture_and_no_script_draws_it(site: Path) -> None:
+    """When this fails: see tools/diagrams.py."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.diagrams"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    page = (site / "use" / "multikueue" / "index.html").read_text()
+    (picture,) = re.findall(r'<img[^>]*src="\.\./\.\./(images/diagram-[^"]+)"', page)
+    assert (site / picture).exists()
+    assert "sequenceDiagram" not in page

@@ -174,7 +174,7 @@ def submissions(rng: random.Random) -> Iterator[tuple[float, Object]]:
         (last - 3000, job("vision", "world-model", 20, {"cpu": 8, GPU: 8}, 60)),
         # No node has as much: it is admitted, and its pods cannot be scheduled.
         (last - 1500, job("serving", "index-rebuild", 1, {"cpu": 40}, 60, "urgent")),
-        (last - 600, job("etl", "daily-report", 8, {"cpu": 8, "memory": "8Gi"}, 30)),
+        (last - 600, job("etl", "daily-report", 8, {"cpu": 12, "memory": "8Gi"}, 30, "nightly")),
         (last - 900, job("archive", "export-2025", 2, {"cpu": 2}, 60)),
     ]
     return iter(sorted(found, key=lambda one: one[0]))
