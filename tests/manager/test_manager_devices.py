@@ -6,18 +6,14 @@ from typing import Any
 
 from manager_stack import Stack, job, story
 
-from pykueue.api.resources import RESOURCE_CLAIM_TEMPLATES, WORKLOADS
+from pykueue.api.resources import CLUSTER_QUEUES, RESOURCE_CLAIM_TEMPLATES, WORKLOADS
 
 MAPPED = """
 resources:
   deviceClassMappings:
   - {name: example.com/gpus, deviceClassNames: [gpu.example.com]}
 """
-QUEUE = """
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: devices}
----
+CLUSTER_QUEUE = """
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ClusterQueue
 metadata: {name: gpus}
@@ -28,11 +24,18 @@ spec:
     flavors:
     - name: devices
       resources: [{name: cpu, nominalQuota: 9}, {name: example.com/gpus, nominalQuota: 4}]
+"""
+QUEUE = f"""
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {{name: devices}}
+---
+{CLUSTER_QUEUE}
 ---
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
-metadata: {name: gpus, namespace: default}
-spec: {clusterQueue: gpus}
+metadata: {{name: gpus, namespace: default}}
+spec: {{clusterQueue: gpus}}
 """
 CLASS = """
 apiVersion: resource.k8s.io/v1
@@ -93,6 +96,28 @@ def test_job_is_admitted_once_the_template_it_names_exists() -> None:
         await stack.settle()
         assert not await stack.suspended("a")
         await stack.client.delete(RESOURCE_CLAIM_TEMPLATES, "pair", "default")
+        await stack.settle()
+        assert not await stack.suspended("a")
+
+    story(test, MAPPED)
+
+
+def test_workload_without_template_and_without_cluster_queue_names_one_after_the_other() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.client.delete(CLUSTER_QUEUES, "gpus", None)
+        await stack.settle()
+        await stack.apply([claiming("a", "pair")])
+        await stack.settle()
+        assert await stack.message("a") == "ClusterQueue gpus doesn't exist"
+        before = stack.transport.writes.total()
+        await stack.settle(60)
+        assert stack.transport.writes.total() == before
+        await stack.apply(CLUSTER_QUEUE)
+        await stack.settle()
+        text = "podSet main: spec.resourceClaims[0]: ResourceClaimTemplate pair not found"
+        assert await stack.message("a") == text
+        await stack.apply([template("pair", 2)])
         await stack.settle()
         assert not await stack.suspended("a")
 

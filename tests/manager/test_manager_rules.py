@@ -8,6 +8,7 @@ import pytest
 
 from pykueue.api import conditions
 from pykueue.api.meta import format_time, parse_time
+from pykueue.api.pending_reasons import PendingReason
 from pykueue.manager.configuration import RequeuingStrategy, WaitForPodsReady
 from pykueue.manager.workloads import transitions
 from pykueue.manager.workloads.rules import Context, Queue, Step, backoff, next_step
@@ -325,7 +326,7 @@ def test_an_admission_gate_keeps_out_until_it_is_gone() -> None:
 def test_a_reason_of_the_scheduler_is_kept_where_no_queue_or_annotation_is_the_cause(reason: str) -> None:
     """A closed preemption gate gives the reason AdmissionGated too, invalid requests Misconfigured."""
     waiting = workload(("QuotaReserved", "False", reason, 5))
-    assert step(waiting, scheduler_reason=reason).workload == waiting
+    assert step(waiting, scheduler_reason=PendingReason(reason, "")).workload == waiting
     assert states(step(waiting).workload)["QuotaReserved"] == ("False", "PendingEvaluation")
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from pykueue.api.kueue import Workload
+from pykueue.api.pending_reasons import MISCONFIGURED
 from pykueue.engine.capacity import SharedCapacity
 from pykueue.engine.consistency import problems
 from pykueue.engine.cycle.evaluation import Evaluator
@@ -150,12 +151,15 @@ class Engine(Queries):
             state.undo_log.set(state, "kept_out", {})
         for key, info in found.items():
             pods, local = info.scheduling_class, info.local
-            if state.workloads.get(key) is info and info.place == OUT and pods is not None and pods.kept_out:
+            if state.workloads.get(key) is not info or info.place != OUT or pods is None:
+                continue
+            # Without a queue to be in, that is the reason.
+            if pods.kept_out and self.pending_reason(key) == (MISCONFIGURED, pods.problem):
                 decisions.append(
                     Requeue(
                         key,
                         local.cluster_queue if local is not None else "",
-                        "Misconfigured",
+                        MISCONFIGURED,
                         "Generic",
                         True,
                         state.cycle,

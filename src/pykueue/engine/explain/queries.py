@@ -409,8 +409,6 @@ class Queries(QuotaQueries):
             for condition in info.obj.status.conditions
         ):
             return pending_reasons.on_hold()
-        if info.scheduling_class is not None and info.scheduling_class.kept_out:
-            return pending_reasons.MISCONFIGURED, info.scheduling_class.problem
         local = info.local
         queue = None if local is None else state.queues.get(local.cluster_queue)
         if why := _of_local_queue(str(spec.queue_name or ""), local):

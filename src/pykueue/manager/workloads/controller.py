@@ -25,6 +25,7 @@ from pykueue.api.objects import (
     spec_differs,
     without_finalizer,
 )
+from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.queue_specs import required_checks
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -152,11 +153,11 @@ class WorkloadController:
     def _problems_of(self, name: str) -> tuple[str, ...]:
         return tuple(text for _, text in self._engine.queue_problems(name) or ())
 
-    def _scheduler_reason(self, workload: Mapping[str, Any]) -> str:
+    def _scheduler_reason(self, workload: Mapping[str, Any]) -> PendingReason | None:
         """Why it is pending by the engine, where that decides who wrote its reason."""
         if conditions.reason(workload, conditions.QUOTA_RESERVED) not in pending_reasons.OF_QUEUES:
-            return ""
-        return self._engine.pending_reason("/".join(key_of(workload)))[0]
+            return None
+        return PendingReason(*self._engine.pending_reason("/".join(key_of(workload))))
 
     def _cluster_queue_workloads(self, name: str) -> None:
         for queue in self._cluster.local_queues.by_index("clusterQueue", name):

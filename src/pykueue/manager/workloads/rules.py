@@ -73,8 +73,8 @@ class Context:
     waiting: WaitForPodsReady | None = None
     #: A number from 0 to 1 that spreads back-offs.
     jitter: float = 0.0
-    #: The reason of the scheduler for the Workload being pending; empty where it has none.
-    scheduler_reason: str = ""
+    #: The reason of the scheduler for the Workload being pending, without a message if that is to stay.
+    scheduler_reason: PendingReason | None = None
     #: Whether it has a job although its owner references do not say so.
     has_unreferenced_job: bool = False
     #: Whether its job runs although it is not admitted: the answers of its checks were removed.
@@ -376,7 +376,8 @@ def _requeue(step: Step, context: Context) -> None:
 def _pending_reason(workload: Workload, context: Context) -> PendingReason | None:
     """Why it is pending, as far as its queues and its gate decide it; None keeps the reason it has.
 
-    A reason of this controller is withdrawn once its cause is gone; one of the scheduler is kept.
+    A reason of this controller is withdrawn once its cause is gone. One of the scheduler is kept; both may be
+    Misconfigured, and then the message is the scheduler's.
     """
     if conditions.is_on_hold(workload):
         return None
@@ -388,6 +389,9 @@ def _pending_reason(workload: Workload, context: Context) -> PendingReason | Non
     known = conditions.reason(workload, QUOTA_RESERVED)
     if not known and context.explicit_status:
         return pending_reasons.NOT_EVALUATED
-    if known not in pending_reasons.OF_QUEUES or known == context.scheduler_reason:
+    if known not in pending_reasons.OF_QUEUES:
         return None
+    if context.scheduler_reason is not None and context.scheduler_reason.reason == known:
+        says_more = known == MISCONFIGURED and bool(context.scheduler_reason.message)
+        return context.scheduler_reason if says_more else None
     return pending_reasons.NOT_EVALUATED

@@ -10,6 +10,7 @@ from collections import Counter
 import click
 
 from pykueue.simulate.faults import play
+from pykueue.simulate.faults.claimruns import play_claims
 from pykueue.simulate.faults.clusterruns import play_clusters
 from pykueue.simulate.faults.elasticruns import play_elastic
 from pykueue.simulate.faults.kindruns import chosen, play_kinds
@@ -35,6 +36,7 @@ from pykueue.simulate.faults.variantruns import play_variants
 @click.option("--elastic", is_flag=True, help="Run elastic jobs that change their size.")
 @click.option("--clusters", is_flag=True, help="Dispatch jobs to worker clusters (MultiKueue).")
 @click.option("--topology", is_flag=True, help="Place pods by topology on nodes that fail.")
+@click.option("--claims", is_flag=True, help="Run pods that claim devices.")
 @click.option("--variants", is_flag=True, help="Let jobs compete for each flavor (concurrent admission).")
 @click.option("--policies", is_flag=True, help="Limit preemptions by a PreemptionPolicy.")
 @click.option("--backfill", is_flag=True, help="Reserve capacity for workloads that do not fit yet.")
@@ -51,6 +53,7 @@ def main(
     elastic: bool,
     clusters: bool,
     topology: bool,
+    claims: bool,
     variants: bool,
     policies: bool,
     backfill: bool,
@@ -74,6 +77,8 @@ def main(
             report = play_elastic(number)
         elif topology:
             report = play_topology(number)
+        elif claims:
+            report = play_claims(number)
         elif variants:
             report = play_variants(number)
         else:

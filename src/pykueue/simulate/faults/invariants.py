@@ -37,7 +37,7 @@ from .jobkinds import (
     written_templates,
 )
 from .priority_order import PriorityOrder
-from .queue_status import miscounted
+from .queue_status import may_queue, miscounted
 from .quiet import AFTERMATH, misplaced
 from .quota import Books, holds_quota, usage
 from .settled import unfinished
@@ -480,11 +480,20 @@ class Invariants(Stored):
             for job in self.jobs()
             if self._lacks_templates(job)
         )
-        return [*miscounted(self), *misplaced(self), *restored, *self._order.passed_over(self._holders())]
+        return [
+            *miscounted(self, self.waits),
+            *misplaced(self),
+            *restored,
+            *self._order.passed_over(self._holders()),
+        ]
+
+    def waits(self, workload: Object) -> bool:
+        """Whether a Workload is in its queue, if that is open."""
+        return may_queue(workload)
 
     def unsettled(self) -> list[str]:
         """Jobs, Workloads and queues that have neither come to their end nor say why not."""
-        return [*miscounted(self), *unfinished(self)]
+        return [*miscounted(self, self.waits), *unfinished(self)]
 
 
 def _has_stopped(job: Mapping[str, Any]) -> bool:

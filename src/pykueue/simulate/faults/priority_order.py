@@ -144,6 +144,16 @@ class PriorityOrder:
         )
 
 
+class AnyOrder(PriorityOrder):
+    """Where more than quota decides, such as room on nodes, a workload of lower priority may go first."""
+
+    def passed_over(self, holders: Iterable[Object]) -> Iterable[str]:
+        return ()
+
+    def overtaken(self, workload: Object, unchanged: Callable[[Object], bool]) -> Iterable[str]:
+        return ()
+
+
 def _fits(workload: Object, queue: Object, books: Books) -> bool:
     """Whether all its pods fit one flavor; false where it is not known what they request."""
     requests = _requests(workload)

@@ -5,7 +5,7 @@ Source of the figures: docs/reference/kueue-semantics.md 3.8, 4.2 and 4.10.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions, quantity
@@ -16,13 +16,17 @@ from .quota import Pair, nominal, usage
 from .stored import Stored, shows_quota
 
 
-def miscounted(stored: Stored) -> Iterable[str]:
-    """Figures in the status of queues that are not what the Workloads add up to."""
+def miscounted(stored: Stored, waits: Callable[[Object], bool] | None = None) -> Iterable[str]:
+    """Figures in the status of queues that are not what the Workloads add up to.
+
+    `waits` says which Workloads are in their queues, where `may_queue` does not say all.
+    """
+    waits = waits or may_queue
     queues = {queue["metadata"]["name"]: queue for queue in stored.objects(CLUSTER_QUEUES)}
     locals_ = {key_of(queue): queue for queue in stored.objects(LOCAL_QUEUES)}
     workloads = stored.objects(WORKLOADS)
     reserving = [stored.counted(w) for w in workloads if shows_quota(w)]
-    pending = [w for w in workloads if may_queue(w) and queue_of(w, locals_) is not None]
+    pending = [w for w in workloads if waits(w) and queue_of(w, locals_) is not None]
     for name, queue in queues.items():
         mine = [w for w in reserving if conditions.cluster_queue(w) == name]
         waiting = [w for w in pending if get(_local_queue(w, locals_) or {}, "spec", "clusterQueue") == name]

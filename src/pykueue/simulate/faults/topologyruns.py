@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from pykueue.manager.configuration import Configuration
 
 from .causes import Causes
 from .invariants import Invariants
-from .priority_order import PriorityOrder
+from .priority_order import AnyOrder
 from .quota import holds_quota
 from .realpods import RealPods
 from .run import Report, Run, play_run
@@ -149,16 +149,6 @@ class TopologyUsers(Users):
         await self._heal_nodes()
 
 
-class _AnyOrder(PriorityOrder):
-    """Where room on nodes decides, a workload of lower priority may go first."""
-
-    def passed_over(self, holders: Iterable[Object]) -> Iterable[str]:
-        return ()
-
-    def overtaken(self, workload: Object, unchanged: Callable[[Object], bool]) -> Iterable[str]:
-        return ()
-
-
 class TopologyInvariants(Invariants):
     """No host is assigned beyond its capacity, and pods go to hosts of their Workload."""
 
@@ -166,7 +156,7 @@ class TopologyInvariants(Invariants):
         self, server: Server, clock: Clock, trace: Trace, causes: Causes, configuration: Configuration
     ) -> None:
         super().__init__(server, clock, trace, causes, configuration)
-        self._order = _AnyOrder(self, configuration)
+        self._order = AnyOrder(self, configuration)
         #: Pods by host that Workloads were assigned, and when that ended, newest last.
         self._before: dict[tuple[str, str], list[tuple[float, Counter[str]]]] = {}
 
