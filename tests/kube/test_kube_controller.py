@@ -64,6 +64,31 @@ def test_of_delayed_wishes_the_earliest_counts_and_an_immediate_one_replaces_the
     run_virtual(main)
 
 
+def test_of_times_asked_for_the_earliest_counts() -> None:
+    async def main(clock: Clock) -> None:
+        queue: WorkQueue[str] = WorkQueue(clock)
+        loop = asyncio.get_running_loop()
+        queue.add_at("a", 5)
+        queue.add_at("a", 9)
+        queue.add_at("a", 2)
+        assert await queue.get() == "a"
+        assert loop.time() == 2
+        queue.add_at("a", 1)  # it is worked on: once more after that
+        queue.done("a")
+        assert await queue.get() == "a"
+        assert loop.time() == 2
+        queue.done("a")
+        queue.add("a")
+        queue.add_at("a", 50)  # it is in the queue already
+        assert await queue.get() == "a"
+        queue.done("a")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(100):
+                await queue.get()
+
+    run_virtual(main)
+
+
 def test_waiting_workers_are_served_even_when_one_of_them_gives_up() -> None:
     async def main(clock: Clock) -> None:
         queue: WorkQueue[str] = WorkQueue(clock)

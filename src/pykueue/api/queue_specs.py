@@ -51,6 +51,8 @@ def required_checks(cluster_queue: Mapping[str, Any], workload: Mapping[str, Any
 
     With a reservation: those for any of its flavors. Without one: those for all flavors of the queue.
     """
+    if not check_rules(cluster_queue):
+        return frozenset()
     assignments = get(workload, "status", "admission", "podSetAssignments")
     reserved = conditions.has_quota(workload) and assignments is not None
     if reserved:
@@ -61,7 +63,8 @@ def required_checks(cluster_queue: Mapping[str, Any], workload: Mapping[str, Any
 
 def checks_for(cluster_queue: Mapping[str, Any], flavors: Iterable[str]) -> frozenset[str]:
     """The checks that apply when a Workload is assigned these flavors."""
-    return frozenset(required_with(_rules(cluster_queue), flavors))
+    rules = _rules(cluster_queue)
+    return frozenset(required_with(rules, flavors)) if rules else frozenset()
 
 
 def _rules(cluster_queue: Mapping[str, Any]) -> list[CheckRule]:

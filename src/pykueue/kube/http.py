@@ -85,6 +85,8 @@ class HttpTransport:
         self._user_agent = user_agent
         self._strip = not keep_managed_fields
         self._requests = requests or RequestOptions()
+        self._limit = self._requests.timeout or REQUEST_TIMEOUT
+        self._timeout = aiohttp.ClientTimeout(total=self._limit, sock_connect=CONNECT_TIMEOUT)
         self._calls: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
@@ -93,7 +95,6 @@ class HttpTransport:
         if self._calls is None:
             self._calls = self._session(self._max_concurrent)
         body = None if request.body is None else orjson.dumps(request.body)
-        limit = self._requests.timeout or REQUEST_TIMEOUT
         try:
             async with self._calls.request(
                 request.method,
@@ -103,7 +104,7 @@ class HttpTransport:
                 headers=await self._headers(request, body is not None),
                 server_hostname=self._server_name,
                 proxy=self._proxy,
-                timeout=aiohttp.ClientTimeout(total=limit, sock_connect=CONNECT_TIMEOUT),
+                timeout=self._timeout,
             ) as response:
                 content = await response.read()
                 if response.status >= 400:
@@ -113,7 +114,7 @@ class HttpTransport:
                 if "json" not in response.headers.get("Content-Type", ""):
                     return content.decode(errors="replace")
         except TimeoutError as error:
-            raise ConnectionError(f"{self.base_url} did not answer within {limit:g} s") from error
+            raise ConnectionError(f"{self.base_url} did not answer within {self._limit:g} s") from error
         except aiohttp.ClientError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
         answer = orjson.loads(content)

@@ -472,9 +472,10 @@ def _index_remove(index: _Index, key: Key, index_key: Hashable) -> None:
 
 def _index_move(index: _Index, key: Key, old: Any, new: Any) -> None:
     """An object that keeps an index key keeps its place under it."""
-    before, after = list(index.key_function(old)), list(index.key_function(new))
-    if before == after:
-        return
+    found, given = index.key_function(old), index.key_function(new)
+    if found == given:
+        return  # most often, and without a copy
+    before, after = list(found), list(given)
     for index_key in set(before).difference(after):
         _index_remove(index, key, index_key)
     for index_key in after:

@@ -51,6 +51,16 @@ class WorkQueue(Generic[K]):
         else:
             self._schedule(key, seconds, self._clock.recheck_later)
 
+    def add_at(self, key: K, due: float) -> None:
+        """Ask for work on `key` at a time of the loop, in seconds, or when the wall clock jumps.
+
+        The earliest request counts.
+        """
+        known = self._timers.get(key)
+        if key in self._dirty or (known is not None and known[0] <= due):
+            return
+        self.add_after(key, due - asyncio.get_running_loop().time())
+
     def add_rate_limited(self, key: K) -> None:
         """Ask for work on `key` after a delay that doubles with every call until `forget`."""
         failures = self._failures.get(key, 0)

@@ -6,7 +6,7 @@ Caches take in what the manager itself writes, so every reader sees every write 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pykueue.api import conditions
@@ -391,7 +391,14 @@ class Cluster:
 
         Where its owner references were removed, the job is known by its uid, the group by its name.
         """
-        owners = get(workload, "metadata", "ownerReferences") or ()
+        owners = workload["metadata"].get("ownerReferences") or ()
+        if not owners and not indexes.job_uid(workload) and not indexes.is_group_workload(workload):
+            return iter(())
+        return self._jobs_of(workload, owners)
+
+    def _jobs_of(
+        self, workload: Mapping[str, Any], owners: Sequence[Object]
+    ) -> Iterator[tuple[JobIntegration, Object]]:
         if controller_of(workload) is None and not (owners and indexes.is_group_workload(workload)):
             yield from self._unreferenced(workload)
         for owner in owners:

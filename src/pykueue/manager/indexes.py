@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions
@@ -62,13 +62,14 @@ def parameters_keys(check: Object) -> list[Hashable]:
     return [(get(check, "spec", "controllerName"), parameters_name(check))]
 
 
-def owner_keys(workload: Object) -> Iterator[Hashable]:
+def owner_keys(workload: Object) -> Iterable[Hashable]:
     """The uid of the job of a Workload, and the namespace, kind and name of its controller."""
     owner = controller_of(workload)
-    if uid := job_uid(workload):
-        yield uid
-    if owner is not None:
-        yield (workload["metadata"].get("namespace") or "", owner.get("kind"), owner.get("name"))
+    uid = job_uid(workload)
+    if owner is None:
+        return (uid,) if uid else ()
+    named = (workload["metadata"].get("namespace") or "", owner.get("kind"), owner.get("name"))
+    return (uid, named) if uid else (named,)
 
 
 def unfinished_keys(workload: Object) -> Iterable[Hashable]:

@@ -14,7 +14,7 @@ from pykueue.api import conditions
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import format_time
-from pykueue.api.objects import Object, get, is_deleting, key_of, replaced, spec_differs
+from pykueue.api.objects import Object, get, is_deleting, replaced, spec_differs
 from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
@@ -84,14 +84,19 @@ class QueueController:
 
     def _add(self, kind: str, namespace: str, name: str) -> None:
         item = Item(kind, namespace, name)
-        now = asyncio.get_running_loop().time()
-        self.controller.queue.add_after(item, self._written.get(item, now - INTERVAL) + INTERVAL - now)
+        written = self._written.get(item)
+        if written is None:
+            self.controller.queue.add(item)
+        else:
+            self.controller.queue.add_at(item, written + INTERVAL)
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         """Look at the queues a Workload was in and is in, when it counts differently in them now."""
         before, after = _standing(old), _standing(new)
         if before == after:
             return
+        if before is not None and after is not None and before[:3] == after[:3]:
+            before = None  # the same queues
         for standing in filter(None, (before, after)):
             self._add("LocalQueue", standing.namespace, standing.queue)
             local = self._cluster.local_queues.get(standing.namespace, standing.queue)
@@ -290,9 +295,10 @@ class QueueController:
         self, informer: Informer, key: tuple[str, str], step: Callable[[Object], Object]
     ) -> bool:
         obj = informer.get(*key)
-        if obj is None or step(obj) == obj:
+        desired = obj if obj is None else step(obj)
+        if obj is None or desired is None or desired == obj:
             return False
-        await self._writer.update(informer, key, step)
+        await self._writer.update(informer, key, lambda current: desired if current is obj else step(current))
         return True
 
     def _activity(self, cluster_queue: Object) -> Activity:
@@ -359,19 +365,38 @@ class _Standing(NamedTuple):
 def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
     if workload is None:
         return None
+    finished = held = admitted = replaces = on_hold = False
+    for each in get(workload, "status", "conditions") or ():
+        kind, status = each["type"], each["status"]
+        if kind == names.QUOTA_RESERVED:
+            held = status == "True"
+            on_hold = status == "False" and each.get("reason") == conditions.ON_HOLD
+        elif status != "True":
+            continue
+        elif kind == names.ADMITTED:
+            admitted = True
+        elif kind == names.FINISHED:
+            finished = True
+        elif kind == names.WAITING_FOR_REPLACEMENT_PODS:
+            replaces = True
+    spec = workload.get("spec") or {}
     state = (
-        conditions.is_finished(workload),
-        conditions.is_active(workload),
-        conditions.has_quota(workload),
-        conditions.is_admitted(workload),
+        finished,
+        spec.get("active") is not False,
+        held,
+        admitted,
         conditions.is_gated(workload),
-        conditions.is_on_hold(workload),
-        conditions.is_true(workload, names.WAITING_FOR_REPLACEMENT_PODS),
+        on_hold,
+        replaces,
     )
-    namespace, _ = key_of(workload)
-    queue = str(get(workload, "spec", "queueName") or "")
-    pods = get(workload, "status", "reclaimablePods"), conditions.has_quota(workload) and _counts(workload)
-    return _Standing(namespace, queue, conditions.cluster_queue(workload), state, pods)
+    pods = get(workload, "status", "reclaimablePods"), held and _counts(workload)
+    return _Standing(
+        workload["metadata"].get("namespace") or "",
+        str(spec.get("queueName") or ""),
+        conditions.cluster_queue(workload),
+        state,
+        pods,
+    )
 
 
 def _counts(workload: Mapping[str, Any]) -> list[Any]:

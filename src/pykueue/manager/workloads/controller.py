@@ -311,7 +311,7 @@ class WorkloadController:
         return self._gates["FinishOrphanedWorkloads"] and names.JOB_UID_LABEL in labels_of(workload)
 
     def _has_job(self, workload: Mapping[str, Any]) -> bool:
-        return any(True for _ in self._cluster.jobs_of(workload))
+        return next(self._cluster.jobs_of(workload), None) is not None
 
     def _has_unreferenced_job(self, workload: Mapping[str, Any]) -> bool:
         """Whether its owner references were removed while its job, or pods of that, are there."""
@@ -370,6 +370,10 @@ class WorkloadController:
         await self._drop_finalizer(key)
 
     async def _drop_finalizer(self, key: Key) -> None:
+        workload = self._cluster.workload(key)
+        if workload is None or not workload["metadata"].get("finalizers"):
+            return
+
         def step(workload: Object) -> Object | None:
             desired = without_finalizer(workload, names.RESOURCE_IN_USE_FINALIZER)
             return None if desired is workload else desired

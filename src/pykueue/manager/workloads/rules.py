@@ -8,8 +8,8 @@ and 11.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from pykueue.api import conditions, pending_reasons
 from pykueue.api.backoff import exponential_delay
@@ -43,8 +43,7 @@ STOP_POLL = 2.0
 EventType = Literal["Normal", "Warning"]
 
 
-@dataclass(frozen=True)
-class Queue:
+class Queue(NamedTuple):
     """What matters of a LocalQueue or ClusterQueue to a Workload in it."""
 
     name: str
@@ -60,8 +59,7 @@ class Queue:
         return self.stop_policy != "None"
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """Everything beside the Workload itself that its status depends on."""
 
     now: float
@@ -236,7 +234,7 @@ def _stopped_queues(step: Step, context: Context) -> None:
             if queue.stop_policy == "HoldAndDrain":
                 _evict(step, context, reason, f"The {kind} {queue.name} is stopped and drained")
                 return
-        elif why := _of_queue(replace(queue, problems=()), kind):
+        elif why := _of_queue(queue._replace(problems=()), kind):
             if context.runs_unadmitted:
                 step.wake_at(context.now + STOP_POLL)  # its job is stopped first
                 return

@@ -54,6 +54,8 @@ _REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", BUDGET_EXHAUSTED})
 
 def cut(message: str, limit: int = MESSAGE_LIMIT) -> str:
     """The message within `limit` bytes."""
+    if 4 * len(message) <= limit:
+        return message  # a character takes at most four bytes
     data = message.encode()
     return message if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "..."
 
@@ -447,8 +449,11 @@ def _reclaimable(workload: Workload) -> dict[str, int]:
 
 def with_checks(workload: Workload, required: set[str], now: float) -> Object:
     """With exactly the required checks listed, new ones Pending (docs/reference/kueue-semantics.md 11.4)."""
-    checks = synced_checks(get(workload, "status", "admissionChecks") or (), required, now)
-    if checks == (get(workload, "status", "admissionChecks") or []):
+    present = get(workload, "status", "admissionChecks") or []
+    if not present and not required:
+        return dict(workload)
+    checks = synced_checks(present, required, now)
+    if checks == present:
         return dict(workload)
     return replaced(workload, ("status", "admissionChecks"), checks or None)
 
