@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
-from pykueue.api.budgets import BUDGETS
+from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.objects import Object
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.resources import KUEUE_GROUP
@@ -59,6 +59,7 @@ RULES = (
     allow(PREEMPTION_POLICIES, *READ),
     allow(BACKFILL_POLICIES, *READ),
     allow(BUDGETS, *READ),
+    allow(BUDGET_LEDGERS, *READ),
 )
 
 
