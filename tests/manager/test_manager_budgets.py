@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from manager_stack import Stack, job, story
 
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS, ledger_name
 from pykueue.api.meta import parse_time
 from pykueue.api.quantity import parse
 from pykueue.api.resources import JOBS, WORKLOADS
+from pykueue.api.yaml import load_documents
+from pykueue.kube.errors import ApiError
 
 Object = dict[str, Any]
 LIMITED = {"kueue.x-k8s.io/max-exec-time-seconds": "36000"}
@@ -201,5 +205,50 @@ def test_removed_budget_leaves_nothing_stuck() -> None:
         await s.finish_job("first")
         await s.settle(10)
         assert "finalizers" not in (await s.workload("first"))["metadata"]
+
+    story(life)
+
+
+def test_every_value_of_a_label_of_jobs_has_a_ledger_and_keeps_it_while_the_job_runs() -> None:
+    async def life(s: Stack) -> None:
+        await s.client.create(BUDGETS, budget(selector={"label": "team"}))
+        await s.settle()
+        await s.apply([job("a", 1, labels={"team": "x"}), job("b", 1, labels={"team": "y"}), job("c", 1)])
+        await s.settle(100)
+        name = (await s.workload("a"))["metadata"]["name"]
+        with pytest.raises(ApiError) as refused:
+            await s.patch(WORKLOADS, name, {"metadata": {"labels": {"team": "y"}}})
+        assert "must not change while Budget lab counts the workload by it" in refused.value.message
+        for each in ("a", "b", "c"):
+            await s.finish_job(each)
+        await s.settle(5)
+        assert [await used(s, value) for value in ("x", "y", "")] == [await ran(s, each) for each in "abc"]
+        await s.settle(5)
+        text = s.manager.metrics.text().decode()
+        shown = [line for line in text.splitlines() if line.startswith("pykueue_budget_used_hours{")]
+        assert len(shown) == 3
+        assert 'budget="lab",resource="cpu",value="x"' in "".join(shown)
+
+    story(life)
+
+
+def test_example_holds_the_second_job_until_the_first_one_returns_its_hours() -> None:
+    example = Path(__file__).parents[2] / "examples" / "budget"
+
+    async def life(s: Stack) -> None:
+        *objects, given = load_documents((example / "budget.yaml").read_text())
+        await s.apply(objects)
+        await s.client.create(BUDGETS, given)
+        await s.settle()
+        for name in ("first", "second"):
+            await s.apply((example / f"{name}.yaml").read_text())
+            await s.settle()
+        assert (await s.message("second")).endswith(
+            "insufficient cpu in Budget lab: 40 resource-hours requested "
+            "(maximum execution time 36000s), 20 left"
+        )
+        await s.finish_job("first")
+        await s.settle(5)
+        assert not await s.suspended("second")
 
     story(life)

@@ -55,6 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "questions",
         "Print the resource-hours that workloads held, by queue, namespace or label.",
     ),
+    "budget": ("questions", "Print how much of Budgets is used, and when they will be used up."),
     "whatif": ("whatif_options", "Print what other quota, policies, nodes or jobs would lead to."),
     "when": ("questions", "Print the interval in which a pending Workload will start."),
     "why": ("questions", "Print why a Workload is pending, and the smallest changes that admit it."),

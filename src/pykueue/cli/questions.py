@@ -208,6 +208,23 @@ def share(**options: Any) -> None:
 
 
 @click.command()
+@click.argument("name", required=False)
+@source_options
+@output_options("pykueue.questions.budgets", "Budgets")
+def budget(**options: Any) -> None:
+    """Print how much of Budgets is used, and when they will be used up.
+
+    With NAME it prints that Budget alone, with its use by hour and its past windows.
+
+    Exit status: 0; 1 if the cluster cannot be read or there is no Budget of that name; 2 if an option or a
+    manifest is wrong; 3 if not everything could be read.
+    """
+    from pykueue.cli.budget import run
+
+    run(**options)
+
+
+@click.command()
 @source_options
 @click.option(
     "--limit",

@@ -277,6 +277,12 @@ class Cluster:
         """All Budgets."""
         return self.budgets.list()
 
+    @property
+    def labels_to_copy(self) -> tuple[str, ...]:
+        """Keys of the labels a Workload has from its job: those configured, and those Budgets select by."""
+        keys = (get(budget, "spec", "selector", "label") for budget in self.budgets.list())
+        return (*self.configuration.labels_to_copy, *sorted(str(key) for key in keys if key))
+
     # Workloads
 
     def workload(self, key: Key) -> Object | None:

@@ -124,6 +124,7 @@ class Books:
             self._drop(key)
         kept = self.ledgers[key] = KeptLedger(ledger)
         kept.version, kept.resource_version = 0, get(obj, "metadata", "resourceVersion")
+        kept.written_at = max(ledger.now, ledger.window[0] if ledger.window is not None else 0)
         for uid in ledger.running:
             self.running.setdefault(uid, set()).add(key)
         return key

@@ -135,11 +135,8 @@ class Budgets:
             return
         obj = old if new is None else new
         key = str(get(obj, "spec", "budget") or ""), str(get(obj, "spec", "value") or "")
-        kept = self.books.ledgers.get(key)
-        if kept is None or (new is not None and new["metadata"]["resourceVersion"] == kept.resource_version):
-            return
-        kept.version += 1
-        self.ledgers.queue.add_after(key, _BATCH)
+        if key in self.books.ledgers:
+            self.ledgers.queue.add_after(key, _BATCH)
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         if not self.books.budgets or not self._loaded.is_set():
@@ -174,6 +171,10 @@ class Budgets:
         await self._until_loaded()
         uid = str(get(obj, "metadata", "uid"))
         self.books.observe(dict(obj))
+        if released and was:
+            # It is being deleted while it runs: if this manager dies now, the next one finds no more of it.
+            for key in self.books.running.get(uid, ()):
+                self.books.ledgers[key].changed(uid)
         for key, kept in list(self.books.ledgers.items()):
             if uid in kept.unwritten:
                 await self._persist(key)
@@ -189,6 +190,9 @@ class Budgets:
         kept.ledger.advance(now, terms)
         if kept.ledger.action != before:
             kept.version += 1
+        stored = self._cluster.budget_ledgers.get("", kept.name)
+        if stored is None or stored["metadata"]["resourceVersion"] != kept.resource_version:
+            kept.version += 1  # another client deleted or changed it
         due = bool(kept.ledger.running) and now - kept.written_at >= _HEARTBEAT
         rolled = kept.ledger.window is not None and kept.written_at < kept.ledger.window[0]
         if kept.version > kept.written or due or rolled:
@@ -240,6 +244,8 @@ class Budgets:
                     return None
                 if conditions.is_evicted(workload):
                     return None
+                if not over and get(workload, "spec", "maximumExecutionTimeSeconds"):
+                    return None  # it is deactivated for its own limit
                 return transitions.evicted(workload, BUDGET_EXHAUSTED, text, self._clock.time())
 
             written = await self._writer.update(self._cluster.workloads, (namespace, name), step)
@@ -367,7 +373,8 @@ class Budgets:
             now,
             generation,
         )
-        return replaced(obj, ("status",), {**status, "conditions": found})
+        changed = replaced(obj, ("status",), {**status, "conditions": found})
+        return changed if _apart_from_forecasts(changed) != _apart_from_forecasts(obj) else obj
 
     def _in_force(self, obj: Object) -> tuple[bool, str, str]:
         try:
@@ -381,6 +388,16 @@ class Budgets:
         if errors:
             return False, "Conflict", "; ".join(map(str, errors))[:32768]
         return True, "Ready", "The budget is in force"
+
+
+def _apart_from_forecasts(obj: Mapping[str, Any]) -> Any:
+    """The status without what changes as time goes by although nothing happens."""
+    status = obj.get("status") or {}
+    ledgers = [
+        {name: value for name, value in each.items() if name != "forecast"}
+        for each in status.get("ledgers") or ()
+    ]
+    return {**status, "ledgers": ledgers}
 
 
 def _has_finalizer(obj: Mapping[str, Any]) -> bool:

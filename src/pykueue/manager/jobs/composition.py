@@ -53,7 +53,7 @@ class WorkloadComposer:
             self._integration,
             priority,
             reference,
-            configuration.labels_to_copy,
+            self._cluster.labels_to_copy,
             configuration.annotations_to_copy,
             configuration.workload_name_limit,
         )

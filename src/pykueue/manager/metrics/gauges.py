@@ -65,6 +65,31 @@ class Gauges(Collector):
         yield from self._cohorts()
         if self._gates["LocalQueueMetrics"]:
             yield from self._local_queues(counts)
+        yield from self._budgets()
+
+    # Budgets
+
+    def _budgets(self) -> Iterator[Metric]:
+        """Of the ledgers that the status of each Budget lists."""
+        labels = ["budget", "value", "resource"]
+        texts = {
+            "limit": "Resource-hours that a Budget allows, with credits and what was carried over.",
+            "used": "Resource-hours that were used of a Budget in its window.",
+            "reserved": "Resource-hours that running workloads may still use of a Budget.",
+        }
+        families = {
+            field: GaugeMetricFamily(f"pykueue_budget_{field}_hours", text, labels=labels)
+            for field, text in texts.items()
+        }
+        budgets = self._cluster.budgets.list()
+        for budget in budgets:
+            for ledger in get(budget, "status", "ledgers") or ():
+                for each in ledger.get("resources") or ():
+                    key = [budget["metadata"]["name"], ledger.get("value") or "", each["name"]]
+                    for field, family in families.items():
+                        family.add_metric(key, float(parse(each.get(field) or "0")))
+        if budgets:
+            yield from families.values()
 
     def _gauge(self, source: Source, name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
         """A gauge of one kind of object; `apart`: it tells workloads apart by their custom labels."""

@@ -280,7 +280,7 @@ class PodGroupController(_PodsController):
         if self._cluster.identifiers.prebuilt_name(group.first):
             return  # the one it asks for is not there yet
         try:
-            group.check(self._configuration.labels_to_copy, self._configuration.annotations_to_copy)
+            group.check(self._cluster.labels_to_copy, self._configuration.annotations_to_copy)
             if group.is_complete():
                 await self._create_for(group)
         except GroupError as error:
@@ -295,7 +295,7 @@ class PodGroupController(_PodsController):
         base = self._composer.built(group.first, priority, reference)
         labels = {
             **{k: v for k, v in base["metadata"]["labels"].items() if k != names.JOB_UID_LABEL},
-            **group.labels(self._configuration.labels_to_copy),
+            **group.labels(self._cluster.labels_to_copy),
         }
         annotations = {
             **annotations_of(base),

@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from pykueue.api import quantity
+from pykueue.api import conditions, quantity
 from pykueue.api.backfill_policies import BACKFILL_POLICIES, BackfillPolicy
 from pykueue.api.budgets import BUDGETS, Budget
 from pykueue.api.decoding import decode_as
 from pykueue.api.defaults import default_on_create
 from pykueue.api.model import Model
-from pykueue.api.objects import Object, get
+from pykueue.api.objects import Object, get, labels_of
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES, PreemptionPolicy
 from pykueue.api.quantity import Quantity
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.api.validation import FieldError, validate
 from pykueue.api.validation.budgets import duplicate_errors
+from pykueue.api.validation.fields import INVALID
 from pykueue.api.validation.scopes import overlap_errors
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.workloads.transitions import reclaimable_at_most
@@ -59,6 +60,31 @@ class KindRules:
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
         changed = old is None or old.get("spec") != obj.get("spec")
         return _rounded_quotas(obj) if changed and self.resource in (CLUSTER_QUEUES, COHORTS) else ()
+
+
+class WorkloadRules(KindRules):
+    """The rules of Workloads; `budgets` returns all Budgets."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        defaults: tuple[str, ...],
+        reclaimable: Callable[[Object], Mapping[str, int] | None],
+        budgets: Callable[[], Iterable[Object]],
+    ) -> None:
+        super().__init__(WORKLOADS, configuration, defaults, ("status",), reclaimable)
+        self._budgets = budgets
+
+    def validate(self, obj: Object, old: Object | None) -> Iterable[FieldError]:
+        yield from super().validate(obj, old)
+        if old is None or labels_of(obj) == labels_of(old) or not conditions.has_quota(old):
+            return
+        for budget in self._budgets():
+            key = get(budget, "spec", "selector", "label")
+            value = labels_of(obj).get(key) if key else None
+            if key and value != labels_of(old).get(key):
+                why = f"must not change while Budget {budget['metadata']['name']} counts the workload by it"
+                yield FieldError(f"metadata.labels[{key}]", INVALID, value, why)
 
 
 class PolicyRules(KindRules):
@@ -125,7 +151,7 @@ def kind_rules(
         KindRules(CLUSTER_QUEUES, configuration, defaults=CREATE, subresources=()),
         KindRules(RESOURCE_FLAVORS, configuration, defaults=CREATE, subresources=()),
         KindRules(COHORTS, configuration, defaults=(), subresources=()),
-        KindRules(WORKLOADS, configuration, workload_defaults, ("status",), reclaimable),
+        WorkloadRules(configuration, workload_defaults, reclaimable, budgets),
         *(
             PolicyRules(
                 resource, configuration, partial(policies, resource), partial(_policy_conflicts, kind)

@@ -10,6 +10,7 @@ from collections import Counter
 import click
 
 from pykueue.simulate.faults import play
+from pykueue.simulate.faults.budgetruns import play_budgets
 from pykueue.simulate.faults.claimruns import play_claims
 from pykueue.simulate.faults.clusterruns import play_clusters
 from pykueue.simulate.faults.elasticruns import play_elastic
@@ -40,6 +41,7 @@ from pykueue.simulate.faults.variantruns import play_variants
 @click.option("--variants", is_flag=True, help="Let jobs compete for each flavor (concurrent admission).")
 @click.option("--policies", is_flag=True, help="Limit preemptions by a PreemptionPolicy.")
 @click.option("--backfill", is_flag=True, help="Reserve capacity for workloads that do not fit yet.")
+@click.option("--budgets", is_flag=True, help="Count what workloads use of a Budget.")
 @click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
@@ -57,6 +59,7 @@ def main(
     variants: bool,
     policies: bool,
     backfill: bool,
+    budgets: bool,
     edits: bool,
     keep_going: bool,
 ) -> None:
@@ -79,6 +82,8 @@ def main(
             report = play_topology(number)
         elif claims:
             report = play_claims(number)
+        elif budgets:
+            report = play_budgets(number)
         elif variants:
             report = play_variants(number)
         else:

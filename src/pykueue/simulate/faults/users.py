@@ -12,6 +12,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
+from pykueue.api.budgets import BUDGETS
 from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from pykueue.api.objects import Object, controller_of, is_deleting
@@ -46,6 +47,7 @@ _RESOURCES: dict[str, Resource] = {
     for resource in (
         ADMISSION_CHECKS,
         BACKFILL_POLICIES,
+        BUDGETS,
         CLUSTER_QUEUES,
         COHORTS,
         DEVICE_CLASSES,
