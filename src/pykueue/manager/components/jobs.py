@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pykueue.api.budgets import BUDGETS
 from pykueue.api.jobkinds import JobKind
 from pykueue.api.jobkinds.ray import RAY_CLUSTERS, RAY_JOB, RAY_SERVICE
 from pykueue.api.resources import (
@@ -56,6 +57,7 @@ def jobs(
             WORKLOAD_PRIORITY_CLASSES,
             PRIORITY_CLASSES,
             NAMESPACES,
+            BUDGETS,
             PODS,
             *((RAY_CLUSTERS,) if kind in (RAY_JOB, RAY_SERVICE) else ()),
         ),
