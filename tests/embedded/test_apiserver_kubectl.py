@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -130,11 +131,11 @@ class Kubectl:
         assert code != 0, output
         return output
 
-    def start(self, command: str) -> subprocess.Popen[str]:
+    def start(self, command: str, **env: str) -> subprocess.Popen[str]:
         """A command that goes on."""
         assert KUBECTL is not None
         return subprocess.Popen(
-            [KUBECTL, *shlex.split(command)], text=True, stdout=subprocess.PIPE, env=self._env
+            [KUBECTL, *shlex.split(command)], text=True, stdout=subprocess.PIPE, env={**self._env, **env}
         )
 
     def file(self, text: str) -> Path:
@@ -350,6 +351,28 @@ def test_watching(kubectl: Kubectl) -> None:
         kubectl('patch configmap second -p \'{"data":{"c":"d"}}\'')
         assert watching.stdout.readline().split()[:2] == ["second", "2"]
         watching.terminate()
+
+
+def test_both_versions_of_http(kubectl: Kubectl) -> None:
+    for env in ({}, {"DISABLE_HTTP2": "1"}):
+        spoken = kubectl("get configmaps", GODEBUG="http2debug=1", **env)
+        assert ("http2: Transport received" in spoken) == (not env)
+        kubectl("create configmap a --from-literal=a=b", **env)
+        with kubectl.start("get configmaps -w --no-headers -o name", **env) as watching:
+            assert watching.stdout is not None
+            assert watching.stdout.readline() == "configmap/a\n"
+            kubectl('patch configmap a -p \'{"data":{"c":"d"}}\'', **env)
+            assert watching.stdout.readline() == "configmap/a\n"
+            watching.terminate()
+        large = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "b"},
+            "data": {"x": "y" * 900_000},
+        }
+        kubectl("create -f -", json.dumps(large), **env)
+        assert "y" * 900_000 in kubectl("get configmap b -o jsonpath={.data.x}", **env)
+        kubectl("delete configmaps a b", **env)
 
 
 def test_deleting(kubectl: Kubectl) -> None:
