@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from kube_fake import FakeApi, Object
 
 from pykueue.clock import Clock, run_virtual
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
-from pykueue.kube.events import NORMAL, WARNING, EventRecorder
+from pykueue.kube.events import NORMAL, WAITING_LIMIT, WARNING, EventRecorder
 from pykueue.kube.limiter import TokenBucket
 
 POD: Object = {
@@ -123,6 +124,25 @@ def test_an_object_has_a_burst_of_25_writes_and_then_one_per_five_minutes() -> N
             recorder.event(POD, NORMAL, "SuccessfulCreate", "again")
         await clock.sleep(1)
         assert [count for _, count in seen(api)] == [29, 1]
+
+    recorded(story)
+
+
+def test_events_beyond_those_that_wait_are_dropped_and_their_texts_not_made() -> None:
+    async def story(clock: Clock, api: FakeApi, recorder: EventRecorder) -> None:
+        made: list[int] = []
+
+        def note(number: int) -> str:
+            made.append(number)
+            return "text"
+
+        for number in range(WAITING_LIMIT + 2):
+            pod = {**POD, "metadata": {**POD["metadata"], "name": f"p-{number}", "uid": f"uid-{number}"}}
+            recorder.event(pod, NORMAL, "SuccessfulCreate", partial(note, number))
+        assert made == list(range(WAITING_LIMIT))
+        assert recorder.dropped == 2
+        await clock.sleep(1)
+        assert len(seen(api)) == WAITING_LIMIT
 
     recorded(story)
 

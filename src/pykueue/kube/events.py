@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -119,11 +120,17 @@ class EventRecorder:
         #: Events that were not written: flood, full queue, or refused.
         self.dropped = 0
 
-    def event(self, obj: Object, type: str, reason: str, note: str) -> None:
+    def event(self, obj: Object, type: str, reason: str, note: str | Callable[[], str]) -> None:
         """Something happened to `obj` (any object with apiVersion, kind and metadata).
 
-        `type` is Normal or Warning, `reason` one CamelCase word, `note` a sentence.
+        `type` is Normal or Warning, `reason` one CamelCase word, `note` a sentence, or a function that makes
+        it: while WAITING_LIMIT events are not written yet, all others are dropped, and it is not called.
         """
+        if len(self._waiting) >= WAITING_LIMIT:
+            self.dropped += 1
+            return
+        if callable(note):
+            note = note()
         now = self._clock.monotonic()
         regarding = reference(obj)
         owner = (
@@ -137,7 +144,7 @@ class EventRecorder:
         if self._is_flood((*owner, type, reason), note, now):
             note, text = (COMBINED_PREFIX + note)[:NOTE_LIMIT], ""
         spam = _remember(self._spam, owner, lambda: _Spam(now))
-        if not spam.allow(now) or len(self._waiting) >= WAITING_LIMIT:
+        if not spam.allow(now):
             self.dropped += 1
             return
         self._waiting.append(_Pending(_Key(*owner, type, reason, text), regarding, note, self._clock.time()))

@@ -291,11 +291,15 @@ class Scheduler:
 
     def _record_admission(self, workload: Object, decision: Admit) -> None:
         waited = max(0, int(self._clock.time() - decision.queued_since))
-        note = (
-            f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited}s; "
-            f"Flavors considered: {message(decision)}"
+        self._recorder.event(
+            workload,
+            NORMAL,
+            conditions.QUOTA_RESERVED,
+            lambda: (
+                f"Quota reserved in ClusterQueue {decision.cluster_queue}, "
+                f"wait time since queued was {waited}s; Flavors considered: {message(decision)}"
+            ),
         )
-        self._recorder.event(workload, NORMAL, conditions.QUOTA_RESERVED, note)
         if decision.explanation.backfill is not None:
             self._recorder.event(workload, NORMAL, BACKFILLED, proof_text(decision.explanation.backfill))
         if conditions.is_admitted(workload):
