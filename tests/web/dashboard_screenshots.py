@@ -44,7 +44,6 @@ PAGES = {
 #: What the documentation shows.
 DOCS = (
     "overview",
-    "workloads-pending",
     "workload",
     "cluster-queue",
     "cohorts",
