@@ -54,7 +54,7 @@ INTERNAL = {
     "embedded.apiserver.watch.delivery._LONGEST_REST": "delay of a batch of watch events",
     "embedded.controllers.jobs.pods.MAX_NAME_PREFIX": "generated names are cut, as on a cluster",
     "embedded.controllers.nodelife.disruption.DELETION_TIMEOUT": "a period of Kubernetes' controller",
-    "embedded.kinds.cronschedule._LONGEST": "the longest duration of Go",
+    "api.cronschedule._LONGEST": "the longest duration of Go",
     "embedded.kinds.job.DEFAULT_BACKOFF_LIMIT": "a default",
     "embedded.kinds.podvalidation._MAX_SECONDS": "the largest int32",
     "embedded.nodes.processes.health._TIMEOUT": "a default of probes",

@@ -61,6 +61,7 @@ class TestWholeInstallation:
             "budgets.pykueue.io",
             "jobkinds.pykueue.io",
             "preemptionpolicies.pykueue.io",
+            "reservations.pykueue.io",
         ]
         for definition in definitions:
             versions = {one["name"]: one for one in definition["spec"]["versions"]}
@@ -391,7 +392,7 @@ def test_roles_of_people_grant_what_the_published_roles_of_kueue_grant() -> None
     people = {name for name in roles if name.endswith(("-editor-role", "-viewer-role"))}
     ours = {
         f"kueue-{kind}-{role}-role"
-        for kind in ("backfillpolicy", "budget", "jobkind", "preemptionpolicy")
+        for kind in ("backfillpolicy", "budget", "jobkind", "preemptionpolicy", "reservation")
         for role in ("editor", "viewer")
     }
     more = {

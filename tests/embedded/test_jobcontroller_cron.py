@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from jobcontroller_cluster import Cluster, Object, job, story
 
+from pykueue.api.cronschedule import Schedule, ScheduleError, time_zone
 from pykueue.api.resources import CRON_JOBS, JOBS, NAMESPACES
 from pykueue.embedded.kinds.cronjob import CronJob
-from pykueue.embedded.kinds.cronschedule import Schedule, ScheduleError, time_zone
 from pykueue.kube.errors import ApiError
 
 

@@ -8,6 +8,8 @@ import pytest
 from manager_stack import Stack, job, story
 
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
+from pykueue.api.meta import format_time, parse_time
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.kube.errors import ApiError
 
 Object = dict[str, Any]
@@ -103,6 +105,53 @@ def test_policies_that_contradict_each_other_are_refused_and_name_both() -> None
         ):
             with pytest.raises(ApiError) as refused:
                 await create(BACKFILL_POLICIES, policy("two", **spec))
+            assert text in refused.value.message
+
+    story(life)
+
+
+def reservation(name: str, **spec: Any) -> Object:
+    return {
+        "apiVersion": RESERVATIONS.api_version,
+        "kind": RESERVATIONS.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "flavors": [{"name": "default-flavor", "resources": [{"name": "cpu", "quantity": 6}]}],
+            "duration": "1h",
+            **spec,
+        },
+    }
+
+
+def test_job_that_would_run_into_maintenance_waits_until_it_is_over() -> None:
+    async def life(s: Stack) -> None:
+        await s.apply(_QUEUE)
+        start = format_time(parse_time(s.now()) + 1800)
+        maintenance = {"clusterQueue": "hpc", "purpose": "Maintenance"}
+        await s.client.create(RESERVATIONS, reservation("night", start=start, **maintenance))
+        await s.settle()
+        status = (await s.get(RESERVATIONS, "night"))["status"]
+        assert (status["conditions"][0]["reason"], status["windowStart"]) == ("Ready", start)
+        await s.apply(limited("long", 5, 3600))
+        await s.apply(limited("short", 4, 600))
+        await s.settle()
+        assert f"Would use quota of Reservation night, whose window begins at {start}" in (
+            await s.message("long")
+        )
+        assert not await s.suspended("short")
+        await s.settle(1800 + 3600 + 60)
+        assert not await s.suspended("long")
+        status = (await s.get(RESERVATIONS, "night"))["status"]
+        assert status["conditions"][0]["reason"] == "Over"
+        for spec, text in (
+            ({"start": start}, "exactly one of clusterQueue and cohort must be set"),
+            ({"clusterQueue": "hpc"}, "exactly one of start and schedule must be set"),
+            ({"clusterQueue": "hpc", "schedule": "0 25 * * *"}, "spec.schedule"),
+            ({"clusterQueue": "hpc", "schedule": "@daily", "timeZone": "Moon/Sea"}, "spec.timeZone"),
+            ({"clusterQueue": "hpc", "start": start, "duration": "0s"}, "must be more than 0s"),
+        ):
+            with pytest.raises(ApiError) as refused:
+                await s.client.create(RESERVATIONS, reservation("wrong", **spec))
             assert text in refused.value.message
 
     story(life)

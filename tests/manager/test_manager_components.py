@@ -90,6 +90,8 @@ GRANTED = {
     "jobkinds.pykueue.io": READ,
     "jobkinds/status.pykueue.io": "patch",
     "backfillpolicies.pykueue.io": READ,
+    "reservations.pykueue.io": READ,
+    "reservations/status.pykueue.io": "patch",
     "backfillpolicies/status.pykueue.io": "patch",
     "budgets.pykueue.io": READ,
     "budgets/status.pykueue.io": "patch",

@@ -10,6 +10,7 @@ from dashboard_world import EVERYTHING, READ_ALL, READ_TEAM, World, first, job, 
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     CLUSTER_ROLE_BINDINGS,
@@ -115,7 +116,7 @@ def test_the_dashboard_itself_may_only_read(world: World) -> None:
     """Neither its own rights nor those of a user who may not write suffice for a write."""
     assert {verb for rule in RULES for verb in rule.verbs} == {"get", "list", "watch"}
     read = {(rule.group, plural) for rule in RULES for plural in rule.resources}
-    own = (BACKFILL_POLICIES, BUDGETS, BUDGET_LEDGERS, PREEMPTION_POLICIES, *KINDS, *BESIDE)
+    own = (BACKFILL_POLICIES, BUDGETS, BUDGET_LEDGERS, RESERVATIONS, PREEMPTION_POLICIES, *KINDS, *BESIDE)
     assert {(kind.group, kind.plural) for kind in own} == read
     assert not any("impersonate" in rule.verbs or "secrets" in rule.resources for rule in RULES)
 

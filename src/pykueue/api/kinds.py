@@ -12,6 +12,7 @@ from pykueue.api.decoding import DecodeError, decode_as, describe
 from pykueue.api.devices import types as devices
 from pykueue.api.model import Model
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES, PreemptionPolicy
+from pykueue.api.reservations import RESERVATIONS, Reservation
 
 #: Types by apiVersion and kind, for reading. v1beta1 of our group is converted first.
 KINDS: Final[dict[tuple[str, str], type[Model]]] = {
@@ -57,6 +58,7 @@ KINDS: Final[dict[tuple[str, str], type[Model]]] = {
             kueue.WorkloadPriorityClass,
         )
     },
+    (RESERVATIONS.api_version, RESERVATIONS.kind): Reservation,
     (BACKFILL_POLICIES.api_version, BACKFILL_POLICIES.kind): BackfillPolicy,
     (PREEMPTION_POLICIES.api_version, PREEMPTION_POLICIES.kind): PreemptionPolicy,
     (BUDGETS.api_version, BUDGETS.kind): Budget,

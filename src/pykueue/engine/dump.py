@@ -201,6 +201,7 @@ def objects_of(engine: Engine) -> Iterator[Model]:
         yield from (obj for _, obj in sorted(state.nodes.pods.items()))
     yield from state.damping.policies()
     yield from state.backfill.policies()
+    yield from state.backfill.windows.objects()
     yield from (obj for _, obj in sorted(state.budgets.budgets.items()))
     yield from (obj for _, obj in sorted(state.budgets.ledgers.items()))
     devices = state.scheduling_classes.devices

@@ -18,6 +18,7 @@ from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLL
 from pykueue.api.meta import condition_is, parse_time
 from pykueue.api.model import Model
 from pykueue.api.preemption_policies import PreemptionPolicy
+from pykueue.api.reservations import Reservation
 from pykueue.engine import workload_events
 from pykueue.engine.flavors.requests import Limits
 from pykueue.engine.queues.cluster_queue import ClusterQueue
@@ -45,6 +46,7 @@ class EventHandlers:
             kueue.ResourceFlavor: lambda obj: self._flavor(obj.metadata.name, obj),
             kueue.AdmissionCheck: lambda obj: self._check(obj.metadata.name, obj),
             kueue.Topology: lambda obj: self._topology(obj.metadata.name, obj),
+            Reservation: lambda obj: self._reservation(obj.metadata.name, obj),
             BackfillPolicy: lambda obj: self._backfill_policy(obj.metadata.name, obj),
             Budget: lambda obj: self._budget(obj.metadata.name, obj),
             BudgetLedger: lambda obj: self._ledger(obj.metadata.name, obj),
@@ -66,6 +68,7 @@ class EventHandlers:
             "ResourceFlavor": lambda _, name: self._flavor(name, None),
             "AdmissionCheck": lambda _, name: self._check(name, None),
             "Topology": lambda _, name: self._topology(name, None),
+            "Reservation": lambda _, name: self._reservation(name, None),
             "BackfillPolicy": lambda _, name: self._backfill_policy(name, None),
             "Budget": lambda _, name: self._budget(name, None),
             "BudgetLedger": lambda _, name: self._ledger(name, None),
@@ -220,6 +223,14 @@ class EventHandlers:
         state = self.state
         if state.damping.set(name, obj):
             for queue in state.queues.values():
+                state.request_flush(queue)
+                state.wake(queue)
+
+    def _reservation(self, name: str, obj: Reservation | None) -> None:
+        state = self.state
+        if state.backfill.set_reservation(name, obj):
+            for queue in state.queues.values():
+                state.set_backfill_rules(queue)
                 state.request_flush(queue)
                 state.wake(queue)
 

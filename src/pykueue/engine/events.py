@@ -14,9 +14,9 @@ class Upsert(Struct, frozen=True):
     """An object exists and looks like this.
 
     `obj` is a typed object of `pykueue.api`, never changed afterwards: ResourceFlavor, ClusterQueue,
-    Cohort, LocalQueue, Workload, AdmissionCheck, Topology, PreemptionPolicy, BackfillPolicy, Budget,
-    BudgetLedger, Namespace, LimitRange, RuntimeClass, DeviceClass, ResourceClaimTemplate, ResourceSlice, Node
-    or Pod. Other kinds are ignored.
+    Cohort, LocalQueue, Workload, AdmissionCheck, Topology, PreemptionPolicy, BackfillPolicy, Reservation,
+    Budget, BudgetLedger, Namespace, LimitRange, RuntimeClass, DeviceClass, ResourceClaimTemplate,
+    ResourceSlice, Node or Pod. Other kinds are ignored.
     """
 
     obj: Model

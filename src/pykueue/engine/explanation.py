@@ -116,16 +116,16 @@ class BackfillProof(Struct):
     """Why a workload may start, or may not, before another one that is first in order."""
 
     policy: str
-    """The BackfillPolicy."""
+    """The BackfillPolicy, or the Reservation."""
     head: str
-    """Key of the workload with the reservation."""
+    """Key of the workload with the reservation; empty for a Reservation."""
     start: float
     """When that one starts at the latest, in seconds since 1970."""
     end: float
     """When this workload ends at the latest if it starts now, in seconds since 1970."""
     declared: bool
     """Both follow from declared run times alone; else some were assumed."""
-    kind: Literal["EndsBefore", "SpareCapacity", "WouldDelay"]
+    kind: Literal["EndsBefore", "SpareCapacity", "WouldDelay", "RunsIntoReservation"]
     """EndsBefore: this workload ends before. SpareCapacity: what it needs is free beside the reservation."""
 
 

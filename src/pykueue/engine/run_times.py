@@ -14,9 +14,12 @@ from typing import Final
 
 from pykueue.api.backfill_policies import BackfillPolicy
 from pykueue.api.preemption_policies import seconds
+from pykueue.api.reservations import Reservation
 from pykueue.engine.preemption.damping import admitted_at
 from pykueue.engine.queues.cluster_queue import BackfillRules, ClusterQueue
+from pykueue.engine.quota.flavor_resources import FlavorResources
 from pykueue.engine.undo_log import UndoLog
+from pykueue.engine.windows import Windows
 from pykueue.engine.workload import End, WorkloadInfo
 
 #: Seconds that a workload of a ClusterQueue without BackfillPolicy is assumed to run.
@@ -39,8 +42,11 @@ class _Scopes:
 class Backfill:
     """The BackfillPolicies in force, and when the workloads with reserved quota end."""
 
-    def __init__(self, undo_log: UndoLog, queues: Mapping[str, ClusterQueue]) -> None:
+    def __init__(
+        self, undo_log: UndoLog, queues: Mapping[str, ClusterQueue], flavor_resources: FlavorResources
+    ) -> None:
         self._undo_log = undo_log
+        self.windows = Windows(undo_log, flavor_resources)
         self._queues = queues
         self._specs: dict[str, BackfillPolicy] = {}
         self._scopes = _Scopes({}, {})
@@ -49,8 +55,8 @@ class Backfill:
 
     @property
     def on(self) -> bool:
-        """Whether there is any BackfillPolicy."""
-        return bool(self._specs)
+        """Whether there is any BackfillPolicy or Reservation."""
+        return bool(self._specs) or self.windows.on
 
     # --- policies ---------------------------------------------------------------------------------------
 
@@ -77,6 +83,13 @@ class Backfill:
         self._undo_log.set(self, "_scopes", scopes)
         self._count_ends()
         return True
+
+    def set_reservation(self, name: str, obj: Reservation | None) -> bool:
+        """A Reservation appeared, changed, or is gone (None); whether that may change decisions."""
+        self._undo_log.record_undo(self._count_ends)
+        changed = self.windows.set(name, obj)
+        self._count_ends()
+        return changed
 
     def rules_of(self, path: tuple[str, ...]) -> BackfillRules | None:
         """The rules of a ClusterQueue, given its path from the root cohort; None: it has no policy."""

@@ -62,7 +62,7 @@ class State:
         self.history = UsageHistory(options, self.undo_log)
         self.damping = Damping(self.undo_log)
         self.queues: dict[str, ClusterQueue] = {}
-        self.backfill = Backfill(self.undo_log, self.queues)
+        self.backfill = Backfill(self.undo_log, self.queues, self.flavor_resources)
         self.locals: dict[str, LocalQueue] = {}
         self.workloads: dict[str, WorkloadInfo] = {}
         self.flavors: dict[str, kueue.ResourceFlavor] = {}
@@ -516,12 +516,13 @@ class State:
             self.budgets_changed()
 
     def set_backfill_rules(self, queue: ClusterQueue) -> None:
-        """Set the rules of the BackfillPolicy that applies to a queue."""
+        """Set the rules of the BackfillPolicy that applies to a queue, and whether run times matter to it."""
         rules = self.backfill.rules_of(queue.path)
+        by_run_time = rules is not None or self.backfill.windows.on
+        self.regroup(queue, queue.pending.by_local, by_run_time)
         if rules == queue.backfill:
             return
         self.undo_log.set(queue, "backfill", rules)
-        self.regroup(queue, queue.pending.by_local, by_run_time=rules is not None)
         for info in queue.reservations.values():
             self.backfill.refresh(info)
         self.request_flush(queue)

@@ -35,6 +35,7 @@ from pykueue.api.objects import (
 from pykueue.api.pods import LIVE_PODS, is_terminal
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.queue_specs import check_names, flavor_names, is_check_of, topology_name
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -143,6 +144,7 @@ class Cluster:
         self.devices = [informer(kind, optional=True) for kind in _device_kinds(configuration)]
         self.preemption_policies = informer(PREEMPTION_POLICIES, optional=True)
         self.backfill_policies = informer(BACKFILL_POLICIES, optional=True)
+        self.advance_reservations = informer(RESERVATIONS, optional=True)
         self.budgets = informer(BUDGETS, optional=True)
         self.budget_ledgers = informer(BUDGET_LEDGERS, optional=True)
         self.jobs: dict[str, Informer] = {

@@ -13,6 +13,7 @@ from pykueue.api.jobkinds import DESCRIBED, LEADER_WORKER_SET
 from pykueue.api.kueue import V1BETA2
 from pykueue.api.kueue.common import GROUP
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import JOB_SETS
 from pykueue.api.similar import did_you_mean
 from pykueue.api.validation import FieldError, validate
@@ -56,6 +57,7 @@ GROUPS: Final[dict[str, str]] = {
         GROUP,
     ),
     BACKFILL_POLICIES.kind: BACKFILL_POLICIES.group,
+    RESERVATIONS.kind: RESERVATIONS.group,
     PREEMPTION_POLICIES.kind: PREEMPTION_POLICIES.group,
     BUDGETS.kind: BUDGETS.group,
     BUDGET_LEDGERS.kind: BUDGET_LEDGERS.group,

@@ -43,6 +43,7 @@ CLUSTER_SCOPED = frozenset(
         "Node",
         "PreemptionPolicy",
         "PriorityClass",
+        "Reservation",
         "ResourceFlavor",
         "ResourceSlice",
         "RuntimeClass",

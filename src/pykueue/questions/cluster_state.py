@@ -24,6 +24,7 @@ from pykueue.api.objects import Object, get
 from pykueue.api.pods import LIVE_PODS
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.queue_specs import topology_name
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import CONFIG_MAPS, KUEUE_GROUP, Resource
 from pykueue.engine import Engine, Options, Upsert
 from pykueue.engine.dump import EngineState, is_state, options_of, restore, state_of
@@ -204,7 +205,7 @@ async def own_kinds(client: Client) -> tuple[Resource, ...]:
     names = {each.get("name") for each in served.get("resources") or ()}
     return tuple(
         each
-        for each in (PREEMPTION_POLICIES, BACKFILL_POLICIES, BUDGETS, BUDGET_LEDGERS)
+        for each in (PREEMPTION_POLICIES, BACKFILL_POLICIES, RESERVATIONS, BUDGETS, BUDGET_LEDGERS)
         if each.plural in names
     )
 

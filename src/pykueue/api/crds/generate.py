@@ -13,6 +13,7 @@ from pykueue.api.crds.schema import Schema, object_schema
 from pykueue.api.crds.v1beta1 import v1beta1_schema
 from pykueue.api.model import Model
 from pykueue.api.preemption_policies import PreemptionPolicy
+from pykueue.api.reservations import Reservation
 from pykueue.api.userkinds import manifest
 
 _DEPRECATION: Final = "This version is deprecated. Use v1beta2 instead."
@@ -144,6 +145,22 @@ _KINDS: Final = (
             _Column("Version", ".spec.version", "string", "Version in which jobs are read"),
             _Column("Active", _of_condition("Active"), "string", "Whether jobs of the kind are queued"),
             _Column("Reason", '.status.conditions[?(@.type=="Active")].reason', "string", "Why, or why not"),
+            _AGE,
+        ),
+        group=manifest.GROUP,
+        version=manifest.VERSION,
+    ),
+    _Kind(
+        Reservation,
+        "reservations",
+        ("resv",),
+        columns=(
+            _Column("ClusterQueue", ".spec.clusterQueue", "string", "ClusterQueue it is for"),
+            _Column("Cohort", ".spec.cohort", "string", "Cohort it is for"),
+            _Column("Purpose", ".spec.purpose", "string", "Capacity or Maintenance"),
+            _Column("Start", ".status.windowStart", "string", "When the current or next window begins"),
+            _Column("End", ".status.windowEnd", "string", "When it ends"),
+            _Column("Active", _of_condition("Active"), "string", "Whether it is in force"),
             _AGE,
         ),
         group=manifest.GROUP,

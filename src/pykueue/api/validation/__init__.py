@@ -17,12 +17,14 @@ from pykueue.api.kinds import decode, kind_of
 from pykueue.api.kueue import ClusterQueue, Cohort, ResourceFlavor, Workload
 from pykueue.api.model import Model
 from pykueue.api.preemption_policies import PreemptionPolicy
+from pykueue.api.reservations import Reservation
 from pykueue.api.validation.backfill_policies import backfill_policy_errors
 from pykueue.api.validation.budgets import budget_errors
 from pykueue.api.validation.fields import INVALID, FieldError
 from pykueue.api.validation.gates import Gates
 from pykueue.api.validation.preemption_policies import preemption_policy_errors
 from pykueue.api.validation.quotas import cluster_queue_errors, cohort_errors, resource_flavor_errors
+from pykueue.api.validation.reservations import reservation_errors
 from pykueue.api.validation.workloads import workload_errors
 
 __all__ = ["FieldError", "validate", "validate_objects"]
@@ -71,6 +73,10 @@ def _backfill_policy(new: Model, old: Model | None, gates: Gates) -> list[FieldE
     return backfill_policy_errors(cast(BackfillPolicy, new))
 
 
+def _reservation(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
+    return reservation_errors(cast(Reservation, new))
+
+
 def _preemption_policy(new: Model, old: Model | None, gates: Gates) -> list[FieldError]:
     return preemption_policy_errors(cast(PreemptionPolicy, new))
 
@@ -85,6 +91,7 @@ _RULES: Final[dict[str, Callable[[Model, Model | None, Gates], list[FieldError]]
     "ClusterQueue": _cluster_queue,
     "Cohort": _cohort,
     "PreemptionPolicy": _preemption_policy,
+    "Reservation": _reservation,
     "ResourceFlavor": _resource_flavor,
     "Workload": _workload,
 }

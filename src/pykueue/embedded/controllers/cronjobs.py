@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from pykueue.api.cronschedule import Schedule, ScheduleError, time_zone
 from pykueue.api.objects import Key, Object, controller_of, is_deleting, true_condition
 from pykueue.api.resources import CRON_JOBS, JOBS
 from pykueue.api.times import format_time, parse_time
 from pykueue.clock import Clock
-from pykueue.embedded.kinds.cronschedule import Schedule, ScheduleError, time_zone
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykueue.api.cronschedule import Schedule, ScheduleError, time_zone
 from pykueue.api.objects import Object
 from pykueue.embedded.kinds.apps import default_template
 from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
-from pykueue.embedded.kinds.cronschedule import Schedule, ScheduleError, time_zone
 from pykueue.embedded.kinds.job import default_job_spec
 from pykueue.embedded.kinds.jobvalidation import spec_causes
 from pykueue.embedded.kinds.podspec import with_defaults

@@ -102,6 +102,25 @@ class Planner:
             rules.policy, head.info.key, head.start, end, head.declared and declared, "WouldDelay"
         )
 
+    def window(self, info: WorkloadInfo, queue: ClusterQueue, found: Evaluation) -> BackfillProof | None:
+        """The Reservation of others that a workload would run into with what was found for it."""
+        windows = self._state.backfill.windows.binding(queue, self._now)
+        if not windows:
+            return None
+        length, declared = run_time(info, queue.backfill)
+        demand = found.assignment.demand(queue)
+        with removed(found.targets):
+            gone = frozenset(target for target, _ in found.targets)
+            timeline = Timeline(self._queues(queue), self._now, (), gone)
+            timeline.set_windows(windows)
+            conflict = timeline.first_conflict(length, lambda: quota.fits(demand))
+        if conflict is None:
+            return None
+        first = next((each for each in windows if each.start <= conflict < each.end), windows[0])
+        self._state.flush_at(queue, first.end)
+        end = self._now + length
+        return BackfillProof(first.name, "", first.start, end, declared, "RunsIntoReservation")
+
     def disturbs(self, info: WorkloadInfo, queue: ClusterQueue, found: Evaluation) -> bool:
         """Whether a workload whose reservation begins now would delay those behind it with other flavors."""
         holders = self._reservations(queue).holders
@@ -211,6 +230,10 @@ class Planner:
         length, own = run_time(info, queue.backfill)
         last: Evaluation | None = info.promise.found if info.promise is not None else None
         earliest: tuple[float, Evaluation, bool] | None = None
+
+        timeline.set_windows(
+            self._state.backfill.windows.binding(queue, self._now) if self._state.backfill.windows.on else ()
+        )
 
         def holds(found: Evaluation) -> bool:
             return quota.fits(found.assignment.demand(queue)) and not _is_taken(found.placed, found.demands)

@@ -18,7 +18,9 @@ from pykueue.engine.cycle.evaluation import Evaluation
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.capacity import QuotaDemand
+from pykueue.engine.quota.usage import FlavorUsage
 from pykueue.engine.run_times import ends_after
+from pykueue.engine.windows import PlannedWindow
 from pykueue.engine.workload import WorkloadInfo
 
 _T = TypeVar("_T")
@@ -57,6 +59,8 @@ class _Change(NamedTuple):
     demand: QuotaDemand
     placed: Reservations
     declared: bool
+    window: PlannedWindow | None = None
+    """The window that begins or ends; what it keeps free follows from what is used then."""
 
 
 class Timeline:
@@ -78,6 +82,8 @@ class Timeline:
         #: Ends of running workloads: those that were looked at, and the others.
         self._ends: list[_Change] = []
         self._source = self._changes(queues)
+        self._windows: list[_Change] = []
+        self._windows_end = now
         for each in planned:
             self.plan(each)
 
@@ -90,6 +96,16 @@ class Timeline:
             )
             insort(self._planned, change, key=_order)
 
+    def set_windows(self, windows: Sequence[PlannedWindow]) -> None:
+        """Set the windows to keep free, in place of those before."""
+        changes = [
+            _Change(time, window.name, sign, (), (), True, window)
+            for window in windows
+            for time, sign in ((window.start, 1), (window.end, -1))
+        ]
+        self._windows = sorted(changes, key=_order)
+        self._windows_end = max((window.end for window in windows), default=self._now)
+
     def earliest(
         self, length: float, choose: Callable[[], _T | None], holds: Callable[[_T], bool]
     ) -> tuple[float, _T, bool] | None:
@@ -98,7 +114,7 @@ class Timeline:
         `choose` returns what it would get in a step, `holds` whether that is still available. The last value:
         the time follows from declared run times. None: it never fits.
         """
-        last = self._last
+        last = max(self._last, self._windows_end)
         found: _T | None = None
         start, declared = self._now, True
         with closing(self._steps()) as steps:
@@ -118,7 +134,7 @@ class Timeline:
         """When what a workload would get now is needed for what is planned, while it runs; None: never."""
         with closing(self._steps()) as steps:
             for step in steps:
-                if step.time >= self._now + length or step.time > self._last:
+                if step.time >= self._now + length or step.time > max(self._last, self._windows_end):
                     return None
                 if step.taken and not holds():
                     return step.time
@@ -128,6 +144,10 @@ class Timeline:
         applied: list[_Change] = []
         time, taken, declared = self._now, False, True
         ends, planned = self._ends, self._planned
+        if self._windows:
+            planned = sorted([*planned, *self._windows], key=_order)
+        active: dict[PlannedWindow, None] = {}
+        kept: list[tuple[FlavorUsage, int]] = []
         at_end = at_planned = 0
         try:
             while True:
@@ -146,8 +166,17 @@ class Timeline:
                 else:
                     at_end += 1
                 if change.time > time:
-                    yield Step(time, taken, declared)
+                    _keep(active, kept)
+                    yield Step(time, taken or bool(kept), declared)
                     time, taken = change.time, False
+                    quota.release(kept)
+                    kept.clear()
+                if change.window is not None:
+                    if change.sign > 0:
+                        active[change.window] = None
+                    else:
+                        active.pop(change.window, None)
+                    continue
                 applied.append(change)
                 if change.sign > 0:
                     taken = True
@@ -159,8 +188,10 @@ class Timeline:
                     if change.placed:
                         capacity.release(change.placed)
                 declared = declared and change.declared
-            yield Step(time, taken, declared)
+            _keep(active, kept)
+            yield Step(time, taken or bool(kept), declared)
         finally:
+            quota.release(kept)
             for change in reversed(applied):
                 if change.sign > 0:
                     quota.release(change.demand)
@@ -179,3 +210,11 @@ class Timeline:
 
 def _order(change: _Change) -> tuple[float, str, int]:
     return change.time, change.key, change.sign
+
+
+def _keep(active: Iterable[PlannedWindow], kept: list[tuple[FlavorUsage, int]]) -> None:
+    """Count as used what windows still keep free, given what is used."""
+    for window in active:
+        demand = window.demand()
+        quota.reserve(demand)
+        kept += demand

@@ -24,7 +24,7 @@ from pykueue.engine.cycle.outcomes import Entry, Outcomes
 from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.cycle.tentative import TentativeUsage
 from pykueue.engine.decisions import PendingReason, RequeueReason
-from pykueue.engine.explanation import Explanation
+from pykueue.engine.explanation import BackfillProof, Explanation
 from pykueue.engine.fair_sharing.shares import Contender, Tournament
 from pykueue.engine.flavors.assignment import FIT, NO_FIT, REASONS, WAITING
 from pykueue.engine.policies import Held
@@ -284,6 +284,11 @@ class TreeCycle:
         assert self._planner is not None
         self._tentative.lift_planned()
         planner, info, queue = self._planner, entry.info, entry.queue
+        window = planner.window(info, queue, entry.found) if self.state.backfill.windows.on else None
+        if window is not None:
+            self._tentative.count_planned()
+            self._hold_back(entry, window)
+            return True
         proof = planner.proof(info, queue, entry.found, entry.placed)
         other = None
         delays = proof is not None and proof.kind == "WouldDelay"
@@ -300,16 +305,21 @@ class TreeCycle:
                 entry.explanation.attempts = other.assignment.attempts
             else:
                 entry.found, entry.placed = before
-        entry.explanation.backfill = proof
         if proof is None or proof.kind != "WouldDelay":
+            entry.explanation.backfill = proof
             return False
-        entry.explanation.outcome = "WouldDelay"
         # Should the other one not start then, times are computed again.
         self.state.flush_at(entry.queue, max(proof.start, self.now) + 1)
+        self._hold_back(entry, proof)
+        return True
+
+    def _hold_back(self, entry: Entry, proof: BackfillProof) -> None:
+        """Requeues an entry that fits but must leave capacity to others."""
+        entry.explanation.backfill = proof
+        entry.explanation.outcome = "WouldDelay"
         self._show_reservation(entry)
         self.outcomes.set_scan(entry.info, NO_SCAN)
         self.outcomes.requeue(entry, "Waiting", "WouldDelay")
-        return True
 
     def _show_reservation(self, entry: Entry) -> None:
         """Explain from when on capacity is reserved for an entry that does not fit now."""

@@ -110,6 +110,11 @@ def proof_text(proof: BackfillProof) -> str:
 
 
 def _delay_text(proof: BackfillProof) -> str:
+    if proof.kind == "RunsIntoReservation":
+        return (
+            f"Would use quota of Reservation {proof.policy}, whose window begins at "
+            f"{format_time(proof.start)}: the workload would end at {format_time(proof.end)}"
+        )
     return (
         f"Would delay {proof.head}, for which capacity is reserved from {format_time(proof.start)} "
         f"(BackfillPolicy {proof.policy})"

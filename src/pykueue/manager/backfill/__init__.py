@@ -1,1 +1,1 @@
-"""BackfillPolicies: whether they are in force."""
+"""BackfillPolicies and Reservations: whether they are in force."""

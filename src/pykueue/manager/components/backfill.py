@@ -1,9 +1,11 @@
-"""The controller of BackfillPolicies as a component."""
+"""The controllers of BackfillPolicies and Reservations as components."""
 
 from __future__ import annotations
 
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.manager.backfill.controller import BackfillPolicies
+from pykueue.manager.backfill.reservations import Reservations
 from pykueue.manager.rights import allow
 
 from .component import Component
@@ -17,4 +19,15 @@ def backfill_policies() -> Component:
         lambda c: BackfillPolicies(c.cluster, c.connection.writer, c.clock, c.workers),
         watches=(BACKFILL_POLICIES,),
         writes=(allow(BACKFILL_POLICIES, "patch", subresource="status"),),
+    )
+
+
+def advance_reservations() -> Component:
+    """The component that writes the status of Reservations."""
+    return Component(
+        "reservations",
+        "Writes the status of Reservations: whether they are in force, and their current or next window.",
+        lambda c: Reservations(c.cluster, c.connection.writer, c.clock, c.workers),
+        watches=(RESERVATIONS,),
+        writes=(allow(RESERVATIONS, "patch", subresource="status"),),
     )

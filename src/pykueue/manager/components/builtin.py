@@ -8,6 +8,7 @@ from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.jobkinds import LEADER_WORKER_SET
 from pykueue.api.jobkinds.ray import RAY_SERVICE
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -34,7 +35,7 @@ from pykueue.manager.configuration import Configuration
 from pykueue.manager.jobs.controller import JobController
 from pykueue.manager.jobs.rayservices import RayServiceController
 
-from .backfill import backfill_policies
+from .backfill import advance_reservations, backfill_policies
 from .budgets import budgets
 from .checks import provisioning
 from .component import Component
@@ -66,6 +67,7 @@ def components(configuration: Configuration, kinds: JobKinds) -> Iterator[Compon
     yield queues()
     yield preemption_policies()
     yield backfill_policies()
+    yield advance_reservations()
     yield budgets()
     yield workloads(kinds, workers("Workload.kueue.x-k8s.io"))
     yield variants(workers("Workload.kueue.x-k8s.io"))
@@ -121,6 +123,7 @@ def caches(jobs: Iterable[Resource]) -> Component:
             RUNTIME_CLASSES,
             PREEMPTION_POLICIES,
             BACKFILL_POLICIES,
+            RESERVATIONS,
             PODS,
             NODES,  # once a flavor refers to a Topology
             CRDS,  # whether what is optional is served

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -54,6 +55,7 @@ def scheduler(kinds: JobKinds) -> Component:
             RESOURCE_SLICES,
             PREEMPTION_POLICIES,
             BACKFILL_POLICIES,
+            RESERVATIONS,
             BUDGETS,
             BUDGET_LEDGERS,
             NODES,

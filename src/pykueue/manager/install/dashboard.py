@@ -13,6 +13,7 @@ from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.objects import Object
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.manager.rights import READ, Rule, allow
 
@@ -58,6 +59,7 @@ RULES = (
     ),
     allow(PREEMPTION_POLICIES, *READ),
     allow(BACKFILL_POLICIES, *READ),
+    allow(RESERVATIONS, *READ),
     allow(BUDGETS, *READ),
     allow(BUDGET_LEDGERS, *READ),
 )

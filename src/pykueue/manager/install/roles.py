@@ -14,6 +14,7 @@ from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.crds import kueue_crds
 from pykueue.api.objects import Object
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import KUEUE_GROUP
 from pykueue.api.userkinds import JOB_KINDS
 from pykueue.jobs.kinds import BUILT_IN, JobKinds
@@ -139,6 +140,7 @@ _KUEUE_KINDS = (
     _Kind("topology", KUEUE_GROUP, "topologies", False, _ADMIN, (*_ADMIN, "admin")),
     _Kind("localqueue", KUEUE_GROUP, "localqueues", True, _ADMIN, (*_BOTH, *_BUILT_IN)),
     _Kind("jobkind", JOB_KINDS.group, JOB_KINDS.plural, True, _ADMIN, _ADMIN),
+    _Kind("reservation", RESERVATIONS.group, RESERVATIONS.plural, True, _ADMIN, _ADMIN),
     _Kind("backfillpolicy", BACKFILL_POLICIES.group, BACKFILL_POLICIES.plural, True, _ADMIN, _ADMIN),
     _Kind("preemptionpolicy", PREEMPTION_POLICIES.group, PREEMPTION_POLICIES.plural, True, _ADMIN, _ADMIN),
     _Kind("budget", BUDGETS.group, BUDGETS.plural, True, _ADMIN, _ADMIN),

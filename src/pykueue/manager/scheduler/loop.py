@@ -92,6 +92,7 @@ class Scheduler:
             *cluster.devices,
             cluster.preemption_policies,
             cluster.backfill_policies,
+            cluster.advance_reservations,
             cluster.budgets,
             cluster.budget_ledgers,
         ):

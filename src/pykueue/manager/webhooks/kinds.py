@@ -15,6 +15,7 @@ from pykueue.api.model import Model
 from pykueue.api.objects import Object, get, labels_of
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES, PreemptionPolicy
 from pykueue.api.quantity import Quantity
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, RESOURCE_FLAVORS, WORKLOADS, Resource
 from pykueue.api.validation import FieldError, validate
 from pykueue.api.validation.budgets import duplicate_errors
@@ -152,6 +153,7 @@ def kind_rules(
         KindRules(RESOURCE_FLAVORS, configuration, defaults=CREATE, subresources=()),
         KindRules(COHORTS, configuration, defaults=(), subresources=()),
         WorkloadRules(configuration, workload_defaults, reclaimable, budgets),
+        KindRules(RESERVATIONS, configuration, defaults=(), subresources=()),
         *(
             PolicyRules(
                 resource, configuration, partial(policies, resource), partial(_policy_conflicts, kind)
