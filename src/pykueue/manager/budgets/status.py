@@ -24,6 +24,8 @@ from .ledger import HOUR, Ledger
 
 #: The 10th percentile of the normal distribution, in standard deviations.
 _P10 = 1.2816
+#: Hours of use from which on a forecast has an interval.
+_SAMPLES = 4
 #: Forecasts further away are not made, in hours.
 _HORIZON = 365 * 24
 
@@ -110,6 +112,8 @@ def _forecast(ledger: Ledger, name: str) -> Forecast | None:
             return None
         return format_time(end)
 
+    if count < _SAMPLES:
+        return Forecast(resource=name, p50=after(0.0)) if after(0.0) is not None else None
     if after(_P10) is None:
         return None
     return Forecast(resource=name, p10=after(_P10), p50=after(0.0), p90=after(-_P10))
