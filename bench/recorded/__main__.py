@@ -14,7 +14,9 @@ import json
 import random
 import tempfile
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pykueue.api import conditions
@@ -30,12 +32,18 @@ from pykueue.api.resources import (
 from pykueue.clock import Clock, run_virtual
 from pykueue.cluster import PARTS, Cluster
 from pykueue.embedded.nodes.pool import parse_pools
+from pykueue.engine import Upsert
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import Informer
+from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.recorder import Limits, component
 from pykueue.manager.recorder.files import prepare_directory, segments
 from pykueue.manager.workloads import transitions
+from pykueue.simulate.changes import decoded
+from pykueue.simulate.futures import State
+from pykueue.simulate.recorded.compare import MOVED, NEAR, in_order, starts_of
+from pykueue.simulate.recorded.history import History, of_recording
 from pykueue.simulate.recorded.replay import replay
 
 #: The bars: jobs, seconds of the replay of a day.
@@ -51,13 +59,13 @@ pools:
 _QUOTA = 240
 
 
-def queues() -> list[tuple[Any, dict[str, Any]]]:
+def queues(quota_cpus: int) -> list[tuple[Any, dict[str, Any]]]:
     """Four ClusterQueues that borrow from each other, as objects with their resources."""
     found: list[tuple[Any, dict[str, Any]]] = [
         (RESOURCE_FLAVORS, {"apiVersion": _API, "kind": "ResourceFlavor", "metadata": {"name": "default"}})
     ]
     for team in TEAMS:
-        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": str(_QUOTA)}]}
+        quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": str(quota_cpus)}]}
         spec = {
             "cohortName": "company",
             "namespaceSelector": {},
@@ -171,11 +179,28 @@ class Runs:
         del self._running[key], self.seconds[key]
 
 
-async def day(clock: Clock, folder: Path, count: int, alone: bool) -> None:
-    """Record a day with so many jobs; `alone`: Workloads without Jobs."""
+@dataclass(frozen=True)
+class Load:
+    """What is recorded."""
+
+    jobs: int
+    seconds: float
+    alone: bool
+    """Workloads without Jobs."""
+    seed: int
+    quota_cpus: int
+    """Of each team."""
+
+
+async def day(clock: Clock, folder: Path, load: Load) -> None:
+    """Record a day, or a part of it."""
+    count, alone = load.jobs, load.alone
+    # Workloads without pods never become ready.
+    configuration = replace(load_configuration(None), wait_for_pods_ready=None)
     cluster = Cluster(
         clock=clock,
         rng=random.Random(1),
+        configuration=configuration,
         pools=() if alone else parse_pools(_POOLS),
         parts=("apiserver", "manager") if alone else PARTS,
         job_kinds=(),
@@ -185,17 +210,17 @@ async def day(clock: Clock, folder: Path, count: int, alone: bool) -> None:
     await cluster.synced()
     assert cluster.manager is not None
     client = Client(cluster.transport("system:admin"), clock=clock)
-    for resource, obj in queues():
+    for resource, obj in queues(load.quota_cpus):
         await client.create(resource, obj)
     await clock.sleep(10)
     cluster.manager.add(component(folder, Limits(size_bytes_max=1 << 34)))
     await clock.sleep(1)
     runs = Runs(client, clock)
     follower = asyncio.create_task(runs.informer.run()) if alone else None
-    random_, began = random.Random(2), clock.monotonic()
+    random_, began = random.Random(load.seed), clock.monotonic()
     at = 0.0
     for number in range(count):
-        at += random_.expovariate(count / DAY)
+        at += random_.expovariate(count / load.seconds)
         await clock.sleep(max(0.0, began + at - clock.monotonic()))
         made = job(number, random_)
         if alone:
@@ -207,7 +232,7 @@ async def day(clock: Clock, folder: Path, count: int, alone: bool) -> None:
             await client.create(JOBS, made)
         if number % 1000 == 0:
             print(f"  {number} jobs, {at / 3600:.1f} h", flush=True)
-    await clock.sleep(max(0.0, began + DAY - clock.monotonic()))
+    await clock.sleep(max(0.0, began + load.seconds - clock.monotonic()))
     tasks = [each for each in (running, follower, *runs.tasks()) if each is not None]
     for task in tasks:
         task.cancel()
@@ -215,9 +240,26 @@ async def day(clock: Clock, folder: Path, count: int, alone: bool) -> None:
     await cluster.stop()
 
 
+def fidelity(history: History) -> dict[str, Any]:
+    """How near the simulation of the recorded jobs comes to what was recorded."""
+    options = history.options
+    assert options is not None
+    events = [Upsert(each) for each in decoded(history.objects.values())]
+    starts = starts_of(history, State(options, list(events), [], history.start))
+    return {
+        "starts": len(starts),
+        "near": fmean(abs(one - other) <= NEAR for one, other in starts),
+        "equal": fmean(abs(one - other) <= MOVED for one, other in starts),
+        "in_order": in_order(starts) / len(starts),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.recorded", description=__doc__)
     parser.add_argument("--jobs", type=int, default=JOBS_MIN)
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--quota", type=int, default=_QUOTA, help="CPUs of each team")
+    parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--workloads", action="store_true", help="Workloads without Jobs and pods")
     parser.add_argument("--folder", type=Path, help="where the recording is kept; default: nowhere")
     parser.add_argument("--json", type=Path, help="also write the figures as JSON")
@@ -226,12 +268,14 @@ def main() -> None:
         folder = options.folder or Path(scratch) / "flight"
         prepare_directory(folder)
         began = time.perf_counter()
-        run_virtual(lambda clock: day(clock, folder, options.jobs, options.workloads))
+        load = Load(options.jobs, options.hours * 3600, options.workloads, options.seed, options.quota)
+        run_virtual(lambda clock: day(clock, folder, load))
         recorded = time.perf_counter() - began
         size = sum(each.stat().st_size for each in segments(folder))
         began = time.perf_counter()
         found = replay(folder)
         replayed = time.perf_counter() - began
+        simulated = fidelity(of_recording(folder))
     figures = {
         "jobs": options.jobs,
         "events": found.events,
@@ -242,11 +286,14 @@ def main() -> None:
         "bytes": size,
         "record_seconds": recorded,
         "replay_seconds": replayed,
+        "simulated": simulated,
     }
     print(
         f"{options.jobs:,} jobs in a day: {found.events:,} events, {found.cycles:,} cycles, "
         f"{found.decisions:,} decisions; {size / 1e6:.1f} MB; recorded in {recorded:.0f} s\n"
-        f"replayed in {replayed:.1f} s (bar {REPLAY_SECONDS_MAX:.0f}), {found.different} cycles differ"
+        f"replayed in {replayed:.1f} s (bar {REPLAY_SECONDS_MAX:.0f}), {found.different} cycles differ\n"
+        f"simulated: {simulated['near']:.2%} of {simulated['starts']} starts within a minute, "
+        f"{simulated['equal']:.2%} within a second, {simulated['in_order']:.2%} in the same order"
     )
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")

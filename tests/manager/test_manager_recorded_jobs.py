@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,13 @@ from pykueue.api.resources import JOBS, WORKLOADS
 from pykueue.cli.dump import collect
 from pykueue.cli.replay import replay
 from pykueue.cli.simulate import simulate
-from pykueue.simulate.recorded.compare import in_order
+from pykueue.engine import Upsert
+from pykueue.simulate.changes import decoded
+from pykueue.simulate.futures import State
+from pykueue.simulate.journal import DecisionLog
+from pykueue.simulate.recorded.compare import in_order, plan_of
 from pykueue.simulate.recorded.history import of_objects, of_recording
+from pykueue.simulate.simulation import Simulation
 from queue_manifests import cluster_queue, flavor, local_queue, priority
 
 QUEUES = [flavor(), cluster_queue("a", {"cpu": 4}), local_queue("a"), priority("high", 100)]
@@ -120,6 +126,59 @@ def test_a_recording_is_a_scenario(recording: Path, tmp_path: Path) -> None:
     assert figures["recorded"]["stopped"] == 1
     # With half of the quota only the second and the last job ever fit.
     assert figures["half"]["admissions"] == 2
+
+
+PREEMPTING = cluster_queue("a", {"cpu": 4}, preemption={"withinClusterQueue": "LowerPriority"})
+
+
+async def preempt(s: Stack) -> None:
+    """The first job runs for 100 s, is preempted, and has run for 10 s more at the end."""
+    await s.apply(job("first", 4, queue="a"))
+    await s.settle(100)
+    await s.apply(job("urgent", 4, queue="a", labels={"kueue.x-k8s.io/priority-class": "high"}))
+    await s.settle(20)
+    await s.finish_job("urgent")
+    await s.settle(10)
+
+
+def test_preempted_jobs_are_simulated_as_they_were_recorded(tmp_path: Path) -> None:
+    folder = tmp_path / "flight"
+    record(folder, preempt, [flavor(), PREEMPTING, local_queue("a"), priority("high", 100)])
+    history = of_recording(folder)
+    first, urgent = history.jobs
+    assert urgent.run_time == pytest.approx(20, abs=2)
+    # It has not come to its end in the 100 s before it was preempted, whatever ran shorter.
+    assert first.run_time > 95
+    assert [round(each) for each in first.evictions] == [0]
+    answer = json.loads(ask(folder, "--quota", "a/default-flavor/cpu=5", "-o", "json").stdout)["difference"]
+    assert (answer["near"], answer["inOrder"]) == (1.0, 1.0)
+    assert [each["preemptedBefore"] for each in answer["teams"]] == [1]
+
+
+async def preempt_one_of_four(s: Stack) -> None:
+    """Four jobs are admitted in the same second, and one of them is preempted."""
+    for name in ("one", "two", "three", "four"):
+        await s.apply(job(name, 1, queue="a"))
+        await s.settle(0.1)
+    await s.settle(30)
+    await s.apply(job("urgent", 1, queue="a", labels={"kueue.x-k8s.io/priority-class": "high"}))
+    await s.settle(20)
+
+
+def test_times_of_simulated_conditions_are_as_coarse_as_recorded_ones(tmp_path: Path) -> None:
+    folder = tmp_path / "flight"
+    record(folder, preempt_one_of_four, [flavor(), PREEMPTING, local_queue("a"), priority("high", 100)])
+    history = of_recording(folder)
+    (recorded,) = [each.name for each in history.jobs if each.evictions]
+    assert history.options is not None
+    objects = [Upsert(each) for each in decoded(history.objects.values())]
+    plan = plan_of(history, State(history.options, list(objects), [], history.start), frozenset())
+    log = tmp_path / "decisions.jsonl.gz"
+    Simulation(plan, DecisionLog(log)).run()
+    with gzip.open(log) as file:
+        entries = [json.loads(line) for line in file]
+    simulated = [each["workload"] for each in entries if each["what"] == "Preempt"]
+    assert simulated == [f"default/{recorded}"]
 
 
 GROUPS = cluster_queue("a", {"cpu": 2})["spec"]["resourceGroups"]

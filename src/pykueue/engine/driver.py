@@ -61,7 +61,11 @@ class Driver:
         log: DecisionLog | None = None,
         capacities: Sequence[SharedCapacity] = (),
         policies: Policies = NO_POLICIES,
+        *,
+        whole_seconds: bool = False,
     ) -> None:
+        """`whole_seconds`: conditions have no finer times, as on an API server; else they are exact."""
+        self._whole_seconds = whole_seconds
         self.engine = Engine(options, log, capacities, policies)
         self.now = now
         #: Cycles so far.
@@ -82,6 +86,11 @@ class Driver:
         #: Parents whose variants to look at in `follow`, by key.
         self._parents: dict[str, None] = {}
         self.engine.tick(now)
+
+    @property
+    def _written(self) -> float:
+        """The time that conditions get which are written now."""
+        return float(int(self.now)) if self._whole_seconds else self.now
 
     # --- what others do ---------------------------------------------------------------------------------
 
@@ -105,7 +114,7 @@ class Driver:
 
     def finish(self, key: str, reason: str = "Succeeded") -> None:
         """The job of a workload finished."""
-        self._put(lifecycle.finished(self.workloads[key], reason, self.now))
+        self._put(lifecycle.finished(self.workloads[key], reason, self._written))
 
     def release(self, key: str) -> list[Change]:
         """The job of an evicted workload stopped: its quota goes back; it is over if a slice replaces it."""
@@ -137,14 +146,14 @@ class Driver:
                     self._parents[parent] = None  # another variant may preempt now
             elif isinstance(decision, Assign):
                 workload = self.workloads[decision.key]
-                self._put(lifecycle.assigned(workload, decision.admission, decision.admitted, self.now))
+                self._put(lifecycle.assigned(workload, decision.admission, decision.admitted, self._written))
             elif isinstance(decision, Evict):
                 old = self.workloads[decision.key]
-                self._evict(old, lifecycle.evicted(old, decision.reason, self.now), found)
+                self._evict(old, lifecycle.evicted(old, decision.reason, self._written), found)
         for decision in decisions:
             if isinstance(decision, Preempt):
                 old = self.workloads[decision.key]
-                self._evict(old, lifecycle.preempted(old, decision.reason, self.now), found)
+                self._evict(old, lifecycle.preempted(old, decision.reason, self._written), found)
         return found
 
     def _evict(self, old: kueue.Workload, new: kueue.Workload, found: list[Change]) -> None:
@@ -155,10 +164,10 @@ class Driver:
 
     def _admit(self, decision: Admit, found: list[Change]) -> None:
         workload = self.workloads[decision.key]
-        self._put(lifecycle.reserved(workload, decision.admission, decision.admitted, self.now))
+        self._put(lifecycle.reserved(workload, decision.admission, decision.admitted, self._written))
         if decision.replaces:
             old = self.workloads[decision.replaces]
-            new = lifecycle.finished(old, "WorkloadSliceReplaced", self.now)
+            new = lifecycle.finished(old, "WorkloadSliceReplaced", self._written)
             self._put(new)
             found += _changes(old, new)
 
@@ -292,8 +301,8 @@ class Driver:
     def _released(self, workload: kueue.Workload) -> kueue.Workload:
         replacement = self.workloads.get(self._replacements.get(workload.metadata.key, ""))
         if replacement is not None and not replacement.condition_is(FINISHED):
-            return lifecycle.finished(workload, "WorkloadSliceReplaced", self.now)
-        return lifecycle.released(workload, self.now)
+            return lifecycle.finished(workload, "WorkloadSliceReplaced", self._written)
+        return lifecycle.released(workload, self._written)
 
     def _put(self, workload: kueue.Workload) -> None:
         """A workload is now like this."""

@@ -130,6 +130,7 @@ class Futures:
             objects=state.objects,
             jobs=self._past.arrivals(draw) if self._arrivals else iter(()),
             start=state.now,
+            whole_seconds=True,
             present=self._present(draw),
             watched=watch.others | {watch.target} if watch.target else watch.others,
             required=frozenset({watch.target}) if watch.target else frozenset(),

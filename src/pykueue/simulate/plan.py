@@ -80,6 +80,8 @@ class Plan:
     warm_up: float = 0.0
     interval: float = 3600.0
     """Seconds of an interval of series over time."""
+    whole_seconds: bool = False
+    """Times of conditions are as coarse as on an API server; else they are exact."""
     detail: bool = False
     """Tell workloads apart by size, and sample what queues are entitled to."""
     timeline: bool = False

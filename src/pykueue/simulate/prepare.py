@@ -169,6 +169,7 @@ def plan(prepared: Prepared, variant: Variant, seed: int) -> Plan:
         horizon=scenario.horizon,
         warm_up=scenario.warm_up,
         interval=max(1e-3, (scenario.horizon or _lengths(scenario)) / scenario.samples),
+        whole_seconds=history is not None,
         detail=prepared.detail,
         timeline=prepared.detail and seed == scenario.seeds[0],
     )

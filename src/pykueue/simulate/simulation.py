@@ -82,6 +82,7 @@ class _Life:
     waiting_since: float | None = 0.0
     pending: float = 0.0
     was_admitted: bool = False
+    evictions: int = 0
     displaced: bool = False
     """It is admitted and does not run: a host of its pods is out of use."""
     cluster_queue: str = ""
@@ -99,7 +100,7 @@ class Simulation:
         release = "at once" if plan.outside.eviction is None else "manual"
         # Jobs are simulated as ordinary workloads: no variants, and no migration to a preferred flavor.
         options = dataclasses.replace(plan.options, gates={**plan.options.gates, variants.GATE: False})
-        self.driver = Driver(options, plan.start, release=release)  # type: ignore[arg-type]
+        self.driver = Driver(options, plan.start, release, whole_seconds=plan.whole_seconds)  # type: ignore[arg-type]
         self._lives: dict[str, _Life] = {}
         #: (time, number, what happens): seconds from the start.
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
@@ -517,7 +518,10 @@ class Simulation:
             life.lives.lost.update(lost)
         if self._outside.eviction is not None:
             key = life.job.key
-            self._later(now + self._outside.eviction(), lambda at: self._release(key, at))
+            recorded, number = life.job.evictions, life.evictions
+            life.evictions += 1
+            wait = recorded[number] if number < len(recorded) else self._outside.eviction()
+            self._later(now + wait, lambda at: self._release(key, at))
         return lost
 
     def _release(self, key: str, now: float) -> None:

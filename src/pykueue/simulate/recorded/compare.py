@@ -133,8 +133,8 @@ def compare(history: History, state: State, changed: ChangedState) -> Difference
     Objects that are changed stay as they are changed: what is recorded of them later is left out.
     """
     other = changed.state()
-    before = _run(_plan(history, state, frozenset()), _roots(state))
-    after = _run(_plan(history, other, frozenset(changed.changed)), _roots(other))
+    before = _run(plan_of(history, state, frozenset()), _roots(state))
+    after = _run(plan_of(history, other, frozenset(changed.changed)), _roots(other))
     recorded, simulated, near, in_order = _fidelity(history, before)
     return Difference(
         start=format_time(int(history.start)),
@@ -151,7 +151,8 @@ def compare(history: History, state: State, changed: ChangedState) -> Difference
     )
 
 
-def _plan(history: History, state: State, changed: frozenset[Identity]) -> Plan:
+def plan_of(history: History, state: State, changed: frozenset[Identity]) -> Plan:
+    """The recorded jobs under the rules of a state; what is recorded of `changed` objects is left out."""
     return Plan(
         options=state.options,
         objects=state.objects,
@@ -160,6 +161,7 @@ def _plan(history: History, state: State, changed: frozenset[Identity]) -> Plan:
         present=history.present,
         changes=history.changes_but(changed),
         outside=history.outside(),
+        whole_seconds=True,
         horizon=history.end - history.start,
     )
 
@@ -188,6 +190,16 @@ def _run(plan: Plan, roots: dict[str, str]) -> _Run:
     run = _Run(roots)
     Simulation(plan, run).run()
     return run
+
+
+def starts_of(history: History, state: State) -> list[tuple[float, float]]:
+    """First admissions as recorded and as simulated under the recorded rules, in seconds from the start.
+
+    They are of the workloads that came after the start and were admitted in both.
+    """
+    simulated = _run(plan_of(history, state, frozenset()), _roots(state)).starts
+    both = (job.key for job in history.jobs if job.key in history.starts and job.key in simulated)
+    return [(history.starts[key], simulated[key]) for key in both]
 
 
 def _fidelity(history: History, simulated: _Run) -> tuple[float | None, ...]:

@@ -84,12 +84,16 @@ class _Life:
     """When it was seen first."""
     present: bool
     admitted: float | None = None
-    """Since when it runs."""
+    """When the admission with which it runs was decided, or was seen where no decision is known."""
     first_admitted: float | None = None
     over: float | None = None
     """When it finished or was deleted."""
     ran: float | None = None
-    """Seconds of its last run."""
+    """Seconds of its last run, from the decision to admit it."""
+    longest: float = 0.0
+    """Seconds of the longest run that did not come to its end: it runs longer than that."""
+    evictions: list[float] = field(default_factory=list)
+    """Seconds from each decision to preempt it to the release of its quota."""
     finished: bool = False
     failed: bool = False
 
@@ -142,6 +146,8 @@ class _Reader:
         #: When workloads were preempted that hold quota still, by key, and how long others took.
         self._preempted: dict[str, float] = {}
         self._evictions: list[float] = []
+        #: When the newest admission of each workload was decided, by key.
+        self._admissions: dict[str, float] = {}
         #: The Workloads that exist, by key.
         self._alive: dict[str, _Life] = {}
         for item in items:
@@ -161,6 +167,8 @@ class _Reader:
         for decision in entry.get("cycle", ()):
             if decision["kind"] == "Preempt":
                 self._preempted.setdefault(decision["workload"], at)
+            elif decision.get("admitted"):
+                self._admissions[decision["workload"]] = at
 
     def resume(self, at: float, items: list[Object]) -> None:
         """The state after a time of which nothing is known."""
@@ -200,9 +208,12 @@ class _Reader:
     def _workload(self, item: Object, at: float, present: bool) -> None:
         metadata = item["metadata"]
         key = f"{metadata['namespace']}/{metadata['name']}"
-        if key in self._preempted and not conditions.has_quota(item):
-            self._evictions.append(at - self._preempted.pop(key))
         life = self._alive.get(key)
+        if key in self._preempted and not conditions.has_quota(item):
+            seconds = at - self._preempted.pop(key)
+            self._evictions.append(seconds)
+            if life is not None:
+                life.evictions.append(seconds)
         if life is not None and life.manifest["metadata"].get("uid") != metadata.get("uid"):
             self._removed(manifest_identity(item), at)
             life = None
@@ -215,10 +226,13 @@ class _Reader:
             return
         if conditions.is_admitted(item) and not conditions.is_evicted(item):
             if life.admitted is None:
-                life.admitted = _since(item, at) if present else at
+                decided = self._admissions.pop(key, at)
+                life.admitted = _since(item, at) if present else decided
             if life.first_admitted is None:
                 life.first_admitted = life.admitted
         elif not conditions.is_finished(item):
+            if life.admitted is not None:
+                life.longest = max(life.longest, at - life.admitted)
             life.admitted = None
         if conditions.is_finished(item):
             life.manifest, life.finished = item, True
@@ -265,10 +279,11 @@ class _Reader:
         random = Random(metadata.key)
         run_time, leaves = life.ran, None
         if life.over is None:
-            run_time = known.draw(workload, random, self._last - life.admitted if life.admitted else 0.0)
+            running = self._last - life.admitted if life.admitted else 0.0
+            run_time = known.draw(workload, random, max(running, life.longest))
         elif run_time is None:
             # It was deleted while it was pending, and would be under other rules too.
-            run_time, leaves = known.draw(workload, random), life.over - self._start
+            run_time, leaves = known.draw(workload, random, life.longest), life.over - self._start
         at = (metadata.created or life.at) - self._start if life.present else life.at - self._start
         queue = f"{metadata.namespace}/{workload.spec.queue_name}"
         return Job(
@@ -281,6 +296,7 @@ class _Reader:
             fails=life.failed,
             metadata=replace(metadata, name=name),
             leaves_at=leaves,
+            evictions=life.evictions,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, count
@@ -40,6 +40,8 @@ class Job:
     """Of a recorded job: its uid and time of creation order it among others."""
     leaves_at: float | None = None
     """When it is deleted if it is pending then, in seconds from the start of the simulation."""
+    evictions: Sequence[float] = ()
+    """Seconds from each of its evictions to the release of its quota, as recorded."""
     over: Callable[[float, bool], Job | None] | None = None
     """The job that follows when this one is over, by the time and whether it failed."""
 
