@@ -250,6 +250,26 @@ def test_workload_whose_last_run_is_not_in_the_ledger_is_admitted_once_it_is(mad
     assert made.reserved() == {"w"}
 
 
+def test_workload_is_considered_again_when_another_one_begins_in_the_write_that_ends_its_run(
+    made: World,
+) -> None:
+    budget(made, reservation="None")
+    job(made, "w", "a", 1)
+    run = {
+        "uid": made.workloads["w"]["metadata"]["uid"],
+        "workload": "default/w",
+        "since": format_time(START),
+        "through": format_time(START),
+        "rates": {"cpu": "1"},
+    }
+    ledger(made, running=[run])
+    made.stable()
+    assert made.where("w") == "inadmissible"
+    ledger(made, running=[{**run, "uid": "another"}])
+    made.stable()
+    assert made.reserved() == {"w"}
+
+
 def test_fork_with_a_larger_budget_leaves_everything_as_it_was(made: World) -> None:
     budget(made, hours=1)
     job(made, "w", "a", 1, 2)

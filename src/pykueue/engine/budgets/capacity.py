@@ -112,8 +112,8 @@ class BudgetCapacity(SharedCapacity):
         return (
             before.action != now.action
             or before.limit != now.limit
-            or len(now.reserved) < len(before.reserved)
-            or any(_total(now, name) < _total(before, name) for name in before.used)
+            or not before.reserved.keys() <= now.reserved.keys()
+            or any(_total(now, name) < _total(before, name) for name in {*before.limit, *before.used})
         )
 
     def _count_unrecorded(self, key: LedgerKey) -> None:
