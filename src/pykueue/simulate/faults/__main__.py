@@ -16,6 +16,7 @@ from pykueue.simulate.faults.clusterruns import play_clusters
 from pykueue.simulate.faults.elasticruns import play_elastic
 from pykueue.simulate.faults.kindruns import chosen, play_kinds
 from pykueue.simulate.faults.podruns import play_pods
+from pykueue.simulate.faults.provisioningruns import play_provisioning
 from pykueue.simulate.faults.topologyruns import play_topology
 from pykueue.simulate.faults.variantruns import play_variants
 
@@ -38,6 +39,7 @@ from pykueue.simulate.faults.variantruns import play_variants
 @click.option("--clusters", is_flag=True, help="Dispatch jobs to worker clusters (MultiKueue).")
 @click.option("--topology", is_flag=True, help="Place pods by topology on nodes that fail.")
 @click.option("--claims", is_flag=True, help="Run pods that claim devices.")
+@click.option("--provisioning", is_flag=True, help="Let jobs wait for ProvisioningRequests.")
 @click.option("--variants", is_flag=True, help="Let jobs compete for each flavor (concurrent admission).")
 @click.option("--policies", is_flag=True, help="Limit preemptions by a PreemptionPolicy.")
 @click.option("--backfill", is_flag=True, help="Reserve capacity for workloads that do not fit yet.")
@@ -56,6 +58,7 @@ def main(
     clusters: bool,
     topology: bool,
     claims: bool,
+    provisioning: bool,
     variants: bool,
     policies: bool,
     backfill: bool,
@@ -84,6 +87,8 @@ def main(
             report = play_claims(number)
         elif budgets:
             report = play_budgets(number)
+        elif provisioning:
+            report = play_provisioning(number)
         elif variants:
             report = play_variants(number)
         else:

@@ -114,6 +114,10 @@ class Run:
         """What runs the pods of a run with pods."""
         return RealPods(self.server, self.clock, self._fork(), self.plan.kinds)
 
+    def check_controller(self, client: Client) -> CheckController:
+        """What answers admission checks."""
+        return CheckController(client, self.clock, self._fork())
+
     async def play(self) -> None:
         self.server: Server = await open_server(self._store, self.clock, self._fork())
         causes = Causes(Stored(self.server), self.clock, self._configuration, not self.plan.jumps)
@@ -129,9 +133,7 @@ class Run:
         else:
             runner = Client(self.server.transport("runner"), clock=self.clock)
             self.runner = JobRunner(runner, self.clock, self._fork(), self.plan.stuck)
-        self.checks = CheckController(
-            Client(self.server.transport("checks"), clock=self.clock), self.clock, self._fork()
-        )
+        self.checks = self.check_controller(Client(self.server.transport("checks"), clock=self.clock))
         core = self.server.core
         for kind in KINDS.values():
             core.on_stored(f"{kind.group}/{kind.plural}", partial(self._job_stored, kind))
