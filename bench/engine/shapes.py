@@ -66,12 +66,12 @@ def fair(scale: float = 1.0) -> Shape:
     return shape
 
 
-def large(scale: float = 1.0) -> Shape:
-    """10 cohorts of 100 queues with 50 workloads each."""
+def large(scale: float = 1.0, queues: int = 100) -> Shape:
+    """10 cohorts of 100 queues, or so many, with 50 workloads each."""
     return _cohorts(
         "large",
         max(1, round(10 * scale)),
-        100,
+        queues,
         [
             ("small", 35, 60, 1, 150, 50),
             ("medium", 11, 300, 5, 350, 100),
