@@ -196,6 +196,21 @@ def test_a_pod_waits_for_the_template_it_names():
     play(story, pools=GPUS, parts=PARTS)
 
 
+def test_claim_of_a_pod_that_a_user_deletes_is_made_again():
+    async def story(stage):
+        await create(stage, device_class(), template("t", 3), claiming("p", "t", "sleep", "60"))
+        await stage.until(5)
+        (made,) = (await stage.client.list(RESOURCE_CLAIMS)).items
+        await stage.client.delete(RESOURCE_CLAIM_TEMPLATES, "t", "default")
+        await create(stage, template("t", 2))
+        await stage.client.delete(RESOURCE_CLAIMS, made["metadata"]["name"], "default")
+        await stage.until(40)
+        assert len((await allocated(stage))["p"]) == 2
+        assert (await stage.pod("p"))["status"]["phase"] == "Running"
+
+    play(story, pools=GPUS, parts=PARTS)
+
+
 PARTITIONED = """
 pools:
 - name: n

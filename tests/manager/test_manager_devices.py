@@ -102,6 +102,24 @@ def test_job_is_admitted_once_the_template_it_names_exists() -> None:
     story(test, MAPPED)
 
 
+def test_workload_whose_claims_cannot_be_counted_is_not_pending_in_its_queue() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.apply([claiming("a", "many")])
+        await stack.settle()
+        assert (await stack.cluster_queue("gpus"))["status"]["pendingWorkloads"] == 0
+        await stack.apply([template("many", 9)])
+        await stack.settle()
+        assert (await stack.conditions("a"))["QuotaReserved"] == ("False", "ExceedsMaxQuota")
+        for queue in (await stack.cluster_queue("gpus"), await stack.local_queue("gpus")):
+            assert queue["status"]["pendingWorkloads"] == 1
+        await stack.client.delete(RESOURCE_CLAIM_TEMPLATES, "many", "default")
+        await stack.settle()
+        assert (await stack.local_queue("gpus"))["status"]["pendingWorkloads"] == 0
+
+    story(test, MAPPED)
+
+
 def test_workload_without_template_and_without_cluster_queue_names_one_after_the_other() -> None:
     async def test(stack: Stack) -> None:
         await stack.apply(QUEUE)

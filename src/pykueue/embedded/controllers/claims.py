@@ -71,6 +71,10 @@ class ClaimController:
     def _on_claim(self, _type: str, old: Any, new: Any) -> None:
         if new is not None:
             self._controller.queue.add(("claim", key_of(new)))
+            return
+        owner = controller_of(old)
+        if owner is not None and owner.get("kind") == PODS.kind:  # one that was deleted by hand is made again
+            self._controller.queue.add(("pod", (key_of(old)[0], str(owner.get("name")))))
 
     async def _sync(self, key: tuple[str, Key]) -> None:
         if key[0] == "pod":
@@ -85,7 +89,11 @@ class ClaimController:
     async def _create(self, pod: Object) -> None:
         """Create the claims of a pod from its templates, and list them in its status."""
         metadata = pod["metadata"]
-        known = {one["name"] for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+        known = {
+            one["name"]
+            for one in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+            if await self._exists(metadata["namespace"], one.get("resourceClaimName"))
+        }
         mine = {
             annotations_of(claim).get(POD_CLAIM_ANNOTATION): claim
             for claim in self._claims.by_index(BY_CONTROLLER, metadata["uid"])
@@ -105,6 +113,13 @@ class ClaimController:
             await self._client.patch(
                 PODS, name, namespace, patch, content_type=STRATEGIC_PATCH, subresource="status"
             )
+
+    async def _exists(self, namespace: str, name: str | None) -> bool:
+        """Whether a claim that a pod lists is there; without a name the pod needs none."""
+        if not name or self._claims.get(namespace, name) is not None:
+            return True
+        # The cache may be behind the pod.
+        return await self._client.find(RESOURCE_CLAIMS, name, namespace) is not None
 
     async def _create_claim(self, pod: Object, name: str, template_name: str) -> Object:
         metadata = pod["metadata"]

@@ -20,6 +20,7 @@ from pykueue.api.resources import NAMESPACES, NODES, POD_DISRUPTION_BUDGETS, POD
 from pykueue.api.selectors import Requirement, Selector
 from pykueue.api.times import parse_time
 from pykueue.clock import Clock
+from pykueue.embedded.kinds.devices import claims_of
 from pykueue.embedded.kinds.podspec import DEFAULT_SCHEDULER
 from pykueue.embedded.podscheduler.claims import Claims
 from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
@@ -225,6 +226,8 @@ class PodScheduler:
             )
             return
         similar = old is not None and alike(old, new)
+        if similar and old is not None and spec.get("resourceClaims"):
+            similar = claims_of(old) == claims_of(new)  # another one takes the place of a deleted claim
         membership = self._groups.membership(new)
         self._leave_group(uid, membership)
         if membership is not None:

@@ -15,6 +15,7 @@ from pykueue.api.kueue import names
 from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import format_time
 from pykueue.api.objects import Object, get, is_deleting, replaced, spec_differs
+from pykueue.api.pending_reasons import MISCONFIGURED
 from pykueue.api.queue_specs import check_names, flavor_names, topology_name
 from pykueue.clock import Clock
 from pykueue.engine import Amount, Engine, QueueView
@@ -365,12 +366,14 @@ class _Standing(NamedTuple):
 def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
     if workload is None:
         return None
-    finished = held = admitted = replaces = on_hold = False
+    finished = held = admitted = replaces = on_hold = misconfigured = False
     for each in get(workload, "status", "conditions") or ():
         kind, status = each["type"], each["status"]
         if kind == names.QUOTA_RESERVED:
             held = status == "True"
             on_hold = status == "False" and each.get("reason") == conditions.ON_HOLD
+            # One whose claims of devices cannot be counted stays outside its queue.
+            misconfigured = status == "False" and each.get("reason") == MISCONFIGURED
         elif status != "True":
             continue
         elif kind == names.ADMITTED:
@@ -388,6 +391,7 @@ def _standing(workload: Mapping[str, Any] | None) -> _Standing | None:
         conditions.is_gated(workload),
         on_hold,
         replaces,
+        misconfigured,
     )
     pods = get(workload, "status", "reclaimablePods"), held and _counts(workload)
     return _Standing(
