@@ -11,7 +11,7 @@ from pykueue.api.meta import format_time
 from pykueue.engine import Admit, DecisionLog, Options
 from pykueue.engine.dump import dump, load
 from pykueue.engine.events import Removed
-from pykueue.engine.explain.render import message, proof_text
+from pykueue.engine.explain.render import message, proof_text, reason_text
 from pykueue.engine.story import text
 
 
@@ -260,3 +260,16 @@ def test_story_of_a_workload_says_why_it_started_before_another() -> None:
     made.stable()
     assert "; Admitted before default/big: ends by " in text(made.engine.story("default/short"))
     assert "Capacity is reserved for it from " in text(made.engine.story("default/big"))
+
+
+def test_question_about_a_pending_workload_is_answered_with_its_reservation_and_changes_nothing() -> None:
+    made = busy(depth=1)
+    job(made, "long", 3, 5000)
+    made.stable()
+    before = dump(made.engine)
+    first, behind = made.engine.explain("default/big"), made.engine.explain("default/long")
+    assert first is not None
+    assert behind is not None
+    assert "Capacity is reserved for it from " in reason_text(first)
+    assert reason_text(behind).startswith("Would delay default/big, ")
+    assert dump(made.engine) == before

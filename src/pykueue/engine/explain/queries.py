@@ -12,11 +12,13 @@ from pykueue.api.meta import parse_time
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.budgets.rules import BudgetRules, LedgerKey
-from pykueue.engine.cycle.evaluation import Evaluator
+from pykueue.engine.cycle.backfill import Planner
+from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
 from pykueue.engine.explain.quota_queries import QuotaQueries
 from pykueue.engine.explain.render import reason_text
 from pykueue.engine.explanation import Explanation
 from pykueue.engine.fair_sharing.shares import share_of
+from pykueue.engine.flavors.assignment import FIT
 from pykueue.engine.flavors.reservation import requests_of
 from pykueue.engine.preemption.damping import lost_resource_seconds
 from pykueue.engine.queues.cluster_queue import ClusterQueue, UsageCounts
@@ -485,7 +487,27 @@ class Queries(QuotaQueries):
         explanation = Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
         if found.protected_until is not None and not found.targets:
             explanation.outcome = "NoCandidates"
+        if state.backfill.on:
+            self._explain_backfill(info, found, explanation, state.now if now is None else now)
         return explanation
+
+    def _explain_backfill(
+        self, info: WorkloadInfo, found: Evaluation, explanation: Explanation, now: float
+    ) -> None:
+        """Add the reservation of a workload, and what it would delay, to its explanation."""
+        queue, undo_log = info.queue, self._state.undo_log
+        assert queue is not None
+        own_fork, undo_log.on = not undo_log.on, True
+        try:
+            planner = Planner(self._state, self._evaluator, now)
+            explanation.shadow = planner.shadow(info, queue)
+            if found.assignment.mode == FIT:
+                proof = planner.window(info, queue, found) or planner.proof(info, queue, found, found.placed)
+                if proof is not None and proof.kind in ("WouldDelay", "RunsIntoReservation"):
+                    explanation.outcome, explanation.backfill = "WouldDelay", proof
+        finally:
+            if own_fork:
+                undo_log.undo()
 
 
 def _of_local_queue(name: str, local: LocalQueue | None) -> PendingReason | None:
