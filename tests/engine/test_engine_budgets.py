@@ -270,6 +270,16 @@ def test_workload_is_considered_again_when_another_one_begins_in_the_write_that_
     assert made.reserved() == {"w"}
 
 
+def test_workload_whose_own_maximum_is_over_does_not_wait_for_the_budget(made: World) -> None:
+    budget(made, defaultMaximum="2h")
+    past = {"accumulatedPastExecutionTimeSeconds": 7200}
+    job(made, "own", "a", 1, 2, status=past)
+    job(made, "default", "a", 1, status=past)
+    made.stable()
+    assert made.reserved() == {"own"}
+    assert "has run for its maximum execution time" in message(made.last["default"])
+
+
 def test_fork_with_a_larger_budget_leaves_everything_as_it_was(made: World) -> None:
     budget(made, hours=1)
     job(made, "w", "a", 1, 2)

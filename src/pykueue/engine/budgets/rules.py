@@ -75,10 +75,12 @@ class BudgetRules:
 
     def seconds_left(self, workload: kueue.Workload) -> int | None:
         """Seconds that a workload may still run by its maximum execution time; None: it has none."""
-        declared = workload.spec.maximum_execution_time_seconds or self.default_maximum
-        if not declared:
-            return None
-        return max(0, declared - (workload.status.accumulated_past_execution_time_seconds or 0))
+        past = workload.status.accumulated_past_execution_time_seconds or 0
+        own = workload.spec.maximum_execution_time_seconds
+        if own:
+            # One that has run for its own maximum is admitted and then deactivated for that.
+            return max(1, own - past)
+        return max(0, self.default_maximum - past) if self.default_maximum else None
 
 
 @dataclass(frozen=True, slots=True)
