@@ -172,7 +172,7 @@ class ClaimUsers(Users):
         return f"deletes claim {found['metadata']['name']}"
 
     async def mend(self) -> None:
-        await super().mend()
+        # Queues are gone only after their jobs have run, which need devices.
         for node in await self._all(NODES):
             await self._patch(NODES, node, {"metadata": {"annotations": {DEVICES: _DEVICES}}})
         for resource, wanted in ((DEVICE_CLASSES, [_CLASS]), (RESOURCE_CLAIM_TEMPLATES, self._templates())):
@@ -184,6 +184,7 @@ class ClaimUsers(Users):
                     except ApiError as error:
                         self._trace.note("user", f"{metadata['name']} is refused: {error.message}")
                         await self._clock.sleep(AGAIN)
+        await super().mend()
 
     def _templates(self) -> list[Object]:
         return self._scenario.of_kind(RESOURCE_CLAIM_TEMPLATES.kind)
