@@ -288,3 +288,20 @@ def test_memory_of_series_does_not_grow_with_time() -> None:
     assert len(usage.intervals) <= INTERVALS_MAX
     assert sum(usage.intervals) == pytest.approx(usage.area)
     assert usage.width == 16.0
+
+
+def test_description_of_a_trace_as_a_page(tmp_path: Path) -> None:
+    file = tmp_path / "<b>log.swf"
+    file.write_text(SWF)
+    page = tmp_path / "trace.html"
+    found = CliRunner().invoke(trace, ["describe", str(file), "--format", "swf", "--html", str(page)])
+    assert found.exit_code == 0, found.output
+    text = page.read_text()
+    assert "<h1>&lt;b&gt;log.swf</h1>" in text
+    assert "2 jobs, 1 of them ran" in text
+    sections = ("arrivals", "run-times", "waits", "gpus", "pods", "queues", "classes")
+    assert re.findall('<section id="([a-z-]+)">', text) == list(sections)
+    (data,) = re.findall('<script type="application/json" id="data">(.*?)</script>', text)
+    charts = json.loads(data)["charts"]
+    assert charts["pods-0"]["data"][0]["x"] == ["16"]
+    assert sum(charts["arrivals-0"]["data"][0]["y"]) == 2

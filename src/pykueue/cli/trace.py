@@ -89,9 +89,23 @@ def _fail(text: str) -> None:
     default="text",
     show_default=True,
 )
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a page of charts to this file; needs the extra 'reports'.",
+)
 @_reading
-def describe(summary: Summary, file: Path, output: str) -> None:
+def describe(summary: Summary, file: Path, output: str, html: Path | None) -> None:
     """Show what is in FILE: arrivals, sizes, run times, queues."""
+    if html is not None:
+        # Imported here: the library for charts is an extra.
+        from pykueue.simulate.api import MissingPackageError
+        from pykueue.simulate.report.trace_page import trace_page
+
+        try:
+            html.write_text(trace_page(summary, file.name), encoding="utf-8")
+        except MissingPackageError as error:
+            _fail(str(error))
     if output == "json":
         click.echo(json.dumps(_document(summary), indent=2))
         return

@@ -16,7 +16,7 @@ from pykueue.simulate.measures import Outcome
 from pykueue.simulate.prepare import Prepared
 from pykueue.simulate.verdicts import Verdict
 
-from .sections import COLOURS, sections
+from .sections import COLOURS, Section, sections
 
 #: Workloads of each variant in the timeline.
 _WORKLOADS_MAX = 300
@@ -35,29 +35,42 @@ def write_report(
 
 def page(prepared: Prepared, outcomes: Sequence[Outcome], found: Sequence[Verdict]) -> str:
     """The text of the report; see `write_report`."""
+    scenario = prepared.scenario
+    variants = list(dict.fromkeys(one.variant for one in outcomes))
+    seeds = ", ".join(str(seed) for seed in sorted({one.seed for one in outcomes}))
+    names = f"variant{'' if len(variants) == 1 else 's'}: {', '.join(variants)}"
+    return rendered(
+        sections(outcomes) if outcomes else [],
+        title=scenario.name,
+        kind="Simulation",
+        command="simulate",
+        facts=f"{len(variants)} {names} · seeds {seeds} · from {scenario.start}",
+        ended=[one for one in outcomes if one.ended],
+        verdicts=found,
+        failed=[one for one in found if not one.holds],
+        lanes=_timelines(outcomes),
+    )
+
+
+def rendered(parts: Sequence[Section], *, lanes: Sequence[dict[str, Any]] = (), **context: Any) -> str:
+    """A page with these sections; `context` has title, kind, command and facts.
+
+    Raises MissingPackageError without the packages of the extra `reports`.
+    """
     check_packages()
     import jinja2
 
     here = resources.files(__package__)
     library, script = _library(), here.joinpath("report.js").read_text("utf-8")
-    parts = sections(outcomes) if outcomes else []
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(here.joinpath("report.html").read_text("utf-8"))
     charts: dict[str, Any] = {
         f"{part.name}-{number}": chart for part in parts for number, (_, chart) in enumerate(part.charts)
     }
-    lanes = _timelines(outcomes)
-    scenario = prepared.scenario
     text: str = template.render(
-        title=scenario.name,
+        **context,
         version=pykueue.__version__,
-        variants=list(dict.fromkeys(one.variant for one in outcomes)),
-        seeds=sorted({one.seed for one in outcomes}),
-        start=scenario.start,
-        ended=[one for one in outcomes if one.ended],
         sections=parts,
-        verdicts=found,
-        failed=[one for one in found if not one.holds],
         lanes=lanes,
         data={"charts": charts, "lanes": lanes},
         style=here.joinpath("report.css").read_text("utf-8"),
