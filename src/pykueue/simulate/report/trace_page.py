@@ -50,10 +50,10 @@ def _numbers(counts: Counter[int]) -> list[tuple[str, int]]:
 
 
 def _bars(name: str, title: str, text: str, head: str, counts: Sequence[tuple[str, int]]) -> Section:
-    rows = [(key or "(none)", f"{count:,}") for key, count in counts]
+    rows: list[tuple[str, ...]] = [(key or "(none)", f"{count:,}") for key, count in counts]
     bars = {
         "type": "bar",
-        "x": [label(key) for key, _ in rows],
+        "x": [label(row[0]) for row in rows],
         "y": [count for _, count in counts],
         "marker": {"color": COLOURS[0]},
     }
@@ -63,7 +63,7 @@ def _bars(name: str, title: str, text: str, head: str, counts: Sequence[tuple[st
 
 def _quantiles(name: str, title: str, values: Distribution) -> Section:
     found = [values.quantile(share) for share in _SHARES]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (f"{share:.0%}", format_duration(round(each))) for share, each in zip(_SHARES, found, strict=True)
     ]
     line = {
