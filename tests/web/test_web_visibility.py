@@ -157,6 +157,7 @@ def test_the_group_is_discovered_and_described() -> None:
             "localqueues": [],
             "localqueues/pendingworkloads": ["get"],
             "enginestates": ["get"],
+            "pendingworkloads": ["get", "list"],
             "workloads/story": ["get"],
             "workloads/why": ["get"],
         }

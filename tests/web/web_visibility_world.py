@@ -12,6 +12,7 @@ from pykueue.cluster import Cluster
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.configuration import load
+from pykueue.manager.manager import Manager
 from pykueue.simulate.live.advice import StartAdvice
 from pykueue.simulate.live.forecasts import Forecasts, Run
 from pykueue.web.visibility.embedded import serve
@@ -55,10 +56,13 @@ class World:
         self, cluster: Cluster, clock: Clock, user: str = "system:admin", groups: Any = None
     ) -> None:
         assert cluster.server is not None
-        assert cluster.manager is not None
-        self.manager = cluster.manager
         self.cluster, self.clock, self.server = cluster, clock, cluster.server
         self._transport = self.server.transport(user, ("system:masters",) if groups is None else groups)
+
+    @property
+    def manager(self) -> Manager:
+        assert self.cluster.manager is not None
+        return self.cluster.manager
 
     def as_user(self, name: str) -> World:
         return World(self.cluster, self.clock, name, ())
