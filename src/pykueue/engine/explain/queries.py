@@ -413,10 +413,14 @@ class Queries(QuotaQueries):
             return pending_reasons.on_hold()
         local = info.local
         queue = None if local is None else state.queues.get(local.cluster_queue)
-        if why := _of_local_queue(str(spec.queue_name or ""), local):
+        # Claims that cannot be counted are reported of a queue that is stopped or inactive too.
+        kept_out = info.scheduling_class is not None and info.scheduling_class.kept_out
+        why = _of_local_queue(str(spec.queue_name or ""), local)
+        if why is not None and not (kept_out and why.reason == pending_reasons.SUSPENDED):
             return why
         assert local is not None
-        if why := self._of_cluster_queue(local.cluster_queue, queue):
+        why = self._of_cluster_queue(local.cluster_queue, queue)
+        if why is not None and not (kept_out and why.reason == pending_reasons.SUSPENDED):
             return why
         assert queue is not None
         if not state.admits_namespace(queue, info.namespace):

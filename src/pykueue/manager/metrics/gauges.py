@@ -81,15 +81,13 @@ class Gauges(Collector):
             field: GaugeMetricFamily(f"pykueue_budget_{field}_hours", text, labels=labels)
             for field, text in texts.items()
         }
-        budgets = self._cluster.budgets.list()
-        for budget in budgets:
+        for budget in self._cluster.budgets.list():
             for ledger in get(budget, "status", "ledgers") or ():
                 for each in ledger.get("resources") or ():
                     key = [budget["metadata"]["name"], ledger.get("value") or "", each["name"]]
                     for field, family in families.items():
                         family.add_metric(key, float(parse(each.get(field) or "0")))
-        if budgets:
-            yield from families.values()
+        yield from families.values()
 
     def _gauge(self, source: Source, name: str, text: str, *labels: str, apart: bool = False) -> _Gauge:
         """A gauge of one kind of object; `apart`: it tells workloads apart by their custom labels."""

@@ -29,7 +29,7 @@ from pykueue.api.conditions import (
     Workload,
 )
 from pykueue.api.objects import Object, get, key_of
-from pykueue.api.pending_reasons import MISCONFIGURED, PendingReason
+from pykueue.api.pending_reasons import MISCONFIGURED, SUSPENDED, PendingReason
 from pykueue.api.variants import FLAVOR_MIGRATION, NO_VARIANT, VARIANT_EVICTED
 from pykueue.manager.configuration import WaitForPodsReady
 
@@ -379,9 +379,11 @@ def _pending_reason(workload: Workload, context: Context) -> PendingReason | Non
     """
     if conditions.is_on_hold(workload):
         return None
+    found = context.scheduler_reason
+    kept_out = found is not None and found.reason == MISCONFIGURED and bool(found.message)
     for queue, kind in ((context.local_queue, "LocalQueue"), (context.cluster_queue, "ClusterQueue")):
         if queue is not None and (why := _of_queue(queue, kind)):
-            return why
+            return found if why.reason == SUSPENDED and kept_out else why
     if context.admission_gates and conditions.is_gated(workload):
         return pending_reasons.GATED
     known = conditions.reason(workload, QUOTA_RESERVED)
@@ -389,7 +391,6 @@ def _pending_reason(workload: Workload, context: Context) -> PendingReason | Non
         return pending_reasons.NOT_EVALUATED
     if known not in pending_reasons.OF_QUEUES:
         return None
-    if context.scheduler_reason is not None and context.scheduler_reason.reason == known:
-        says_more = known == MISCONFIGURED and bool(context.scheduler_reason.message)
-        return context.scheduler_reason if says_more else None
+    if found is not None and found.reason == known:
+        return found if kept_out else None
     return pending_reasons.NOT_EVALUATED

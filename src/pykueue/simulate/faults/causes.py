@@ -15,6 +15,7 @@ from pykueue.api.objects import Object, get, key_of
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, Resource
 from pykueue.api.variants import has_variants, parent_reference
 from pykueue.clock import Clock
+from pykueue.jobs.slices import replaced_key
 from pykueue.manager.configuration import Configuration
 
 from .jobkinds import suspend_field, suspended
@@ -80,13 +81,23 @@ class Causes:
     def _recently(self, at: float | None) -> bool:
         return at is not None and self._clock.time() < at + MEMORY
 
+    def _replaces_deactivated(self, workload: Object) -> bool:
+        """Whether it took over from a slice that was deactivated: that ends the job all the same."""
+        replaced = replaced_key(workload)
+        return replaced is not None and any(
+            key_of(other) == replaced and not conditions.is_active(other)
+            for other in self._workloads.values()
+        )
+
     # What needs a cause
 
     def missing(self, before: Object, after: Object) -> Iterable[str]:
         """What the manager's write did to a Workload without a cause."""
         deactivated = conditions.is_active(before) and not conditions.is_active(after)
         if deactivated and not (
-            conditions.is_true(before, conditions.DEACTIVATION_TARGET) or parent_reference(before)
+            conditions.is_true(before, conditions.DEACTIVATION_TARGET)
+            or parent_reference(before)
+            or self._replaces_deactivated(before)
         ):
             yield "was deactivated without a cause"
         if conditions.has_quota(after) and not conditions.has_quota(before):
