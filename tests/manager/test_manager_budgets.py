@@ -240,15 +240,15 @@ def test_example_holds_the_second_job_until_the_first_one_returns_its_hours() ->
         await s.apply(objects)
         await s.client.create(BUDGETS, given)
         await s.settle()
-        for name in ("first", "second"):
+        for name in ("survey", "analysis"):
             await s.apply((example / f"{name}.yaml").read_text())
             await s.settle()
-        assert (await s.message("second")).endswith(
-            "insufficient cpu in Budget lab: 40 resource-hours requested "
+        assert (await s.message("analysis")).endswith(
+            "insufficient cpu in Budget team-lab: 40 resource-hours requested "
             "(maximum execution time 36000s), 20 left"
         )
-        await s.finish_job("first")
+        await s.finish_job("survey")
         await s.settle(5)
-        assert not await s.suspended("second")
+        assert not await s.suspended("analysis")
 
     story(life)
