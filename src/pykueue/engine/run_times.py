@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 from typing import Final
@@ -18,6 +17,7 @@ from pykueue.api.reservations import Reservation
 from pykueue.engine.preemption.damping import admitted_at
 from pykueue.engine.queues.cluster_queue import BackfillRules, ClusterQueue
 from pykueue.engine.quota.flavor_resources import FlavorResources
+from pykueue.engine.scopes import Scopes
 from pykueue.engine.undo_log import UndoLog
 from pykueue.engine.windows import Windows
 from pykueue.engine.workload import End, WorkloadInfo
@@ -30,13 +30,10 @@ _STOPPING: Final = 30.0
 _ROUNDING: Final = 1.0
 
 
-@dataclass(slots=True)
-class _Scopes:
-    """The policies in force by what they apply to."""
-
-    by_queue: dict[str, BackfillRules]
-    by_cohort: dict[str, BackfillRules]
-    for_all: BackfillRules | None = None
+def _compiled(policy: BackfillPolicy) -> BackfillRules:
+    spec = policy.spec
+    depth = None if spec.strategy == "Conservative" else spec.depth
+    return BackfillRules(policy.metadata.name, depth, seconds(spec.assumed_run_time))
 
 
 class Backfill:
@@ -49,7 +46,7 @@ class Backfill:
         self.windows = Windows(undo_log, flavor_resources)
         self._queues = queues
         self._specs: dict[str, BackfillPolicy] = {}
-        self._scopes = _Scopes({}, {})
+        self._scopes: Scopes[BackfillRules] = Scopes()
         #: Advances when reservations are void although nothing else changed.
         self.version = 0
 
@@ -67,20 +64,7 @@ class Backfill:
             return False
         self._undo_log.record_undo(self._count_ends)
         self._undo_log.replace(self._specs, name, policy)
-        scopes = _Scopes({}, {})
-        # Of two for the same queues, which admission refuses, the first by name is in force.
-        for each in sorted(self._specs):
-            spec = self._specs[each].spec
-            rules = BackfillRules(
-                each, None if spec.strategy == "Conservative" else spec.depth, seconds(spec.assumed_run_time)
-            )
-            for queue in spec.cluster_queues:
-                scopes.by_queue.setdefault(queue, rules)
-            if spec.cohort:
-                scopes.by_cohort.setdefault(spec.cohort, rules)
-            elif not spec.cluster_queues:
-                scopes.for_all = scopes.for_all or rules
-        self._undo_log.set(self, "_scopes", scopes)
+        self._undo_log.set(self, "_scopes", Scopes.of(self._specs, _compiled))
         self._count_ends()
         return True
 
@@ -93,14 +77,7 @@ class Backfill:
 
     def rules_of(self, path: tuple[str, ...]) -> BackfillRules | None:
         """The rules of a ClusterQueue, given its path from the root cohort; None: it has no policy."""
-        scopes = self._scopes
-        found = scopes.by_queue.get(path[-1]) if path else None
-        if found is None and scopes.by_cohort:
-            for cohort in reversed(path[:-1]):
-                found = scopes.by_cohort.get(cohort)
-                if found is not None:
-                    return found
-        return found if found is not None else scopes.for_all
+        return self._scopes.rules_of(path)
 
     def policies(self) -> list[BackfillPolicy]:
         """All BackfillPolicies, by name."""

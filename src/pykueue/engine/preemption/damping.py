@@ -25,6 +25,7 @@ from pykueue.api.preemption_policies import (
 from pykueue.engine.decisions import PreemptionReason
 from pykueue.engine.policies import NO_POLICIES, Held, Policies
 from pykueue.engine.quota.usage import is_unlimited
+from pykueue.engine.scopes import Scopes
 from pykueue.engine.undo_log import UndoLog
 from pykueue.engine.workload import WorkloadInfo
 
@@ -83,9 +84,7 @@ class Damping:
 
     def __init__(self, undo_log: UndoLog) -> None:
         self._undo_log = undo_log
-        self._by_queue: Mapping[str, _Rules] = {}
-        self._by_cohort: Mapping[str, _Rules] = {}
-        self._for_all: _Rules | None = None
+        self._scopes: Scopes[_Rules] = Scopes()
         self._specs: dict[str, PreemptionPolicy] = {}
         #: By pair of ClusterQueues, in order of their names.
         self._turns: dict[tuple[str, str], _Turn] = {}
@@ -120,37 +119,13 @@ class Damping:
             put(self, "_turns", {})
             put(self, "_issued", {})
             put(self, "_restored", False)
-        by_queue: dict[str, _Rules] = {}
-        by_cohort: dict[str, _Rules] = {}
-        for_all = None
-        # Of two for the same queues, which admission refuses, the first by name is in force.
-        for each in sorted(self._specs):
-            spec = self._specs[each].spec
-            rules = _compiled(self._specs[each])
-            for queue in spec.cluster_queues:
-                by_queue.setdefault(queue, rules)
-            if spec.cohort:
-                by_cohort.setdefault(spec.cohort, rules)
-            elif not spec.cluster_queues:
-                for_all = for_all or rules
-        put(self, "_by_queue", by_queue)
-        put(self, "_by_cohort", by_cohort)
-        put(self, "_for_all", for_all)
+        put(self, "_scopes", Scopes.of(self._specs, _compiled))
         return True
 
     def policy_of(self, path: tuple[str, ...]) -> str:
         """Name of the policy of a ClusterQueue, given its path from the root cohort; empty: it has none."""
-        rules = self._of(path)
+        rules = self._scopes.rules_of(path)
         return rules.name if rules is not None else ""
-
-    def _of(self, path: tuple[str, ...]) -> _Rules | None:
-        found = self._by_queue.get(path[-1]) if path else None
-        if found is None and self._by_cohort:
-            for cohort in reversed(path[:-1]):
-                found = self._by_cohort.get(cohort)
-                if found is not None:
-                    return found
-        return found if found is not None else self._for_all
 
     # --- hooks ------------------------------------------------------------------------------------------
 
@@ -162,13 +137,13 @@ class Damping:
         assert candidate.queue is not None
         own, others = preemptor.queue, candidate.queue
         found: Held | None = None
-        rules = self._of(others.path)
+        rules = self._scopes.rules_of(others.path)
         if rules is not None:
             duration = rules.protection(candidate, reason)
             admitted = admitted_at(candidate) if duration else None
             if admitted is not None and admitted + duration > now:
                 found = _held(rules, "minimum run time", admitted + duration)
-        rules = self._of(own.path)
+        rules = self._scopes.rules_of(own.path)
         if rules is None:
             return found
         if rules.base and own is not others:
@@ -187,7 +162,7 @@ class Damping:
     def _order(self, preemptor: WorkloadInfo, candidate: WorkloadInfo, now: float) -> float:
         """Lost work, where the preemptor's policy orders candidates by it."""
         assert preemptor.queue is not None
-        rules = self._of(preemptor.queue.path)
+        rules = self._scopes.rules_of(preemptor.queue.path)
         if rules is None or not rules.least_lost_first:
             return 0.0
         return lost_share(candidate) * lost_seconds(candidate, now)
@@ -239,13 +214,15 @@ class Damping:
 
     def preempted(self, victim: str, own: tuple[str, ...], others: tuple[str, ...], at: float) -> None:
         """A workload of a queue was preempted for one of another; both by their paths, the key, and when."""
-        rules = self._of(own)
+        rules = self._scopes.rules_of(own)
         if rules is not None and rules.per_hour:
             kept = tuple(each for each in self._issued.get(own[-1], ()) if each + HOUR > at)
             self._undo_log.put(self._issued, own[-1], (*kept, at))
         if own[-1] == others[-1]:
             return
-        windows = [each.window for each in (rules, self._of(others)) if each is not None and each.base]
+        windows = [
+            each.window for each in (rules, self._scopes.rules_of(others)) if each is not None and each.base
+        ]
         if not windows:
             return
         queues = _in_order(own[-1], others[-1])

@@ -22,7 +22,7 @@ from pykueue.engine.preemption.classical import (
     restore,
     simulate_removal,
 )
-from pykueue.engine.preemption.fair_picker import Field, Picker, known_share
+from pykueue.engine.preemption.fair_picker import Field, Picker, known_share, share_without
 from pykueue.engine.queues.cluster_queue import Candidate, ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.tree import Cohort, Node
@@ -226,13 +226,6 @@ def _fits(request: PreemptionRequest) -> bool:
     return fits
 
 
-def _share_without(info: WorkloadInfo, subtree: Node) -> Share:
-    simulate_removal(info)
-    share = share_of(subtree)
-    restore(info)
-    return share
-
-
 def _first_strategy(
     request: PreemptionRequest,
     picker: Picker,
@@ -264,7 +257,8 @@ def _first_strategy(
             while queue_candidates and target is None:
                 candidate = queue_candidates.popleft()
                 if strategy == "LessThanOrEqualToFinalShare":
-                    passes = mine <= _share_without(candidate.info, other_subtree)[:2]
+                    usage = quota.reserved_by(candidate.info)
+                    passes = mine <= share_without(usage, other_subtree)[:2]
                 else:
                     passes = mine < theirs
                 if passes:

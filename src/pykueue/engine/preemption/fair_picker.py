@@ -78,7 +78,7 @@ class Field:
             highest = []
             for child in self.children.get(cohort, ()):
                 left = [
-                    _share_without(usage, child)[:2]
+                    share_without(usage, child)[:2]
                     for queue in self.below((child,))
                     for usage in {tuple(quota.reserved_by(each.info)) for each in self.candidates[queue]}
                 ]
@@ -208,7 +208,8 @@ class Picker:
             node = cohort
 
 
-def _share_without(usage: QuotaDemand, node: Node) -> Share:
+def share_without(usage: QuotaDemand, node: Node) -> Share:
+    """Share of a node without that usage of a workload at or below it."""
     quota.release(usage)
     share = share_of(node)
     quota.reserve(usage)
