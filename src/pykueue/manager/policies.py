@@ -1,8 +1,8 @@
-"""The condition Active of policies that apply to ClusterQueues, a cohort or all."""
+"""The condition Active of policies and Budgets: whether they are in force, or contradict others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pykueue.api.decoding import DecodeError, decode_as
@@ -11,6 +11,7 @@ from pykueue.api.model import Model
 from pykueue.api.objects import Object, get
 from pykueue.api.validation import FieldError
 from pykueue.api.validation.scopes import overlap_errors
+from pykueue.manager.workloads.transitions import MESSAGE_LIMIT
 
 
 def with_active(
@@ -21,25 +22,33 @@ def with_active(
     now: float,
 ) -> list[Any]:
     """The conditions of a policy, with Active; `errors` returns what contradicts itself within it."""
-    active, reason, message = _in_force(kind, obj, all_of_kind, errors)
+
+    def all_errors(policy: Any, before: Sequence[Object]) -> Iterable[FieldError]:
+        return (*errors(policy), *overlap_errors(kind, policy, before))
+
+    active, reason, message = in_force(kind, obj, all_of_kind, all_errors, "policy")
     known = get(obj, "status", "conditions") or ()
     generation = get(obj, "metadata", "generation")
     return set_condition(known, "Active", "True" if active else "False", reason, message, now, generation)
 
 
-def _in_force(
+def in_force(
     kind: type[Model],
     obj: Object,
     all_of_kind: Sequence[Object],
-    errors: Callable[[Any], Sequence[FieldError]],
+    errors: Callable[[Any, Sequence[Object]], Iterable[FieldError]],
+    noun: str,
 ) -> tuple[bool, str, str]:
+    """(whether it is in force, reason, message); `errors` is given those of its kind before it by name.
+
+    Of two that contradict each other the first by name is in force.
+    """
     try:
         policy: Any = decode_as(kind, obj)
     except DecodeError as error:
         return False, "Invalid", str(error)
-    # Of two for the same queues the first by name is in force.
     before = [each for each in all_of_kind if each["metadata"]["name"] < policy.metadata.name]
-    found = (*errors(policy), *overlap_errors(kind, policy, before))
+    found = tuple(errors(policy, before))
     if found:
-        return False, "Conflict", "; ".join(map(str, found))[:32768]
-    return True, "Ready", "The policy is in force"
+        return False, "Conflict", "; ".join(map(str, found))[:MESSAGE_LIMIT]
+    return True, "Ready", f"The {noun} is in force"

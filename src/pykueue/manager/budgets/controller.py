@@ -9,7 +9,7 @@ conditions of the Workload together say what is still to be counted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pykueue.api import conditions, encode
@@ -19,6 +19,7 @@ from pykueue.api.kueue.names import RESOURCE_IN_USE_FINALIZER
 from pykueue.api.meta import set_condition
 from pykueue.api.objects import Object, get, replaced, spec_differs
 from pykueue.api.resources import WORKLOADS, Resource
+from pykueue.api.validation import FieldError
 from pykueue.api.validation.budgets import budget_errors, duplicate_errors
 from pykueue.clock import Clock
 from pykueue.engine import Engine
@@ -27,6 +28,7 @@ from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.kube.events import NORMAL, WARNING, EventRecorder
 from pykueue.manager.cluster import Cluster
+from pykueue.manager.policies import in_force
 from pykueue.manager.workloads import transitions
 from pykueue.manager.writes import Writer
 
@@ -354,7 +356,7 @@ class Budgets:
 
     def _judged(self, obj: Object) -> Mapping[str, Any]:
         name = obj["metadata"]["name"]
-        active, reason, message = self._in_force(obj)
+        active, reason, message = in_force(Budget, obj, self._cluster.budgets.list(), _errors, "budget")
         ledgers = [kept.ledger for key, kept in sorted(self.books.ledgers.items()) if key[0] == name]
         status = budget_status(ledgers, self.books)
         closed = [each.value for each in ledgers if each.action in ("NoAdmission", "Evict")]
@@ -376,18 +378,9 @@ class Budgets:
         changed = replaced(obj, ("status",), {**status, "conditions": found})
         return changed if _apart_from_forecasts(changed) != _apart_from_forecasts(obj) else obj
 
-    def _in_force(self, obj: Object) -> tuple[bool, str, str]:
-        try:
-            budget = decode_as(Budget, obj)
-        except DecodeError as error:
-            return False, "Invalid", str(error)
-        before = [
-            each for each in self._cluster.budgets.list() if each["metadata"]["name"] < budget.metadata.name
-        ]
-        errors = (*budget_errors(budget), *duplicate_errors(budget, before))
-        if errors:
-            return False, "Conflict", "; ".join(map(str, errors))[:32768]
-        return True, "Ready", "The budget is in force"
+
+def _errors(budget: Budget, before: Sequence[Object]) -> Iterable[FieldError]:
+    return (*budget_errors(budget), *duplicate_errors(budget, before))
 
 
 def _apart_from_forecasts(obj: Mapping[str, Any]) -> Any:
