@@ -73,7 +73,7 @@ class BudgetSelector(Model):
     namespace: Annotated[str | None, Rule(minLength=1, maxLength=63)] = None
     """Workloads of a namespace."""
     label: LabelKey | None = None
-    """Key of a label of jobs: each value has a whole budget, and jobs without the label have one together."""
+    """Key of a label of jobs: each value has a separate budget, and jobs without the label share one."""
 
 
 class FlavorWeight(Model):

@@ -45,7 +45,7 @@ class ReservedFlavor(Model):
     Cel("has(self.start) != has(self.schedule)", "exactly one of start and schedule must be set"),
 )
 class ReservationSpec(Model):
-    """What is reserved, for whom and when."""
+    """The reserved quota, the queue or cohort it is kept for, and the times."""
 
     cluster_queue: ObjectName | None = None
     """ClusterQueue whose quota is reserved."""

@@ -123,7 +123,7 @@ async def run(
 @click.option(
     "--forecasts",
     is_flag=True,
-    help="Forecast when workloads start, in the visibility API and in dry runs, by a process of its own.",
+    help="Forecast when workloads start, in the visibility API and in dry runs, in a separate process.",
 )
 @click.option("--print-config", is_flag=True, help="Print the configuration with all defaults and exit.")
 @log_options

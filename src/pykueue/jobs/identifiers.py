@@ -30,7 +30,7 @@ class Identifiers:
         return self._read(pod, names.POD_GROUP_NAME_LABEL)
 
     def prebuilt_name(self, job: Mapping[str, Any]) -> str:
-        """The existing Workload that the job is to be bound to; empty: it gets one of its own."""
+        """The existing Workload that the job is to be bound to; empty: a new one is created."""
         return self._read(job, names.PREBUILT_WORKLOAD_LABEL)
 
     def path(self, obj: Mapping[str, Any], key: str) -> str:

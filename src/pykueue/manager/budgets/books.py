@@ -86,7 +86,7 @@ class Books:
     # --- budgets ----------------------------------------------------------------------------------------
 
     def set_budget(self, name: str, budget: Budget | None) -> None:
-        """Add, update or remove (None) a Budget; one of another uid has ledgers of its own."""
+        """Add, update or remove (None) a Budget; one with another uid gets new ledgers."""
         known = self.budgets.get(name)
         if budget is None or (known is not None and known.metadata.uid != budget.metadata.uid):
             self.budgets.pop(name, None)

@@ -37,7 +37,7 @@ class Reservations:
         self._additions: list[Callable[[Object], Object]] = []
 
     def on_reserving(self, addition: Callable[[Object], Object]) -> None:
-        """Let `addition` complete each Workload that gets quota, so that a write of its own is saved."""
+        """Let `addition` complete each Workload that gets quota, which saves a separate write."""
         self._additions.append(addition)
 
     def completed(self, workload: Object) -> Object:

@@ -118,7 +118,7 @@ def _claiming(rng: random.Random, job: Object) -> Object:
 
 
 class ClaimUsers(Users):
-    """Users beside whom templates are replaced, the class is deleted, and nodes lose devices."""
+    """Users who also replace templates, delete the class, and take devices from nodes."""
 
     def __init__(
         self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace

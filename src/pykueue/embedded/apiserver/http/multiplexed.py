@@ -1,4 +1,4 @@
-"""One client's connection with HTTP/2: many requests at the same time, each on a stream of its own.
+"""One client's connection with HTTP/2: many requests at the same time, each on a separate stream.
 
 Frames, header compression and flow control are libnghttp2's, through the library ngh2; this module turns its
 events into requests, and answers into streams. libnghttp2 ends connections that flood it: with resets of
