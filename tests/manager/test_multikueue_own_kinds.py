@@ -138,11 +138,15 @@ def test_job_that_another_controller_queues_is_copied_and_its_status_brought_bac
 
 
 @pytest.mark.parametrize(
-    ("spec", "gates"),
-    [({}, ""), (MANAGED, "featureGates: {MultiKueueAdaptersForCustomJobs: false}\n")],
-    ids=["not handed over", "gate off"],
+    ("spec", "gates", "copied"),
+    [
+        (MANAGED, "", True),
+        ({}, "", False),
+        (MANAGED, "featureGates: {MultiKueueAdaptersForCustomJobs: false}\n", False),
+    ],
+    ids=["gate on", "not handed over", "gate off"],
 )
-def test_job_of_another_controller_that_cannot_be_dispatched_is_rejected(spec: Object, gates: str) -> None:
+def test_job_of_another_controller_is_dispatched_or_rejected(spec: Object, gates: str, copied: bool) -> None:
     async def test(c: Clusters) -> None:
         await serve(c)
         await grant(c)
@@ -150,7 +154,7 @@ def test_job_of_another_controller_that_cannot_be_dispatched_is_rejected(spec: O
         await c.manager.client.create(WIDGETS, widget(**spec))
         await queued_elsewhere(c.manager, "made-elsewhere")
         await c.wait()
-        assert (await c.manager.workload("w"))["spec"]["active"] is False
-        assert await c.workers["w1"].client.find(WIDGETS, "w", "default") is None
+        assert (await c.manager.workload("w"))["spec"].get("active", True) is copied
+        assert (await c.workers["w1"].client.find(WIDGETS, "w", "default") is not None) is copied
 
     dispatched(test, "w1", configuration=EXTERNAL + gates)
