@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from manager_stack import Stack, job, story
 
 from pykueue.api.meta import parse_time
@@ -63,7 +64,8 @@ def test_the_writes_per_job_are_counted() -> None:
     story(life)
 
 
-def test_without_waiting_for_pods_a_job_costs_five_writes() -> None:
+@pytest.mark.parametrize("disabled", [True, False])
+def test_gate_decides_whether_the_condition_pods_ready_costs_a_write(disabled: bool) -> None:
     async def life(s: Stack) -> None:
         s.transport.writes.clear()
         await s.apply(job("a"))
@@ -77,12 +79,12 @@ def test_without_waiting_for_pods_a_job_costs_five_writes() -> None:
         }
         assert writes == {
             "POST workloads": 1,
-            "PATCH workloads/status": 2,
+            "PATCH workloads/status": 2 if disabled else 3,
             "PATCH jobs": 1,
             "PATCH workloads": 1,
         }
 
-    story(life, "featureGates: {DisableWaitForPodsReady: true}")
+    story(life, f"featureGates: {{DisableWaitForPodsReady: {str(disabled).lower()}}}")
 
 
 def test_job_that_does_not_fit_is_pending_with_a_reason_and_starts_when_quota_is_released() -> None:
