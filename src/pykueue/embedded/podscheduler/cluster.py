@@ -15,7 +15,7 @@ from pykueue.embedded.kinds.podspec import Amounts, amounts_of
 from pykueue.embedded.podscheduler.budgets import Budgets
 from pykueue.embedded.podscheduler.devices import DeviceBooks
 from pykueue.embedded.podscheduler.podinfo import PodInfo, Port
-from pykueue.embedded.podscheduler.terms import PodTerm, Relations, Taint, taints
+from pykueue.embedded.podscheduler.terms import HOSTNAME, PodTerm, Relations, Taint, taints
 
 Labels = Mapping[str, str]
 
@@ -23,8 +23,10 @@ Labels = Mapping[str, str]
 NodeCounts = dict[str, int]
 #: Which pods are counted: those that all terms mean, and whether only living ones.
 _Question = tuple[tuple[PodTerm, ...], bool]
-#: Counts that are kept up to date.
-REMEMBERED_COUNTS = 256
+#: The values of some labels of a node; None for one that it lacks.
+LabelValues = tuple[str | None, ...]
+#: Counts that are kept up to date, and combinations of labels whose values are.
+REMEMBERED_COUNTS, REMEMBERED_COLUMNS = 256, 64
 _NOTHING: dict[_Question, NodeCounts] = {}
 
 
@@ -104,6 +106,10 @@ class Cluster:
         self._counts: dict[_Question, NodeCounts] = {}
         #: The same by a label that the pods meant must have; None for questions without one.
         self._counts_by_label: dict[tuple[str, str] | None, dict[_Question, NodeCounts]] = {}
+        #: Pods with a node by each of their labels.
+        self._by_label: dict[tuple[str, str], dict[str, PodInfo]] = {}
+        #: Of each node, in the order of `nodes`, the values of some labels.
+        self._columns: dict[tuple[str, ...], list[LabelValues]] = {}
         self._log: list[int] = []
         self._log_start = 0
         #: Nodes with PreferNoSchedule taints.
@@ -130,8 +136,10 @@ class Cluster:
             info.index = len(self.nodes)
             self.nodes.append(info)
             self.layout += 1
+            self._columns.clear()
             return True
         if news:
+            self._columns.clear()
             self._log_change(info)
         return news
 
@@ -147,8 +155,28 @@ class Cluster:
             other.index = index
         info.index = -1
         self.layout += 1
+        self._columns.clear()
         if not info.pods:
             del self._infos[name]
+
+    def column(self, keys: tuple[str, ...]) -> list[LabelValues]:
+        """The values of these labels on each node, in the order of `nodes`.
+
+        The value of the label with the node's own name is left out ("" where there is one), so that few
+        combinations are shared by many nodes.
+        """
+        found = self._columns.get(keys)
+        if found is None:
+            if len(self._columns) >= REMEMBERED_COLUMNS:
+                self._columns.clear()
+            seen: dict[LabelValues, LabelValues] = {}
+            found = self._columns[keys] = []
+            for node in self.nodes:
+                values = tuple(
+                    "" if key == HOSTNAME and key in node.labels else node.labels.get(key) for key in keys
+                )
+                found.append(seen.setdefault(values, values))
+        return found
 
     def _info(self, name: str) -> NodeInfo:
         info = self._infos.get(name)
@@ -161,6 +189,8 @@ class Cluster:
     def add_pod(self, pod: PodInfo) -> bool:
         """Add a pod to `pod.node`; returns whether it has an anti-affinity term that no other pod has."""
         self.pods[pod.uid] = pod
+        for label in pod.labels.items():
+            self._by_label.setdefault(label, {})[pod.uid] = pod
         self.priorities[pod.priority] += 1
         info = self._info(pod.node)
         info.pods[pod.uid] = pod
@@ -174,6 +204,11 @@ class Cluster:
         pod = self.pods.pop(uid, None)
         if pod is None:
             return None
+        for label in pod.labels.items():
+            alike = self._by_label[label]
+            del alike[uid]
+            if not alike:
+                del self._by_label[label]
         self.priorities[pod.priority] -= 1
         if not self.priorities[pod.priority]:
             del self.priorities[pod.priority]
@@ -229,12 +264,14 @@ class Cluster:
         found = self._counts.pop(key, None)
         if found is None:
             found = {}
-            for pod in self.pods.values():
+            label = _demanded(terms)
+            meant = self.pods if label is None else self._by_label.get(label, {})
+            for pod in meant.values():
                 if not (living and pod.terminating) and self.selected(terms, pod):
                     _count(found, pod.node, 1)
             if len(self._counts) >= REMEMBERED_COUNTS:
                 self._forget_counts(next(iter(self._counts)))
-            self._counts_by_label.setdefault(_demanded(terms), {})[key] = found
+            self._counts_by_label.setdefault(label, {})[key] = found
         self._counts[key] = found
         return found
 

@@ -22,6 +22,8 @@ from pykueue.embedded.podscheduler.terms import PodTerm, Spread
 
 #: Up to this many nodes all are looked at, and at least this many that fit are enough.
 MIN_SAMPLE = 100
+#: The least number of nodes looked at together.
+LEAST_BLOCK = 64
 #: Shapes of which every node's answer is remembered.
 REMEMBERED_SHAPES = 512
 NO_NODES = "no nodes available to schedule pods"
@@ -191,28 +193,43 @@ class Placer:
         nodes = self._cluster.nodes
         wanted = sample_size(len(nodes))
         start = self._start % len(nodes)
-        scores, shape = view.scores, pod.shape
         nominated = self._nominated
         feasible: list[int] = []
         looked_at = 0
-        for index in (*range(start, len(nodes)), *range(start)):
-            looked_at += 1
-            value = scores[index]
-            if value == _UNKNOWN:
-                node = nodes[index]
-                found = view.refusals[index] = refusal(shape, node)
-                value = scores[index] = _REFUSED if found is not None else score(shape, node)
-            if value < 0:
-                continue
-            if (check is not None or (nominated and nodes[index].name in nominated)) and (
-                self._refusal(pod, nodes[index], check) is not None
-            ):
-                continue
-            feasible.append(index)
-            if len(feasible) == wanted:
-                break
+        while looked_at < len(nodes) and len(feasible) < wanted:
+            first = (start + looked_at) % len(nodes)
+            size = max(wanted - len(feasible), LEAST_BLOCK)
+            # Not beyond the last node, nor, after it, those that were looked at first.
+            last = min(first + size, len(nodes) if first >= start else start)
+            fitting = self._fitting(pod.shape, view, first, last)
+            if check is not None or nominated:
+                fitting = [
+                    index
+                    for index in fitting
+                    if (check is None and nodes[index].name not in nominated)
+                    or self._refusal(pod, nodes[index], check) is None
+                ]
+            if len(fitting) > wanted - len(feasible):
+                del fitting[wanted - len(feasible) :]
+                last = fitting[-1] + 1
+            feasible += fitting
+            looked_at += last - first
         self._start = start + looked_at
         return feasible
+
+    def _fitting(self, shape: Shape, view: _View, first: int, last: int) -> list[int]:
+        """Indexes of the nodes, from `first` to before `last`, that fit, other pods' demands aside."""
+        scores = view.scores[first:last]
+        if _UNKNOWN in scores:
+            for index, value in enumerate(scores, first):
+                if value == _UNKNOWN:
+                    node = self._cluster.nodes[index]
+                    found = view.refusals[index] = refusal(shape, node)
+                    view.scores[index] = _REFUSED if found is not None else score(shape, node)
+            scores = view.scores[first:last]
+        if _REFUSED in scores:
+            return [index for index, value in enumerate(scores, first) if value >= 0]
+        return list(range(first, last))
 
     def _refusals(self, pod: PodInfo, view: _View, check: Check | None) -> list[Refusal]:
         """Every node's reason, after a search that found none that fits."""

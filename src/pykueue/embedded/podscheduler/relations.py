@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from math import log
 from typing import NamedTuple
 
-from pykueue.embedded.podscheduler.cluster import Cluster, NodeInfo
+from pykueue.embedded.podscheduler.cluster import Cluster, LabelValues, NodeCounts, NodeInfo
 from pykueue.embedded.podscheduler.filters import MAX_SCORE, Refusal
 from pykueue.embedded.podscheduler.podinfo import PodInfo
 from pykueue.embedded.podscheduler.terms import HOSTNAME, PodTerm, Spread
@@ -162,44 +162,69 @@ def spread_scores(
     """Weighted scores for few pods of the same kind per domain; None when no node differs from another.
 
     `by_default` spreads of the system do without nodes' labels; a pod's own ones give nodes that lack a
-    label nothing.
+    label nothing. Nodes with the same values of the labels and without such a pod have the same score, which
+    is computed once.
     """
     if not spreads:
         return None
-    keys = [one.term.topology_key for one in spreads]
-    counted = [by_default or all(key in node.labels for key in keys) for node in nodes]
-    raw = [0.0] * len(nodes)
-    for spread in spreads:
-        key = spread.term.topology_key
+    keys = tuple(one.term.topology_key for one in spreads)
+    column = cluster.column(keys)
+    alike = [column[node.index] for node in nodes]
+    kinds = set(alike)
+    counted = {kind: by_default or None not in kind for kind in kinds}
+    all_counted = all(counted.values())
+    rules: list[tuple[bool, dict[str, int], float, int]] = []
+    occupied: set[str] = set()
+    for place, spread in enumerate(spreads):
         counts = cluster.counts(spread.term, living=True)
-        values = [node.labels.get(key) for node in nodes]
-        if key == HOSTNAME:
-            per_node = [counts.get(node.name, 0) for node in nodes]
-            size = sum(counted)
+        if spread.term.topology_key == HOSTNAME:
+            occupied.update(counts)
+            size = len(nodes) if all_counted else sum(counted[kind] for kind in alike)
         else:
-            if _all_eligible(pod, spread, () if by_default else keys):
-                domains = cluster.domains(counts, key)
-            else:
-                domains = {}
-                for node in cluster.nodes:
-                    if key in node.labels and _eligible(pod, node, spread, () if by_default else keys):
-                        value = node.labels[key]
-                        domains[value] = domains.get(value, 0) + counts.get(node.name, 0)
-            per_node = [0 if value is None else domains.get(value, 0) for value in values]
-            size = len({*values} - {None})
-        weight = log(size + 2)
-        raw = [
-            so_far + count * weight + (spread.max_skew - 1) if here and value is not None else so_far
-            for so_far, count, value, here in zip(raw, per_node, values, counted, strict=True)
-        ]
-    rounded = [round(one) for one in raw]
-    seen = [one for one, counts_here in zip(rounded, counted, strict=True) if counts_here]
+            counts = _by_domain(cluster, pod, spread, counts, () if by_default else keys)
+            size = len({kind[place] for kind in kinds} - {None})
+        by_node = spread.term.topology_key == HOSTNAME
+        rules.append((by_node, counts, log(size + 2), spread.max_skew - 1))
+
+    def crowding(kind: LabelValues, name: str) -> int:
+        total = 0.0
+        for value, (by_node, counts, weight, free) in zip(kind, rules, strict=True):
+            if value is not None and counted[kind]:
+                total = total + counts.get(name if by_node else value, 0) * weight + free
+        return round(total)
+
+    without_pods = {kind: crowding(kind, "") for kind in kinds}
+    crowded = [without_pods[kind] for kind in alike]
+    if occupied:
+        for position, node in enumerate(nodes):
+            if node.name in occupied:
+                crowded[position] = crowding(alike[position], node.name)
+    seen = (
+        crowded if all_counted else [one for one, kind in zip(crowded, alike, strict=True) if counted[kind]]
+    )
     low, high = min(seen, default=0), max(seen, default=0)
-    if low == high and len(seen) == len(nodes):
+    if low == high and all_counted:
         return None
-    if high == 0:
-        return [SPREAD_WEIGHT * MAX_SCORE * here for here in counted]
-    return [
-        SPREAD_WEIGHT * (MAX_SCORE * (high + low - one) // high) if here else 0
-        for one, here in zip(rounded, counted, strict=True)
-    ]
+    points = {
+        one: SPREAD_WEIGHT * (MAX_SCORE * (high + low - one) // high if high else MAX_SCORE)
+        for one in set(seen)
+    }
+    if all_counted:
+        return [points[one] for one in crowded]
+    return [points[one] if counted[kind] else 0 for one, kind in zip(crowded, alike, strict=True)]
+
+
+def _by_domain(
+    cluster: Cluster, pod: PodInfo, spread: Spread, counts: NodeCounts, keys: Sequence[str]
+) -> dict[str, int]:
+    """Pods per domain of a spread constraint, where a node must have all of `keys` to be counted."""
+    key = spread.term.topology_key
+    if _all_eligible(pod, spread, keys):
+        return cluster.domains(counts, key)
+    domains: dict[str, int] = {}
+    for name, count in counts.items():
+        node = cluster.node(name)
+        if node is not None and key in node.labels and _eligible(pod, node, spread, keys):
+            value = node.labels[key]
+            domains[value] = domains.get(value, 0) + count
+    return domains
