@@ -108,7 +108,9 @@ def test_webhooks_are_asked_only_about_what_they_select() -> None:
 
 
 @pytest.mark.parametrize("ignore", [True, False])
-def test_a_webhook_that_fails_blocks_unless_it_may_be_ignored(ignore: bool) -> None:
+def test_a_webhook_that_fails_blocks_unless_it_may_be_ignored(
+    ignore: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story(api: Api) -> None:
         async def review(review: dict[str, Any]) -> dict[str, Any]:
             raise WebhookFailedError("connection refused")
@@ -120,6 +122,10 @@ def test_a_webhook_that_fails_blocks_unless_it_may_be_ignored(ignore: bool) -> N
             error = await api.refused(api.create(CONFIG_MAPS, config_map("x")))
             assert (error.code, error.reason) == (500, "InternalError")
             assert 'failed calling webhook "a": connection refused' in error.message
+            logged = [each.getMessage() for each in caplog.records]
+            assert len(logged) == 1
+            assert logged[0].startswith("create of configmaps/default by user ")
+            assert logged[0].endswith(f"was answered with 500: {error.message}")
 
     with_server(story)
 

@@ -6,6 +6,7 @@ Over HTTP and within the process requests are the same `Call`s, and take the sam
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -44,6 +45,8 @@ from pykueue.embedded.store.records import Record
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import APPLY_PATCH
 
+log = logging.getLogger(__name__)
+
 #: Objects of a collection that are deleted together.
 DELETED_TOGETHER = 100
 
@@ -63,6 +66,16 @@ NOT_HERE = {
 
 async def _no_entry(_pod: Object, _wanted: Wanted) -> Session:
     raise ApiError(501, "NotImplemented", NOT_HERE["pods", "exec"])
+
+
+def _report(call: Call, verb: str, fault: ApiError) -> None:
+    """Log a request that failed through no fault of its client, with the cause."""
+    target = call.target
+    path = "/".join(
+        filter(None, (call.endpoint.qualified, target.namespace, target.name, target.subresource))
+    )
+    message = "%s of %.500s by user %.200s was answered with %d: %.1000s"
+    log.warning(message, verb, path, call.user.name, fault.code, fault.message)
 
 
 class Pipeline:
@@ -154,9 +167,13 @@ class Pipeline:
             return answer
         except ApiError as error:
             code = error.code
+            if code >= 500 and code != 501:
+                _report(call, verb, error)
             raise
         except StoreError as error:
-            raise internal_error(str(error)) from error
+            fault = internal_error(str(error))
+            _report(call, verb, fault)
+            raise fault from error
         finally:
             if verb == "patch" and call.content_type == APPLY_PATCH:
                 verb = "apply"
