@@ -8,84 +8,18 @@ least a run can take; the ratio says how near it came. Prints a table, and write
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import socket
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import usage
 from bench.apiserver.server import ServerProcess
-from bench.end_to_end.account import of_manager
 from bench.end_to_end.load import SHAPES
+from bench.end_to_end.run import own_manager, play
 from bench.engine import harness
 
 #: The bars: seconds of wall, CPU seconds of the manager, its MB.
 BARS = {"baseline": (90, 60, 200), "large": (80, 100, 600)}
-#: No limit on the client, no leader to elect, nothing served but webhooks.
-CONFIGURATION = """\
-apiVersion: config.kueue.x-k8s.io/v1beta2
-kind: Configuration
-leaderElection:
-  leaderElect: false
-health:
-  healthProbeBindAddress: "0"
-metrics:
-  bindAddress: "0"
-webhook:
-  port: {port}
-internalCertManagement:
-  enable: false
-featureGates:
-  VisibilityOnDemand: false
-"""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-@contextlib.contextmanager
-def manager(kubeconfig: Path, folder: Path, profile: Path | None) -> Iterator[int]:
-    """A manager at work; its process id."""
-    configuration = folder / "manager.yaml"
-    configuration.write_text(CONFIGURATION.format(port=free_port()))
-    watched = ["-m", "cProfile", "-o", str(profile)] if profile is not None else []
-    command = [sys.executable, *watched, "-m", "pykueue.cli.main", "manager"]
-    command += ["--kubeconfig", str(kubeconfig), "--config", str(configuration)]
-    process = subprocess.Popen(command)
-    try:
-        yield process.pid
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def play(kubeconfig: Path, servers: list[int], options: argparse.Namespace, shape: str) -> dict[str, Any]:
-    """One run of a shape; the figures of all processes."""
-    with tempfile.TemporaryDirectory(prefix="pykueue-bench-") as name, ExitStack() as stack:
-        folder = Path(name)
-        # The load does what the manager's own job controllers do, and has their account.
-        account = of_manager(kubeconfig, folder)
-        pid = stack.enter_context(manager(account, folder, options.profile))
-        before = sum(map(usage.cpu, servers))
-        command = [sys.executable, "-m", "bench.end_to_end.load", str(account), shape]
-        command += ["--scale", str(options.scale)]
-        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        figures: dict[str, Any] = json.loads(run.stdout)
-        figures["manager_cpu"] = usage.cpu(pid)
-        figures["manager_peak"] = usage.peak(pid) / 1e6
-        figures["server_cpu"] = sum(map(usage.cpu, servers)) - before
-        figures["server_peak"] = sum(map(usage.peak, servers)) / 1e6
-    return figures
 
 
 def table(shape: str, figures: dict[str, Any], virtual: harness.Result) -> str:
@@ -130,11 +64,13 @@ def main() -> None:
     results = {}
     for shape in options.shapes or list(SHAPES):
         virtual = harness.run(SHAPES[shape](options.scale))
+        manager = partial(own_manager, profile=options.profile)
         if options.kubeconfig is not None:
-            figures = play(options.kubeconfig, options.server_pid or [], options, shape)
+            servers = options.server_pid or []
+            figures = play(options.kubeconfig, servers, manager, shape, options.scale)
         else:
             with ServerProcess(options.in_memory) as server:
-                figures = play(server.kubeconfig, [server.pid], options, shape)
+                figures = play(server.kubeconfig, [server.pid], manager, shape, options.scale)
         results[shape] = figures
         print(table(shape, figures, virtual), flush=True)
     if options.json is not None:

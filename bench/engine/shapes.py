@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import merge
 
 from pykueue.api import kueue
@@ -10,6 +10,20 @@ from pykueue.engine import Options
 
 from . import objects
 from .harness import Arrival, Shape
+
+#: Classes of the two recorded loads: name, number in each queue, milliseconds between two, CPUs, run time in
+#: milliseconds, priority.
+Class = tuple[str, int, int, int, int, int]
+BASELINE: tuple[Class, ...] = (
+    ("small", 350, 100, 1, 200, 50),
+    ("medium", 100, 500, 5, 500, 100),
+    ("large", 50, 1200, 20, 1000, 200),
+)
+LARGE: tuple[Class, ...] = (
+    ("small", 35, 60, 1, 150, 50),
+    ("medium", 11, 300, 5, 350, 100),
+    ("large", 4, 700, 20, 700, 200),
+)
 
 
 def _stream(
@@ -23,7 +37,7 @@ def _cohorts(
     name: str,
     cohorts: int,
     queues: int,
-    classes: list[tuple[str, int, int, int, int, int]],
+    classes: Sequence[Class],
     reclaim: str = "Never",
     within: str = "Never",
 ) -> Shape:
@@ -42,17 +56,18 @@ def _cohorts(
     return Shape(name, setup, merge(*streams, key=lambda arrival: arrival.at))
 
 
+def scaled(scale: float) -> list[Class]:
+    """The classes of the baseline with a part of the workloads."""
+    return [(name, round(count * scale), *rest) for name, count, *rest in BASELINE]  # type: ignore[misc]
+
+
 def baseline(scale: float = 1.0) -> Shape:
     """5 cohorts of 6 queues with 500 workloads each; preemption all the time."""
     return _cohorts(
         "baseline",
         5,
         6,
-        [
-            ("small", round(350 * scale), 100, 1, 200, 50),
-            ("medium", round(100 * scale), 500, 5, 500, 100),
-            ("large", round(50 * scale), 1200, 20, 1000, 200),
-        ],
+        scaled(scale),
         reclaim="Any",
         within="LowerPriority",
     )
@@ -72,11 +87,7 @@ def large(scale: float = 1.0, queues: int = 100) -> Shape:
         "large",
         max(1, round(10 * scale)),
         queues,
-        [
-            ("small", 35, 60, 1, 150, 50),
-            ("medium", 11, 300, 5, 350, 100),
-            ("large", 4, 700, 20, 700, 200),
-        ],
+        LARGE,
     )
 
 

@@ -20,7 +20,7 @@ import uvloop
 from bench import usage
 from bench.apiserver.load import WORKLOADS, drive, request, workload
 from bench.apiserver.server import ServerProcess
-from bench.end_to_end.__main__ import manager
+from bench.end_to_end.run import own_manager
 
 from pykueue.api.objects import Object, get
 from pykueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, Resource
@@ -111,7 +111,7 @@ async def measure(count: int, profile: Path | None) -> dict[str, Any]:
         )
         assert not run.refused
         started = time.perf_counter()
-        with manager(server.kubeconfig, Path(folder), profile) as pid:
+        with own_manager(server.kubeconfig, Path(folder), profile) as pid:
             await until_pending(client, count)
             seconds, cpu = time.perf_counter() - started, usage.cpu(pid)
             admission = await admission_seconds(client)

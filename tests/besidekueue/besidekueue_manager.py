@@ -175,7 +175,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
         manager.start()
-        print(f"Kueue's manager is ready; log: {manager.process.log}", flush=True)
+        print(
+            f"Kueue's manager is ready: process {manager.process.pid}, log {manager.process.log}", flush=True
+        )
         while not manager.process.has_ended:
             time.sleep(1)
     except KeyboardInterrupt:

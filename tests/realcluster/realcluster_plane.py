@@ -151,6 +151,12 @@ class Process:
             )
 
     @property
+    def pid(self) -> int:
+        """The number of the running process."""
+        assert self._running is not None
+        return self._running.pid
+
+    @property
     def has_ended(self) -> bool:
         """Whether it ended by itself."""
         return self._running is not None and self._running.poll() is not None

@@ -1,0 +1,1 @@
+"""pykueue's manager and Kueue's in turn, on the same embedded API server."""
