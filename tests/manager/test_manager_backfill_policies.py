@@ -132,6 +132,7 @@ def test_job_that_would_run_into_maintenance_waits_until_it_is_over() -> None:
         await s.settle()
         status = (await s.get(RESERVATIONS, "night"))["status"]
         assert (status["conditions"][0]["reason"], status["windowStart"]) == ("Ready", start)
+        assert (status["state"], status["printed"]) == ("Upcoming", "default-flavor: 6 cpu")
         await s.apply(limited("long", 5, 3600))
         await s.apply(limited("short", 4, 600))
         await s.settle()
@@ -139,7 +140,9 @@ def test_job_that_would_run_into_maintenance_waits_until_it_is_over() -> None:
             await s.message("long")
         )
         assert not await s.suspended("short")
-        await s.settle(1800 + 3600 + 60)
+        await s.settle(1800 + 60)
+        assert (await s.get(RESERVATIONS, "night"))["status"]["state"] == "Open"
+        await s.settle(3600)
         assert not await s.suspended("long")
         status = (await s.get(RESERVATIONS, "night"))["status"]
         assert status["conditions"][0]["reason"] == "Over"

@@ -13,6 +13,7 @@ from pykueue.api.meta import parse_time
 from pykueue.api.quantity import parse
 from pykueue.api.resources import JOBS, WORKLOADS
 from pykueue.api.yaml import load_documents
+from pykueue.engine.budgets.rules import hours_text
 from pykueue.kube.errors import ApiError
 
 Object = dict[str, Any]
@@ -65,8 +66,30 @@ def test_every_second_from_admission_to_end_is_counted_once_also_over_a_restart(
             "Exhausted": "False",
         }
         assert shown["resources"][0]["limit"] == "100"
+        hours = 3 * await ran(s, "first") / 3600
+        assert status["printed"] == {
+            "resource": "cpu",
+            "used": hours_text("cpu", hours),
+            "reserved": "0.00 h",
+            "left": hours_text("cpu", 100 - hours),
+            "limit": "100.00 h",
+            "percent": "0%",
+        }
 
     story(life)
+
+
+@pytest.mark.parametrize(
+    ("resource", "hours", "text"),
+    [
+        ("cpu", 0.0, "0.00 h"),
+        ("cpu", 0.0021, "0.002 h"),
+        ("cpu", 123.4, "123.40 h"),
+        ("memory", 3 * 2.0**30, "3.00 Gi·h"),
+    ],
+)
+def test_hours_are_printed_with_a_decimal_point(resource: str, hours: float, text: str) -> None:
+    assert hours_text(resource, hours) == text
 
 
 def test_job_that_cannot_finish_within_the_budget_waits_for_what_an_early_end_returns() -> None:

@@ -233,6 +233,23 @@ class LedgerSummary(Model):
     """When it is used up; not set where it is not expected to be within a year."""
 
 
+class PrintedUse(Model):
+    """The resource that is used most, as `kubectl get` prints it: decimal hours, no quantities."""
+
+    resource: Annotated[str, Rule(maxLength=317)]
+    """Name of the resource."""
+    used: Annotated[str, Rule(maxLength=64)]
+    """Resource-hours used; for sizes in bytes, in Gi-hours."""
+    reserved: Annotated[str, Rule(maxLength=64)]
+    """Resource-hours that running workloads may still use, under reservation Declared."""
+    left: Annotated[str, Rule(maxLength=64)]
+    """Resource-hours neither used nor reserved."""
+    limit: Annotated[str, Rule(maxLength=64)]
+    """Resource-hours, credits and carried over hours included."""
+    percent: Annotated[str, Rule(maxLength=64)]
+    """Used hours as a percentage of the limit."""
+
+
 class BudgetStatus(Model):
     """Observed state of a Budget."""
 
@@ -248,6 +265,8 @@ class BudgetStatus(Model):
     """The ledgers with the highest use."""
     ledger_count: int = 0
     """Number of ledgers."""
+    printed: PrintedUse | None = None
+    """The resource that is used most, of the first of the ledgers."""
 
 
 class Budget(Model):

@@ -6,6 +6,7 @@ Source of the rules: docs/reference/policies.md 4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pykueue.api.cronschedule import Schedule, ScheduleError, time_zone
@@ -20,6 +21,8 @@ RESERVATIONS: Final = Resource(OWN_GROUP, "v1alpha1", "reservations", "Reservati
 
 #: Windows of one Reservation that are planned ahead.
 WINDOWS_MAX: Final = 16
+#: Characters of the line that says what is reserved.
+TEXT_MAX: Final = 1024
 
 
 class ReservedResource(Model):
@@ -74,6 +77,12 @@ class ReservationStatus(Model):
     """When the current or next window begins."""
     window_end: str | None = None
     """When it ends."""
+    next_start: str | None = None
+    """When the window after that one begins."""
+    state: Annotated[str, Rule(maxLength=16)] = ""
+    """Upcoming, Open, Over or Invalid."""
+    printed: Annotated[str, Rule(maxLength=TEXT_MAX)] = ""
+    """What is reserved, as `kubectl get` prints it."""
 
 
 class Reservation(Model):
@@ -113,3 +122,18 @@ def windows(spec: ReservationSpec, now: float) -> list[Window]:
             found.append(Window(at, at + length))
         at = schedule.next(at)
     return found
+
+
+def state_of(found: Sequence[Window], now: float) -> Literal["Upcoming", "Open", "Over"]:
+    """Whether the first of the current and next windows is open."""
+    if not found:
+        return "Over"
+    return "Open" if found[0].start <= now else "Upcoming"
+
+
+def amounts_text(spec: ReservationSpec) -> str:
+    """What is reserved, in one line."""
+    return "; ".join(
+        f"{flavor.name}: " + ", ".join(f"{each.quantity} {each.name}" for each in flavor.resources)
+        for flavor in spec.flavors
+    )

@@ -10,8 +10,8 @@ import click
 from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.cli.options import SourceOptions
 from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
+from pykueue.engine.budgets.rules import hours_text
 from pykueue.engine.events import Upsert
-from pykueue.engine.quota.usage import in_gibi, is_bytes
 from pykueue.plugin.tables import table
 from pykueue.questions.budgets import Budgets, BudgetState, LedgerState, Use, hours_in_order
 from pykueue.questions.budgets import budgets as answer_budgets
@@ -53,7 +53,7 @@ def lines(answer: Budgets) -> Iterator[str]:
             budget.name,
             ledger.value or "-",
             use.resource,
-            *(_amount(use.resource, each) for each in (use.used, use.reserved, use.remaining, use.limit)),
+            *(hours_text(use.resource, each) for each in (use.used, use.reserved, use.remaining, use.limit)),
             f"{use.percent}%",
             ledger.action or "-",
             ledger.forecast.get("p50", "-"),
@@ -89,17 +89,17 @@ def _ledger(ledger: LedgerState) -> Iterator[str]:
     running = "1 workload uses it now" if ledger.running == 1 else f"{ledger.running} workloads use it now"
     yield f"{running}; action in force: {ledger.action or 'none'}"
     for use in ledger.resources:
-        amounts = [_amount(use.resource, each) for each in (use.used, use.limit, use.reserved, use.remaining)]
-        yield "{}: {} of {} used ({}%), {} reserved, {} left".format(
-            use.resource, *amounts[:2], use.percent, *amounts[2:]
+        used, limit, reserved, left = (
+            hours_text(use.resource, each) for each in (use.used, use.limit, use.reserved, use.remaining)
         )
+        yield f"{use.resource}: {used} of {limit} used ({use.percent}%), {reserved} reserved, {left} left"
         yield from _burn_down(use)
     if ledger.forecast:
         shown = [f"{time} ({name[1:]}%)" for name, time in sorted(ledger.forecast.items())]
         yield f"Used up by {', '.join(shown)}"
     for past in ledger.past:
         used = ", ".join(
-            f"{_amount(name, amount)} of {_amount(name, past.limit.get(name, 0.0))} of {name}"
+            f"{hours_text(name, amount)} of {hours_text(name, past.limit.get(name, 0.0))} of {name}"
             for name, amount in sorted(past.used.items())
         )
         yield f"{past.start} to {past.end}: {used or 'no use'}"
@@ -111,10 +111,4 @@ def _burn_down(use: Use) -> Iterator[str]:
     highest = max((amount for _, amount in hours), default=0.0)
     if highest > 0:
         bars = "".join(_BARS[min(7, int(amount / highest * 7.999))] for _, amount in hours)
-        yield f"  {bars}  by hour since {hours[0][0]}, at most {_amount(use.resource, highest)}"
-
-
-def _amount(resource: str, hours: float) -> str:
-    """Resource-hours; those of bytes in Gi-hours."""
-    unit = " Gi·h" if is_bytes(resource) else " h"
-    return f"{in_gibi(resource, hours):.2f}{unit}"
+        yield f"  {bars}  by hour since {hours[0][0]}, at most {hours_text(use.resource, highest)}"

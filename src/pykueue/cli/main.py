@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "satellites",
         "Lower the priority of Workloads admitted for longer than an interval.",
     ),
+    "reservations": ("questions", "Print what is reserved and when, by flavor."),
     "resume": ("plugin.stop", "Resume a Workload or queue that was stopped."),
     "stop": ("plugin.stop", "Stop a Workload or the admission of a queue."),
     "version": ("plugin.version", "Print the version of the client, and the image of the manager."),

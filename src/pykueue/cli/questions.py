@@ -225,6 +225,23 @@ def budget(**options: Any) -> None:
 
 
 @click.command()
+@click.argument("name", required=False)
+@source_options
+@output_options("pykueue.questions.reservations", "ReservationsAnswer")
+def reservations(**options: Any) -> None:
+    """Print what is reserved: the windows of Reservations, and the capacity reserved for pending Workloads.
+
+    With NAME it prints that Reservation alone, with its next windows and the Workloads that it holds back.
+
+    Exit status: 0; 1 if the cluster cannot be read or there is no Reservation of that name; 2 if an option or
+    a manifest is wrong; 3 if not everything could be read.
+    """
+    from pykueue.cli.reservations import run
+
+    run(**options)
+
+
+@click.command()
 @source_options
 @click.option(
     "--limit",

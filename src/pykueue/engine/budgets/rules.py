@@ -14,7 +14,7 @@ from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.preemption_policies import seconds
 from pykueue.engine.flavors.reservation import reserved_amounts
 from pykueue.engine.options import Options
-from pykueue.engine.quota.usage import to_quantity, units
+from pykueue.engine.quota.usage import in_gibi, is_bytes, to_quantity, units
 from pykueue.engine.workload import effective_counts
 
 HOUR = 3600
@@ -155,3 +155,9 @@ def use_of(admission: kueue.Admission) -> list[tuple[str, str, int]]:
         for resource, flavor in given.flavors.items()
         if resource in given.resource_usage
     ]
+
+
+def hours_text(resource: str, hours: float) -> str:
+    """Resource-hours as tables show them; those of bytes in Gi-hours. Less than one has three decimals."""
+    amount = in_gibi(resource, hours)
+    return f"{amount:.{3 if 0 < amount < 1 else 2}f}{' Gi·h' if is_bytes(resource) else ' h'}"

@@ -57,6 +57,10 @@ class Planner:
                 return Shadow(each.start, each.declared, queue.backfill.policy)
         return None
 
+    def holders(self, queue: ClusterQueue) -> Sequence[Reserved]:
+        """The reservations of the trees that share capacity with a ClusterQueue, in order."""
+        return self._reservations(queue).holders
+
     def proof(
         self,
         info: WorkloadInfo,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import ceil
+from typing import NamedTuple
 
 from pykueue.api import kueue, pending_reasons
 from pykueue.api.cohorts import COHORT_CYCLE, cycle_message
@@ -39,6 +41,22 @@ class Amount:
     resource: str
     total: Quantity
     borrowed: Quantity
+
+
+class PendingReservation(NamedTuple):
+    """The reservation of a pending workload."""
+
+    key: str
+    cluster_queue: str
+    start: float
+    """In seconds since 1970."""
+    end: float
+    declared: bool
+    """The times follow from declared run times alone."""
+    policy: str
+    """The BackfillPolicy."""
+    amounts: tuple[tuple[str, str, int], ...]
+    """(flavor, resource, amount in quota units)."""
 
 
 @dataclass(slots=True)
@@ -495,23 +513,53 @@ class Queries(QuotaQueries):
             self._explain_backfill(info, found, explanation, state.now if now is None else now)
         return explanation
 
+    def pending_reservations(self, now: float) -> list[PendingReservation]:
+        """The reservations of pending workloads under BackfillPolicies at `now` (seconds since 1970)."""
+        state = self._state
+        if not state.backfill.on:
+            return []
+        state.settle()
+        names = state.flavor_resources.names
+        with self._planner(now) as planner:
+            return [
+                PendingReservation(
+                    each.info.key,
+                    queue.name,
+                    each.start,
+                    each.end,
+                    each.declared,
+                    queue.backfill.policy,
+                    tuple([(*names[usage.flavor_resource], amount) for usage, amount in each.demand]),
+                )
+                for queue in state.queues.values()
+                if queue.backfill is not None
+                for each in planner.holders(queue)
+                if each.queue is queue
+            ]
+
+    @contextmanager
+    def _planner(self, now: float) -> Iterator[Planner]:
+        """Reservations at a time; what is computed for them is undone."""
+        undo_log = self._state.undo_log
+        own_fork, undo_log.on = not undo_log.on, True
+        try:
+            yield Planner(self._state, self._evaluator, now)
+        finally:
+            if own_fork:
+                undo_log.undo()
+
     def _explain_backfill(
         self, info: WorkloadInfo, found: Evaluation, explanation: Explanation, now: float
     ) -> None:
         """Add the reservation of a workload, and what it would delay, to its explanation."""
-        queue, undo_log = info.queue, self._state.undo_log
+        queue = info.queue
         assert queue is not None
-        own_fork, undo_log.on = not undo_log.on, True
-        try:
-            planner = Planner(self._state, self._evaluator, now)
+        with self._planner(now) as planner:
             explanation.shadow = planner.shadow(info, queue)
             if found.assignment.mode == FIT:
                 proof = planner.window(info, queue, found) or planner.proof(info, queue, found, found.placed)
                 if proof is not None and proof.kind in ("WouldDelay", "RunsIntoReservation"):
                     explanation.outcome, explanation.backfill = "WouldDelay", proof
-        finally:
-            if own_fork:
-                undo_log.undo()
 
 
 def _of_local_queue(name: str, local: LocalQueue | None) -> PendingReason | None:

@@ -8,7 +8,7 @@ from typing import Any
 from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.meta import format_time, set_condition
 from pykueue.api.objects import Object, get, replaced, spec_differs
-from pykueue.api.reservations import Reservation, windows
+from pykueue.api.reservations import TEXT_MAX, Reservation, Window, amounts_text, state_of, windows
 from pykueue.api.validation.reservations import reservation_errors
 from pykueue.clock import Clock
 from pykueue.kube.controller import Controller
@@ -39,26 +39,34 @@ class Reservations:
     async def _reconcile(self, name: str) -> float | None:
         await self._writer.update(self._informer, ("", name), self._judged)
         obj = self._informer.get("", name)
-        window = _window(obj, self._clock.time()) if obj is not None else None
-        return None if window is None else max(1.0, window[1] - self._clock.time())
+        now = self._clock.time()
+        found = _windows(obj, now) if obj is not None else []
+        if not found:
+            return None
+        return max(1.0, (found[0].start if found[0].start > now else found[0].end) - now)
 
     def _judged(self, obj: Object) -> Mapping[str, Any]:
         now = self._clock.time()
         why = _problem(obj)
-        window = _window(obj, now)
+        found = _windows(obj, now)
         if why:
             active, reason, message = "False", "Invalid", why
-        elif window is None:
+        elif not found:
             active, reason, message = "False", "Over", "The last window is over"
         else:
             active, reason, message = "True", "Ready", "The Reservation is in force"
         known = get(obj, "status", "conditions") or ()
         generation = get(obj, "metadata", "generation")
         status: Object = {
-            "conditions": set_condition(known, "Active", active, reason, message, now, generation)
+            "conditions": set_condition(known, "Active", active, reason, message, now, generation),
+            "state": "Invalid" if why else state_of(found, now),
         }
-        if window is not None:
-            status["windowStart"], status["windowEnd"] = map(format_time, window)
+        if not why:
+            status["printed"] = amounts_text(decode_as(Reservation, obj).spec)[:TEXT_MAX]
+        if found:
+            status["windowStart"], status["windowEnd"] = map(format_time, found[0])
+        if len(found) > 1:
+            status["nextStart"] = format_time(found[1].start)
         return obj if status == (obj.get("status") or {}) else replaced(obj, ("status",), status)
 
 
@@ -69,9 +77,6 @@ def _problem(obj: Object) -> str:
         return str(error)
 
 
-def _window(obj: Object, now: float) -> tuple[float, float] | None:
-    """The current or next window."""
-    if _problem(obj):
-        return None
-    found = windows(decode_as(Reservation, obj).spec, now)
-    return found[0] if found else None
+def _windows(obj: Object, now: float) -> list[Window]:
+    """The current and next windows."""
+    return [] if _problem(obj) else windows(decode_as(Reservation, obj).spec, now)

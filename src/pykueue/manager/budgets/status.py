@@ -14,10 +14,12 @@ from pykueue.api.budgets import (
     BudgetUse,
     Forecast,
     LedgerSummary,
+    PrintedUse,
     ledger_name,
 )
 from pykueue.api.meta import format_time
 from pykueue.api.quantity import Quantity
+from pykueue.engine.budgets.rules import hours_text
 
 from .books import Books
 from .ledger import HOUR, Ledger
@@ -41,6 +43,7 @@ def budget_status(ledgers: Sequence[Ledger], books: Books) -> dict[str, Any]:
         complete_since=format_time(since) if since is not None else None,
         ledgers=[_summary(each, books) for each in shown],
         ledger_count=len(ledgers),
+        printed=_printed(shown[0], books) if shown else None,
     )
     found: dict[str, Any] = encode(status)
     return found
@@ -50,12 +53,35 @@ def _highest(ledger: Ledger) -> int:
     return max((ledger.percent(name) for name in ledger.limit), default=0)
 
 
-def _summary(ledger: Ledger, books: Books) -> LedgerSummary:
+def _printed(ledger: Ledger, books: Books) -> PrintedUse | None:
+    """The resource of a ledger that is used most, the first of its Budget among several."""
+    use = max(_resources(ledger, books), key=lambda each: each.percent, default=None)
+    if use is None:
+        return None
+    return PrintedUse(
+        resource=use.name,
+        used=_text(use, use.used),
+        reserved=_text(use, use.reserved),
+        left=_text(use, use.remaining),
+        limit=_text(use, use.limit),
+        percent=f"{use.percent}%",
+    )
+
+
+def _text(use: BudgetUse, hours: Quantity) -> str:
+    return hours_text(use.name, float(hours))
+
+
+def _resources(ledger: Ledger, books: Books) -> list[BudgetUse]:
     terms = books.terms((ledger.budget, ledger.value))
+    return [_use(ledger, name) for name in (terms.base if terms is not None else ledger.limit)]
+
+
+def _summary(ledger: Ledger, books: Books) -> LedgerSummary:
     return LedgerSummary(
         value=ledger.value,
         ledger=ledger_name(ledger.budget, ledger.value),
-        resources=[_use(ledger, name) for name in (terms.base if terms is not None else ledger.limit)],
+        resources=_resources(ledger, books),
         running=len(ledger.running),
         action=ledger.action,
         forecast=forecast(ledger),

@@ -35,7 +35,10 @@ _NANO = 10**9
 
 
 def budget_scenario(rng: random.Random) -> Scenario:
-    """A scenario in which a Budget counts all workloads; it allows all of them."""
+    """A scenario in which a Budget counts all workloads; it allows all of them.
+
+    In some, workloads also wait for what a BackfillPolicy or a Reservation keeps free.
+    """
     plan = scenario(rng)
     weights = [{"name": _HALF, "weight": "500m"}]
     spec: Object = {
@@ -52,6 +55,10 @@ def budget_scenario(rng: random.Random) -> Scenario:
         "metadata": {"name": "budget"},
         "spec": spec,
     }
+    if rng.random() < 0.5:
+        plan = plan.with_backfill_policy(rng)
+    if rng.random() < 0.5:
+        plan = plan.with_reservation(rng)
     # By a clock that jumps the times of Workloads do not say how long they ran.
     return replace(plan, jumps=False, objects=[*plan.objects, budget])
 

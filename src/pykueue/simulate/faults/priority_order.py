@@ -11,6 +11,7 @@ from typing import Any
 from pykueue.api import conditions, quantity
 from pykueue.api.backfill_policies import BACKFILL_POLICIES, BACKFILLED
 from pykueue.api.objects import Object, get, is_deleting, key_of
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import CLUSTER_QUEUES, COHORTS, LIMIT_RANGES, LOCAL_QUEUES, WORKLOADS
 from pykueue.jobs.slices import replaced_key
 from pykueue.manager.configuration import Configuration
@@ -90,6 +91,8 @@ class PriorityOrder:
         queue = queues.get(name)
         if queue is None or not unchanged(queue) or conditions.is_true(workload, BACKFILLED):
             return
+        if self._stored.objects(RESERVATIONS):
+            return  # what one of higher priority would run into may be no hindrance for a shorter one
         for other in self._pending(queues).get(name, ()):
             if (
                 priority_of(other) > priority_of(workload)
@@ -118,12 +121,13 @@ class PriorityOrder:
 
     @property
     def _backfills(self) -> bool:
-        return bool(self._stored.objects(BACKFILL_POLICIES))
+        return bool(self._stored.objects(BACKFILL_POLICIES) or self._stored.objects(RESERVATIONS))
 
     def _is_held_back(self, workload: Object) -> bool:
-        """Whether a pending Workload would delay another one that capacity is reserved for."""
+        """Whether a pending Workload would use what is reserved for others."""
         found = conditions.condition(workload, conditions.QUOTA_RESERVED) or {}
-        return self._backfills and str(found.get("message")).startswith("Would delay ")
+        message = str(found.get("message"))
+        return self._backfills and message.startswith(("Would delay ", "Would use quota of Reservation "))
 
     def _is_eligible(self, workload: Object, queue: Object) -> bool:
         """Whether a pending Workload waits for nothing but quota."""

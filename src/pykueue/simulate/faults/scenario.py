@@ -10,8 +10,11 @@ from typing import Any
 
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.kueue.names import MAX_EXEC_TIME_LABEL, PRIORITY_CLASS_LABEL, QUEUE_LABEL
+from pykueue.api.meta import format_time
 from pykueue.api.objects import Object
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
+from pykueue.api.reservations import RESERVATIONS
+from pykueue.clock import VIRTUAL_EPOCH
 
 from .transport import Rates
 
@@ -101,6 +104,27 @@ class Scenario:
             if obj["kind"] == "Job" and labels and rng.random() < 0.6:
                 labels.setdefault(MAX_EXEC_TIME_LABEL, str(rng.choice((600, 1200, 7200))))
         return replace(self, objects=[*self.objects, policy])
+
+    def with_reservation(self, rng: random.Random) -> Scenario:
+        """The same cluster with a Reservation whose only window is over before the trouble is."""
+        queue = rng.choice([each for each in self.objects if each["kind"] == "ClusterQueue"])
+        begin = rng.uniform(0.0, self.trouble * 0.7)
+        length = int(rng.uniform(1.0, self.trouble - begin))
+        flavors = [
+            {"name": flavor["name"], "resources": [{"name": "cpu", "quantity": str(rng.randint(1, 8))}]}
+            for group in queue["spec"]["resourceGroups"]
+            for flavor in group["flavors"]
+        ]
+        reservation = _object(RESERVATIONS.kind, "reservation", {})
+        reservation["apiVersion"] = RESERVATIONS.api_version
+        reservation["spec"] = {
+            "clusterQueue": queue["metadata"]["name"],
+            "purpose": rng.choice(("Capacity", "Maintenance")),
+            "flavors": flavors,
+            "start": format_time(int(VIRTUAL_EPOCH.timestamp() + begin)),
+            "duration": f"{max(1, length)}s",
+        }
+        return replace(self, objects=[*self.objects, reservation])
 
 
 def scenario(rng: random.Random) -> Scenario:

@@ -17,6 +17,7 @@ from pykueue.api.jobkinds.trainjob import CLUSTER_RUNTIMES
 from pykueue.api.kueue.names import PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from pykueue.api.objects import Object, controller_of, is_deleting
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import (
     ADMISSION_CHECKS,
     CLUSTER_QUEUES,
@@ -55,6 +56,7 @@ _RESOURCES: dict[str, Resource] = {
         PODS,
         PREEMPTION_POLICIES,
         RESOURCE_CLAIM_TEMPLATES,
+        RESERVATIONS,
         RESOURCE_FLAVORS,
         TOPOLOGIES,
         WORKLOAD_PRIORITY_CLASSES,
