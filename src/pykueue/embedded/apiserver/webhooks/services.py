@@ -6,12 +6,12 @@ program registered, then in the Service's Endpoints, then in its external name.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import ssl
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -20,7 +20,10 @@ from pykueue.api.objects import Object
 from pykueue.embedded.apiserver.registry.core import Core
 
 from . import self_issued
+from .turns import Turns
 
+#: Addresses whose calls are remembered when none is under way.
+REMEMBERED_ADDRESSES = 256
 #: Bytes the answer to a review may have.
 _ANSWER_LIMIT = 32 * 1024 * 1024
 
@@ -47,6 +50,8 @@ class Services:
         self._core = core
         self._contexts: dict[tuple[str, bool, Path | None], ssl.SSLContext] = {}
         self._session: aiohttp.ClientSession | None = None
+        #: The calls to each address.
+        self._turns: dict[str, Turns] = {}
         #: PEM file with the key and certificate this server shows to aggregated servers, if it has one.
         self.identity: Path | None = None
         #: Where services are reached: `namespace/name` to host and port.
@@ -87,29 +92,53 @@ class Services:
     async def review(self, client: Object, review: Object, seconds: float, query: str = "") -> Object:
         """Post a review to a clientConfig; the answer is a review of the same kind.
 
-        Raises UnreachableError, OSError, TimeoutError, aiohttp.ClientError or ValueError.
+        `seconds` begin when it is sent; before, it may wait for its turn (`Turns`). Raises UnreachableError,
+        OSError, TimeoutError, aiohttp.ClientError or ValueError.
         """
         url, certified = self.url(client)
+        address = urlsplit(url).netloc
         if query:
             url += ("&" if "?" in url else "?") + query
         bundle = client.get("caBundle") or ""
+
+        async def send() -> Object:
+            try:
+                return await self._post_again(url, certified, self.context(bundle), review)
+            except aiohttp.ClientConnectorCertificateError as error:
+                found = await _pinned(error, certified, bundle)
+                if found is None:
+                    raise
+                return await self._post_again(url, certified, found, review)
+
+        turns = self._turns.get(address)
+        if turns is None:
+            if len(self._turns) >= REMEMBERED_ADDRESSES:
+                self._turns = {one: known for one, known in self._turns.items() if known.busy}
+            turns = self._turns[address] = Turns()
         try:
-            async with asyncio.timeout(seconds):
-                try:
-                    return await self._post(url, certified, self.context(bundle), review)
-                except aiohttp.ClientConnectorCertificateError as error:
-                    found = await _pinned(error, certified, bundle)
-                    if found is None:
-                        raise
-                    return await self._post(url, certified, found, review)
+            return await turns.call(send, seconds)
         except aiohttp.ClientConnectorError as error:
             raise OSError(connection_fault(error)) from error
+
+    async def _post_again(
+        self, url: str, certified: str | None, trust: ssl.SSLContext | aiohttp.Fingerprint, review: Object
+    ) -> Object:
+        """Post a review, twice if the connection ends without an answer.
+
+        Programs may end a connection that they have kept open at the moment in which a review is sent. A
+        review only asks, so it can be sent again.
+        """
+        try:
+            return await self._post(url, certified, trust, review)
+        except (aiohttp.ServerDisconnectedError, ConnectionResetError):
+            return await self._post(url, certified, trust, review)
 
     async def _post(
         self, url: str, certified: str | None, trust: ssl.SSLContext | aiohttp.Fingerprint, review: Object
     ) -> Object:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            # Bounded by the turns of each address.
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
         async with (
             self._session.post(
                 url,
