@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import urllib.error
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,28 @@ from policy_cases import CASES, binding, config_map, denial, policy
 BASE = "/apis/admissionregistration.k8s.io/v1"
 POLICIES, BINDINGS = f"{BASE}/validatingadmissionpolicies", f"{BASE}/validatingadmissionpolicybindings"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parameters_stay_watched(bare: Plane) -> Iterator[None]:
+    """A bound policy with parameters for as long as the module runs, which applies to nothing.
+
+    kube-apiserver stops its informer of a built-in parameter kind with the last binding that needs it, and
+    later policies with parameters of that kind see what the stopped informer held.
+    """
+    spec = {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConditions": [{"name": "never", "expression": "false"}],
+        "validations": [{"expression": "true"}],
+    }
+    reference = {"name": "none", "parameterNotFoundAction": "Allow"}
+    kept, bound = policy({"spec": spec}), binding({"binding": {"paramRef": reference}})
+    kept["metadata"]["name"] = bound["metadata"]["name"] = bound["spec"]["policyName"] = "parameters"
+    bare.call("POST", POLICIES, kept)
+    bare.call("POST", BINDINGS, bound)
+    yield
+    bare.call("DELETE", f"{BINDINGS}/parameters")
+    bare.call("DELETE", f"{POLICIES}/parameters")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])

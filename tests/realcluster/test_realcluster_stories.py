@@ -25,6 +25,7 @@ from queue_manifests import priority
 
 #: Validating webhooks that are there whatever is queued.
 KUEUE_WEBHOOKS = {"vclusterqueue.kb.io", "vcohort.kb.io", "vresourceflavor.kb.io", "vworkload.kb.io"}
+POLICY_WEBHOOKS = {"vbackfillpolicy.kb.io", "vbudget.kb.io", "vpreemptionpolicy.kb.io", "vreservation.kb.io"}
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +321,7 @@ def test_a_job_kind_is_switched_off_by_applying_again(running: Installation, tmp
 
     everything = webhooks(rendered())
     assert {"vjob.kb.io", "vjobset.kb.io", "vpod.kb.io", "vworkload.kb.io"} <= everything
-    assert webhooks(rendered("--config", str(file))) == {"vjob.kb.io", *KUEUE_WEBHOOKS}
+    assert webhooks(rendered("--config", str(file))) == {"vjob.kb.io", *KUEUE_WEBHOOKS, *POLICY_WEBHOOKS}
     assert running.is_trusted()
     assert webhooks(rendered()) == everything
     # The pods are replaced by that, and new ones tell of the authority at once.
