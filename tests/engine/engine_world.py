@@ -414,6 +414,8 @@ def pod_set(name: str, item: Any) -> dict[str, Any]:
     }
     spec.update(item.get("template") or {})
     result: dict[str, Any] = {"name": name, "count": item.get("count", 1), "template": {"spec": spec}}
+    if item.get("annotations"):
+        result["template"]["metadata"] = {"annotations": item["annotations"]}
     if item.get("min") is not None:
         result["minCount"] = item["min"]
     return result

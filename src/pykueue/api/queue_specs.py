@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api.admission_checks import CheckRule, required_with, required_without
+from pykueue.api.hybrid import flavors_in
 from pykueue.api.objects import get
 
 from . import conditions
@@ -56,7 +57,7 @@ def required_checks(cluster_queue: Mapping[str, Any], workload: Mapping[str, Any
     assignments = get(workload, "status", "admission", "podSetAssignments")
     reserved = conditions.has_quota(workload) and assignments is not None
     if reserved:
-        assigned = {flavor for a in assignments for flavor in (a.get("flavors") or {}).values()}
+        assigned = {flavor for each in assignments for flavor in flavors_in(each)}
         return checks_for(cluster_queue, assigned)
     return frozenset(required_without(_rules(cluster_queue), set(flavor_names(cluster_queue))))
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pykueue.api.hybrid import parts_in, parts_text
 from pykueue.cli import schedule_nodes
 
 _STYLES = {
@@ -119,8 +120,11 @@ def _flavors(admission: dict[str, Any] | None) -> str:
     for pods in given:
         flavors = pods.get("flavors") or {}
         amounts = pods.get("resourceUsage") or {}
+        split = parts_in(pods)
         text = ", ".join(
-            f"{resource} {amounts.get(resource, '')} on {flavor}" for resource, flavor in flavors.items()
+            f"{resource} {amounts.get(resource, '')} on "
+            f"{parts_text(split) if split and split[0].flavor == flavor else flavor}"
+            for resource, flavor in flavors.items()
         )
         parts.append(f"{pods.get('name', 'main')}: {text}" if len(given) > 1 else text)
     return "\n".join(part or "-" for part in parts)

@@ -17,10 +17,11 @@ same two, through the undo log of the moves (see `places`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pykueue.api import kueue
+from pykueue.api.hybrid import Part, parts_of, shares_of
 
 
 class AssignedPodSet(NamedTuple):
@@ -34,6 +35,14 @@ class AssignedPodSet(NamedTuple):
     """All flavors of its ClusterQueue have a topology: it is placed although it does not ask for that."""
     delayed: bool = False
     """Its nodes are chosen only after the admission checks."""
+    parts: Sequence[Part] = ()
+    """The pods of each flavor, where they are split over several."""
+
+    def uses(self) -> Iterator[tuple[str, str, int]]:
+        """(resource, flavor, pods)."""
+        for resource, flavor in self.flavors.items():
+            for part in shares_of(self.parts, flavor, self.pods, self.pods):
+                yield resource, part.flavor, part.pods
 
 
 ImpossibleReason = Literal["ExceedsMaxQuota", "NoMatchingFlavor", "TopologyPlacementFailed"]
@@ -156,7 +165,8 @@ Reservations = tuple[tuple[SharedCapacity, Any], ...]
 def assigned_by(admission: kueue.Admission) -> list[AssignedPodSet]:
     """The pod sets of an admission with their flavors."""
     return [
-        AssignedPodSet(given.name, given.count or 0, given.flavors) for given in admission.pod_set_assignments
+        AssignedPodSet(given.name, given.count or 0, given.flavors, parts=parts_of(given))
+        for given in admission.pod_set_assignments
     ]
 
 

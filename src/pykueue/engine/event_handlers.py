@@ -14,6 +14,7 @@ from pykueue.api.backfill_policies import BackfillPolicy
 from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from pykueue.api.devices.types import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from pykueue.api.hybrid import is_permitted
 from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
 from pykueue.api.meta import condition_is, parse_time
 from pykueue.api.model import Model
@@ -175,7 +176,8 @@ class EventHandlers:
         state = self.state
         queue = state.queue(obj.metadata.name)
         old = queue.obj
-        if old is not None and old.spec == obj.spec and _terminating(old) == _terminating(obj):
+        same = old is not None and old.spec == obj.spec and _terminating(old) == _terminating(obj)
+        if same and queue.splits == is_permitted(obj.metadata.annotations):
             state.undo_log.set(queue, "obj", obj)
             return
         self._configure(queue, obj)

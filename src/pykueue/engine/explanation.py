@@ -26,6 +26,7 @@ Blocker = Literal[
     "Topology",
     "Taint",
     "Affinity",
+    "NotSplit",
     "ExceedsMaximum",
     "OwnQuota",
     "BorrowingLimit",
@@ -60,7 +61,7 @@ class Attempt(Struct):
     """What earlier pod sets of the workload already take of it."""
     blocker: Blocker = ""
     detail: str = ""
-    """The taint, or the node whose limit binds."""
+    """The taint, the node whose limit binds, or why a pod set cannot be split over flavors."""
     maximum: int = 0
     """With ExceedsMaximum: the most the queue could ever have."""
     levels: tuple[Level, ...] = ()

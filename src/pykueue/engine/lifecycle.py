@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pykueue.api import kueue
 from pykueue.api.admission_checks import required_without
+from pykueue.api.hybrid import flavors_of
 from pykueue.api.kueue.names import (
     ADMITTED,
     BLOCKED_ON_GATES,
@@ -280,7 +281,7 @@ def _with_checks(
     """With exactly the checks that apply listed, new ones as Pending (11.4)."""
     admission = workload.status.admission
     if has_quota and admission is not None:
-        assigned = {flavor for given in admission.pod_set_assignments for flavor in given.flavors.values()}
+        assigned = {flavor for given in admission.pod_set_assignments for flavor in flavors_of(given)}
         required = set(queue.required_checks(assigned))
     else:
         required = set(required_without(queue.check_rules, queue.all_flavors))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykueue.engine.flavors.requests import POD_CLASS_FIELDS
+from pykueue.api.hybrid import REQUEST_ANNOTATION
+from pykueue.engine.flavors.requests import POD_CLASS_FIELDS, hybrid_text
 
 Manifest = dict[str, Any]
 
@@ -95,7 +96,10 @@ def _workload_spec(spec: Mapping[str, Any]) -> Manifest:
 
 
 def _template(template: Mapping[str, Any]) -> Manifest:
-    return {"spec": _pod_spec(template.get("spec") or {}, POD_CLASS_FIELDS)}
+    found: Manifest = {"spec": _pod_spec(template.get("spec") or {}, POD_CLASS_FIELDS)}
+    if text := hybrid_text(template):
+        found["metadata"] = {"annotations": {REQUEST_ANNOTATION: text}}
+    return found
 
 
 def _pod_spec(spec: Mapping[str, Any], fields: tuple[str, ...]) -> Manifest:

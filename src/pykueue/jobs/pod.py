@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from pykueue.api.hybrid import REQUEST_ANNOTATION
 from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of, replaced, true_condition
@@ -103,6 +104,10 @@ def template_of(pod: Mapping[str, Any]) -> Object:
     if gates:
         spec["schedulingGates"] = gates
     metadata = {key: pod["metadata"][key] for key in ("labels", "annotations") if pod["metadata"].get(key)}
+    annotations = metadata.get("annotations") or {}
+    if REQUEST_ANNOTATION in annotations:
+        # Each pod gets the flavor of its pod set when it starts: it cannot get that of a part.
+        metadata["annotations"] = {key: annotations[key] for key in annotations if key != REQUEST_ANNOTATION}
     return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
 
 

@@ -26,7 +26,7 @@ _MOST_LAYERS = 3
 _MOST_PODS = 2**31 - 1
 
 
-class _Template(NamedTuple):
+class Template(NamedTuple):
     """The annotations of one pod set's template, where they are, and how many pods it has."""
 
     at: Place
@@ -43,10 +43,10 @@ class _Template(NamedTuple):
 
 def topology_errors(job: Mapping[str, Any], kind: JobKind, layers: bool) -> Iterator[FieldError]:
     """What is wrong with a job's topology annotations; `layers`: whether slices may have several."""
-    templates = list(_templates(job, kind))
+    templates = list(templates_of(job, kind))
     for template in templates:
         yield from _errors(template, layers)
-    groups: dict[str, list[_Template]] = {}
+    groups: dict[str, list[Template]] = {}
     # A part of another job has some of its pod sets only.
     for template in templates if not _is_part(job, kind) else ():
         if _GROUP in template.annotations:
@@ -58,10 +58,11 @@ def topology_errors(job: Mapping[str, Any], kind: JobKind, layers: bool) -> Iter
 def pod_errors(pod: Mapping[str, Any], layers: bool) -> Iterator[FieldError]:
     """What is wrong with the topology annotations of a pod, whose group is not known."""
     at: Place = ("metadata", "annotations")
-    yield from _errors(_Template(at, value_at(pod, at) or {}, None), layers)
+    yield from _errors(Template(at, value_at(pod, at) or {}, None), layers)
 
 
-def _templates(job: Mapping[str, Any], kind: JobKind) -> Iterator[_Template]:
+def templates_of(job: Mapping[str, Any], kind: JobKind) -> Iterator[Template]:
+    """The templates of a job that have annotations."""
     for slot in pod_set_slots(job, kind):
         at: Place = (*slot.template, "metadata", "annotations")
         found = value_at(job, at)
@@ -70,7 +71,7 @@ def _templates(job: Mapping[str, Any], kind: JobKind) -> Iterator[_Template]:
         if isinstance(found, dict):
             # The pod sets of a part of another job are larger: all parts together.
             pods = None if _is_part(job, kind) else pod_count(slot.element, slot.paths)
-            yield _Template(at, found, pods)
+            yield Template(at, found, pods)
 
 
 def _is_part(job: Mapping[str, Any], kind: JobKind) -> bool:
@@ -78,14 +79,14 @@ def _is_part(job: Mapping[str, Any], kind: JobKind) -> bool:
     return kind.resource == JOBS and controller_of(job) is not None
 
 
-def _errors(template: _Template, layers: bool) -> Iterator[FieldError]:
+def _errors(template: Template, layers: bool) -> Iterator[FieldError]:
     yield from _level_errors(template)
     yield from _slice_errors(template)
     yield from _layer_errors(template, layers)
     yield from _group_errors(template)
 
 
-def _level_errors(template: _Template) -> Iterable[FieldError]:
+def _level_errors(template: Template) -> Iterable[FieldError]:
     present = template.has(_REQUIRED, _PREFERRED, _UNCONSTRAINED)
     for extra in present[1:]:
         text = f"cannot be combined with {present[0]}"
@@ -100,7 +101,7 @@ def _level_errors(template: _Template) -> Iterable[FieldError]:
         yield FieldError(template.path(_UNCONSTRAINED), INVALID, value, "must be true or false")
 
 
-def _slice_errors(template: _Template) -> Iterable[FieldError]:
+def _slice_errors(template: Template) -> Iterable[FieldError]:
     topology, size = template.annotations.get(_SLICE), template.annotations.get(_SIZE)
     for missing, value, other in ((_SLICE, topology, _SIZE), (_SIZE, size, _SLICE)):
         if value is None and other in template.annotations:
@@ -113,7 +114,7 @@ def _slice_errors(template: _Template) -> Iterable[FieldError]:
             yield FieldError(template.path(_SIZE), INVALID, size, text)
 
 
-def _layer_errors(template: _Template, allowed: bool) -> Iterable[FieldError]:
+def _layer_errors(template: Template, allowed: bool) -> Iterable[FieldError]:
     text = template.annotations.get(_LAYERS)
     if text is None:
         return
@@ -145,7 +146,7 @@ def _layer_errors(template: _Template, allowed: bool) -> Iterable[FieldError]:
         yield FieldError(path, INVALID, text, "each size must be divisible by the next")
 
 
-def _group_errors(template: _Template) -> Iterable[FieldError]:
+def _group_errors(template: Template) -> Iterable[FieldError]:
     name = template.annotations.get(_GROUP)
     if name is None:
         return
@@ -159,7 +160,7 @@ def _group_errors(template: _Template) -> Iterable[FieldError]:
         yield FieldError(path, FORBIDDEN, detail=f"cannot be combined with {other}")
 
 
-def _membership_errors(name: str, members: list[_Template]) -> Iterable[FieldError]:
+def _membership_errors(name: str, members: list[Template]) -> Iterable[FieldError]:
     path = members[0].path(_GROUP)
     if len(members) != 2:
         yield FieldError(path, INVALID, name, f"must be on exactly two pod sets, not on {len(members)}")

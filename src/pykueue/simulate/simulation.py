@@ -18,6 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pykueue.api import kueue, variants
+from pykueue.api.hybrid import parts_of, shares_of
 from pykueue.api.kueue.names import ADMITTED, EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from pykueue.api.meta import ObjectMeta, format_micro_time
 from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION
@@ -584,7 +585,7 @@ def _instant(seconds: float) -> float:
 def _amounts(admission: kueue.Admission) -> tuple[tuple[UsageKey, float], ...]:
     """Quota that an admission uses, in base units."""
     assignments = admission.pod_set_assignments
-    if len(assignments) == 1:
+    if len(assignments) == 1 and not parts_of(assignments[0]):
         one = assignments[0]
         return tuple(
             (UsageKey(admission.cluster_queue, one.flavors[name], name), amount.nanos * _NANO)
@@ -593,8 +594,9 @@ def _amounts(admission: kueue.Admission) -> tuple[tuple[UsageKey, float], ...]:
         )
     sums: Counter[UsageKey] = Counter()
     for each in assignments:
+        parts, pods = parts_of(each), each.count or 1
         for name, amount in each.resource_usage.items():
-            if name in each.flavors:
-                key = UsageKey(admission.cluster_queue, each.flavors[name], name)
-                sums[key] += amount.nanos * _NANO  # type: ignore[assignment]
+            for part in shares_of(parts, each.flavors[name], pods, pods) if name in each.flavors else ():
+                key = UsageKey(admission.cluster_queue, part.flavor, name)
+                sums[key] += amount.nanos * part.pods // pods * _NANO  # type: ignore[assignment]
     return tuple(sums.items())

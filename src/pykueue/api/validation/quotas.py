@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pykueue.api.hybrid import PERMIT_ANNOTATION
 from pykueue.api.kueue import (
     ClusterQueue,
     ClusterQueueSpec,
@@ -69,7 +70,21 @@ def cluster_queue_errors(queue: ClusterQueue, old: ClusterQueue | None, gates: G
         *_check_errors(spec, old.spec if old else None, gates),
     ]
     errors += _concurrency_errors(spec, old.spec if old else None, gates)
+    if old is None or old.metadata.annotations.get(PERMIT_ANNOTATION) != queue.metadata.annotations.get(
+        PERMIT_ANNOTATION
+    ):
+        errors += _hybrid_errors(queue)
     return errors
+
+
+def _hybrid_errors(queue: ClusterQueue) -> list[FieldError]:
+    value = queue.metadata.annotations.get(PERMIT_ANNOTATION)
+    path = f"metadata.annotations[{PERMIT_ANNOTATION}]"
+    if value not in (None, "true", "false"):
+        return [FieldError(path, INVALID, value, "must be true or false")]
+    if value == "true" and queue.spec.concurrent_admission_policy is not None:
+        return [FieldError(path, FORBIDDEN, value, "cannot be combined with spec.concurrentAdmissionPolicy")]
+    return []
 
 
 def cohort_errors(cohort: Cohort) -> list[FieldError]:

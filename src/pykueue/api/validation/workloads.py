@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pykueue.api.core import Container, PodTemplateSpec, ResourceRequirements
 from pykueue.api.decoding import DecodeError, encode
+from pykueue.api.hybrid import parts_of
 from pykueue.api.kueue import Admission, PodSet, PodSetUpdate, Workload
 from pykueue.api.kueue.names import (
     ADMISSION_GATED_BY_ANNOTATION,
@@ -234,6 +235,10 @@ def _admission_errors(workload: Workload, old: Workload | None) -> list[FieldErr
                 FieldError(f"{path}.name", NOT_FOUND, assignment.name, "no such podSet in the spec")
             )
         count = assignment.count if assignment.count is not None else counts.get(assignment.name, 0)
+        parts = parts_of(assignment)
+        if parts and sum(part.pods for part in parts) != count:
+            text = f"the flavors must have {count} pods together, the count of the podSet"
+            errors.append(FieldError(f"{path}.topologyAssignment", INVALID, parts, text))
         if count < 1:
             continue
         for resource, amount in assignment.resource_usage.items():
@@ -395,7 +400,7 @@ def _without_topology(admission: Admission) -> tuple[object, ...]:
     return (
         admission.cluster_queue,
         [
-            (item.name, item.flavors, item.resource_usage, item.count)
+            (item.name, item.flavors, item.resource_usage, item.count, parts_of(item))
             for item in admission.pod_set_assignments
         ],
     )

@@ -169,13 +169,9 @@ class BudgetCapacity(SharedCapacity):
         return self._demand(
             request,
             [
-                (
-                    resource,
-                    flavor,
-                    pods.pods * (1 if resource == PODS else per_pod[pods.name].get(resource, 0)),
-                )
+                (resource, flavor, count * (1 if resource == PODS else per_pod[pods.name].get(resource, 0)))
                 for pods in pod_sets
-                for resource, flavor in pods.flavors.items()
+                for resource, flavor, count in pods.uses()
             ],
         )
 

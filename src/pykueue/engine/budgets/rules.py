@@ -14,7 +14,7 @@ from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.preemption_policies import seconds
 from pykueue.engine.flavors.reservation import reserved_amounts
 from pykueue.engine.options import Options
-from pykueue.engine.quota.usage import in_gibi, is_bytes, to_quantity, units
+from pykueue.engine.quota.usage import in_gibi, is_bytes, to_quantity
 from pykueue.engine.workload import effective_counts
 
 HOUR = 3600
@@ -150,10 +150,9 @@ def current_use(workload: kueue.Workload, options: Options) -> list[tuple[str, s
 def use_of(admission: kueue.Admission) -> list[tuple[str, str, int]]:
     """(resource, flavor, amount in quota units) of all pod sets of an admission."""
     return [
-        (resource, flavor, units(resource, given.resource_usage[resource]))
+        use
         for given in admission.pod_set_assignments
-        for resource, flavor in given.flavors.items()
-        if resource in given.resource_usage
+        for use in reserved_amounts(given, given.count or 0, None)
     ]
 
 

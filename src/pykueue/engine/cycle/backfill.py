@@ -320,7 +320,7 @@ class _Alternative(NamedTuple):
 def _alternatives(plan: Plan) -> list[_Alternative]:
     """What to look for one by one: a flavor that is free first may not be free for long enough."""
     group = next((group for group in plan.groups if group.steps), None)
-    if group is None:
+    if group is None or plan.splits:
         return [_Alternative({}, plan)]
     step = group.steps[0]
     flavors = [option.flavor for option in step.options if not option.blocker]
@@ -339,7 +339,8 @@ def _possible(plan: Plan) -> bool:
 def _serves(plan: Plan, most: Callable[[FlavorUsage], int]) -> bool:
     """Whether each step of a plan has a flavor with enough of each resource."""
     return all(
-        any(
+        step.split is not None  # whose parts are looked at where flavors are chosen
+        or any(
             not option.blocker
             and all(
                 amount <= most(usage)
@@ -357,8 +358,7 @@ def _is_current(found: Evaluation, queue: ClusterQueue) -> bool:
     usages = queue.flavor_usages
     return all(
         usages.get(choice.flavor_usage.flavor_resource) is choice.flavor_usage
-        for choices in found.assignment.choices
-        for choice in choices.values()
+        for choice in found.assignment.every_choice()
     )
 
 

@@ -11,7 +11,11 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 
 from pykueue.api import kueue
-from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
+from pykueue.api.kueue.names import (
+    ELASTIC_JOB_ANNOTATION,
+    MULTIKUEUE_CONTROLLER,
+    PROVISIONING_CONTROLLER,
+)
 from pykueue.engine import capacity
 from pykueue.engine.capacity import Demands, Reservations
 from pykueue.engine.explanation import Search, Target
@@ -181,6 +185,21 @@ class Evaluator:
                 found.update(on or queue.all_flavors)
         return frozenset(found)
 
+    def unsplittable(self, info: WorkloadInfo, queue: ClusterQueue) -> str:
+        """Why no pod set of a workload can be split over flavors; empty: they can be."""
+        if self._topology is None:
+            return "hybrid assignments need the feature gate TopologyAwareScheduling"
+        if ELASTIC_JOB_ANNOTATION in info.obj.metadata.annotations:
+            return "the pods of an elastic job cannot be split over flavors"
+        checks = self._topology.checks
+        for name, controller in (
+            ("MultiKueue", MULTIKUEUE_CONTROLLER),
+            ("ProvisioningRequests", PROVISIONING_CONTROLLER),
+        ):
+            if queue.has_check_of(controller, checks):
+                return f"pods cannot be split over flavors: ClusterQueue {queue.name} uses {name}"
+        return ""
+
     def search(self, request: PreemptionRequest) -> tuple[Targets, Search]:
         """The workloads to preempt for a request, and how the search went."""
         names = request.queue.flavor_resource_names
@@ -232,6 +251,8 @@ class _Attempt:
             self.terms = Terms(scan, nominated, "FlavorNotNominated")
         else:
             self.terms = Terms(scan) if scan else NO_TERMS
+        if self.plan.splits:
+            self.terms = self.terms._replace(unsplittable=evaluator.unsplittable(info, queue))
         self.chooser = Chooser(queue, self._oracle, evaluator.fair_sharing, evaluator.fungible)
         #: Searches for one FlavorResource, which the search for the whole workload often repeats.
         self.found: dict[tuple[int, int], tuple[Targets, Search]] = {}
@@ -358,8 +379,7 @@ class _Attempt:
             return [], Search()
         needed = {
             choice.flavor_usage.flavor_resource
-            for choices in assignment.choices
-            for choice in choices.values()
+            for choice in assignment.every_choice()
             if NO_FIT < choice.mode < FIT
         }
         requests = assignment.demand(self.queue)

@@ -61,7 +61,7 @@ class Entry:
 
     def flavors(self) -> set[str]:
         """Flavors it would get."""
-        return {choice.flavor for choices in self.found.assignment.choices for choice in choices.values()}
+        return self.found.assignment.flavors()
 
 
 class Outcomes:

@@ -153,7 +153,7 @@ def attempt_text(attempt: Attempt) -> str:
             return f"flavor {flavor} is not the one of the slice it replaces ({attempt.detail})"
         case "FlavorNotAllowed":
             return f"flavor {flavor} is not the one of this variant"
-        case "Topology":
+        case "Topology" | "NotSplit":
             return attempt.detail
         case "Taint":
             return f"untolerated taint {attempt.detail} in flavor {flavor}"

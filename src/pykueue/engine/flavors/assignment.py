@@ -6,14 +6,16 @@ Source of the rules: docs/reference/kueue-semantics.md 6.4 to 6.9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from pykueue.api.hybrid import Part
 from pykueue.engine.capacity import AssignedPodSet
 from pykueue.engine.explanation import Attempt, Blocker, Mode
+from pykueue.engine.flavors import splitting
 from pykueue.engine.flavors.plan import GroupPlan, Option, Plan, Step, group_requests
 from pykueue.engine.flavors.requests import SchedulingClass
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
@@ -57,6 +59,8 @@ class Terms(NamedTuple):
     pinned_by: Blocker = ""
     """Why."""
     credit: Credit | None = None
+    unsplittable: str = ""
+    """Why no pod set of the workload can be split over flavors; empty: they can be."""
 
 
 NO_TERMS: Final = Terms()
@@ -75,10 +79,30 @@ class Choice(Struct):
     """Of the last flavor looked at; -1 where that was the last one."""
 
 
+class PartChoices(NamedTuple):
+    """The pods of a pod set that get one of several flavors."""
+
+    flavor: str
+    pods: int
+    choices: dict[str, Choice]
+    """By resource."""
+
+
 class Assignment:
     """The outcome for a workload at certain pod counts."""
 
-    __slots__ = ("attempts", "choices", "counts", "level", "mode", "reason", "scan", "shrunk", "usage")
+    __slots__ = (
+        "attempts",
+        "choices",
+        "counts",
+        "level",
+        "mode",
+        "parts",
+        "reason",
+        "scan",
+        "shrunk",
+        "usage",
+    )
 
     def __init__(self, counts: Sequence[int], shrunk: bool) -> None:
         self.counts = counts
@@ -90,6 +114,8 @@ class Assignment:
         self.level = 0
         #: By pod set: choice by resource.
         self.choices: list[dict[str, Choice]] = [{} for _ in counts]
+        #: By pod set that is split over flavors: its parts, of which the first is in `choices` too.
+        self.parts: dict[int, list[PartChoices]] = {}
         #: Amount by FlavorResource; amounts above what a replaced slice holds already.
         self.usage: dict[int, int] = {}
         #: Index of the last flavor looked at, where that was not the last one: the next cycle goes on from
@@ -98,6 +124,18 @@ class Assignment:
         #: Index into REASONS.
         self.reason = 0
         self.attempts: list[Attempt] = []
+
+    def every_choice(self) -> Iterator[Choice]:
+        """All choices of all pod sets and their parts."""
+        for choices in self.choices:
+            yield from choices.values()
+        for parts in self.parts.values():
+            for part in parts[1:]:
+                yield from part.choices.values()
+
+    def flavors(self) -> set[str]:
+        """All flavors."""
+        return {choice.flavor for choice in self.every_choice()}
 
     def demand(self, queue: ClusterQueue) -> list[tuple[FlavorUsage, int]]:
         """What it demands of the quota of the queue."""
@@ -116,10 +154,12 @@ class Assignment:
         `implied`: all flavors of the queue have a topology; `delayed`: those whose nodes are chosen later.
         """
         found = []
-        for pods, count, choices in zip(scheduling_class.pod_sets, self.counts, self.choices, strict=True):
+        rows = zip(scheduling_class.pod_sets, self.counts, self.choices, strict=True)
+        for index, (pods, count, choices) in enumerate(rows):
             flavors = {resource: choice.flavor for resource, choice in choices.items()}
             later = not delayed.isdisjoint(flavors.values())
-            found.append(AssignedPodSet(pods.name, count, flavors, implied, later))
+            parts = [Part(part.flavor, part.pods) for part in self.parts.get(index, ())]
+            found.append(AssignedPodSet(pods.name, count, flavors, implied, later, parts))
         return found
 
 
@@ -156,7 +196,10 @@ class Chooser:
             chosen: dict[str, Choice] = {}
             failure = 0
             for step in group.steps:
-                failure = self._search(result, group, step, amounts, terms, chosen)
+                if step.split is not None and sizes[group.members[0]]:
+                    failure = self._split(result, group, step, amounts, terms, chosen)
+                else:
+                    failure = self._search(result, group, step, amounts, terms, chosen)
                 if failure:
                     break
             if failure:
@@ -175,13 +218,7 @@ class Chooser:
         counts_pods: bool,
     ) -> None:
         for resource, choice in chosen.items():
-            if choice.mode < result.mode:
-                result.mode = PREEMPT
-            if choice.level > result.level:
-                result.level = choice.level
-            if choice.amount:
-                flavor_resource = choice.flavor_usage.flavor_resource
-                result.usage[flavor_resource] = result.usage.get(flavor_resource, 0) + choice.amount
+            self._count(result, choice)
             index = choice.index
             for member in group.members:
                 if resource in scheduling_class.pod_sets[member].per_pod or (
@@ -190,6 +227,96 @@ class Chooser:
                     result.choices[member][resource] = choice
                     if index != -1:
                         result.scan[(member, resource)] = index
+
+    def _count(self, result: Assignment, choice: Choice) -> None:
+        if choice.mode < result.mode:
+            result.mode = PREEMPT
+        if choice.level > result.level:
+            result.level = choice.level
+        if choice.amount:
+            flavor_resource = choice.flavor_usage.flavor_resource
+            result.usage[flavor_resource] = result.usage.get(flavor_resource, 0) + choice.amount
+
+    def _split(
+        self,
+        result: Assignment,
+        group: GroupPlan,
+        step: Step,
+        amounts: dict[str, int] | None,
+        terms: Terms,
+        chosen: dict[str, Choice],
+    ) -> int:
+        """Split the pods of a pod set over flavors; returns the failure (index into REASONS) or 0.
+
+        Flavors that a workload is bound to do not bind the parts: they are chosen again.
+        """
+        split = step.split
+        assert split is not None
+        wanted = step.amounts if amounts is None else [amounts[resource] for resource in step.resources]
+
+        def fail(reason: int, text: str) -> int:
+            attempt = Attempt(group.name, step.trigger, "", "NoFit", 0, wanted[0], 0, "NotSplit", text)
+            result.attempts.append(attempt)
+            return reason
+
+        problem = split.problem or terms.unsplittable
+        if problem or split.request is None:
+            return fail(NO_FLAVOR, problem)
+        (member,) = group.members
+        pods = result.counts[member]
+        per_pod = [amount // pods for amount in wanted]
+        slices = splitting.Slices(pods, split.request)
+
+        def room(most: Callable[[FlavorUsage], int]) -> list[int]:
+            return [slices.in_pods(_pods_in(option, per_pod, result.usage, most)) for option in split.options]
+
+        def attempt(index: int, count: int) -> tuple[int, int, list[Choice], int]:
+            option = split.options[index]
+            return self._try(result, group, step, option, [amount * count for amount in per_pod], None)
+
+        def preempts(index: int, count: int) -> bool:
+            before = len(result.attempts)
+            mode, _, _, _ = attempt(index, min(pods, count * slices.size))
+            del result.attempts[before:]
+            return mode > NO_CANDIDATES
+
+        potential = room(lambda usage: usage.potential)
+        if slices.fill(potential) is None:
+            for option in split.options:
+                if option.blocker:
+                    blocked = Attempt(group.name, step.trigger, option.flavor, "NoFit", 0, wanted[0], 0)
+                    blocked.blocker, blocked.detail = option.blocker, option.detail
+                    result.attempts.append(blocked)
+            most = ", ".join(
+                f"{slices.pods_at_most(count, index)} of flavor {option.flavor}"
+                for index, (option, count) in enumerate(zip(split.options, potential, strict=True))
+            )
+            return fail(EXCEEDS, f"{pods} pods cannot be split over flavors: at most {most} can be used")
+        queue, counts = self.queue, None
+        tries_preemption_last = queue.preempt_try_next or not self.fungible
+        if self.fungible and queue.borrow_try_next:
+            counts = slices.fill(room(quota.available_without_borrowing))
+        available = room(quota.available)
+        if counts is None and tries_preemption_last:
+            counts = slices.fill(available)
+        if counts is None:
+            counts = slices.fill_with_preemption(
+                available if tries_preemption_last else None, potential, preempts
+            )
+        parts = []
+        for index, count in slices.parts(counts):
+            mode, _, choices, failure = attempt(index, count)
+            if mode == NO_FIT:
+                return failure
+            by_resource = dict(zip(step.resources, choices, strict=True))
+            parts.append(PartChoices(split.options[index].flavor, count, by_resource))
+        chosen.update(parts[0].choices)
+        if len(parts) > 1:
+            result.parts[member] = parts
+            for part in parts[1:]:
+                for choice in part.choices.values():
+                    self._count(result, choice)
+        return 0
 
     def _search(
         self,
@@ -209,7 +336,7 @@ class Chooser:
             return NO_FLAVOR
         wanted = step.amounts if amounts is None else [amounts[resource] for resource in step.resources]
         queue = self.queue
-        scan, pinned, pinned_by, credit = terms
+        scan, pinned, pinned_by, credit, _ = terms
         start = _of_group(scan, group, step, -1) + 1 if scan else 0
         if start >= len(options):
             start = 0  # the queue lost flavors since
@@ -336,6 +463,20 @@ class Chooser:
                 result.attempts.append(attempt)
                 return EXCEEDS
         return WAITING
+
+
+def _pods_in(
+    option: Option, per_pod: Sequence[int], assumed: Mapping[int, int], most: Callable[[FlavorUsage], int]
+) -> int | None:
+    """Pods that a flavor has enough of each resource for; None: any number."""
+    if option.blocker:
+        return 0
+    found: int | None = None
+    for flavor_usage, amount in zip(option.flavor_usages, per_pod, strict=True):
+        if amount:
+            left = max(0, most(flavor_usage) - assumed.get(flavor_usage.flavor_resource, 0)) // amount
+            found = left if found is None else min(found, left)
+    return found
 
 
 def _of_group(values: Mapping[tuple[int, str], _T], group: GroupPlan, step: Step, default: _T) -> _T:

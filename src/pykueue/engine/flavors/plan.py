@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.core import Affinity, NodeSelectorRequirement
+from pykueue.api.hybrid import HybridRequest
 from pykueue.api.kueue.names import MULTIKUEUE_CONTROLLER
 from pykueue.api.selectors import Requirement
 from pykueue.engine.explanation import Blocker
@@ -45,10 +46,20 @@ class Option:
         self.detail = detail
 
 
+class Split(NamedTuple):
+    """The flavors that the pods of a pod set may be split over."""
+
+    options: list[Option]
+    """In the order of preference."""
+    request: HybridRequest | None
+    problem: str
+    """Why they cannot be split; empty: they can be."""
+
+
 class Step:
     """Resources of one resource group, which get one flavor together."""
 
-    __slots__ = ("amounts", "options", "resources", "trigger")
+    __slots__ = ("amounts", "options", "resources", "split", "trigger")
 
     def __init__(self, trigger: str, resources: list[str], amounts: list[int], options: list[Option]) -> None:
         #: The resource that is looked at first.
@@ -58,6 +69,8 @@ class Step:
         self.amounts = amounts
         #: Empty if no resource group of the queue covers the resource.
         self.options = options
+        #: None where all pods get the same flavor.
+        self.split: Split | None = None
 
 
 class GroupPlan:
@@ -74,11 +87,13 @@ class GroupPlan:
 class Plan:
     """All of it, for one scheduling class in one queue."""
 
-    __slots__ = ("flavor_usages", "groups", "implied", "reservations")
+    __slots__ = ("flavor_usages", "groups", "implied", "reservations", "splits")
 
     def __init__(
         self, flavor_usages: dict[int, FlavorUsage], groups: list[GroupPlan], implied: bool = False
     ) -> None:
+        #: Pods of a pod set may be split over several flavors.
+        self.splits = any(step.split is not None for group in groups for step in group.steps)
         #: Those of the queue when the plan was made; others make it void.
         self.flavor_usages = flavor_usages
         self.groups = groups
@@ -137,7 +152,12 @@ def make_plan(
         GroupPlan(
             members,
             scheduling_class.pod_sets[members[0]].name,
-            _steps([scheduling_class.pod_sets[i] for i in members], queue, rules, ignore_undeclared),
+            _split(
+                scheduling_class.pod_sets[members[0]],
+                _steps([scheduling_class.pod_sets[i] for i in members], queue, rules, ignore_undeclared),
+                queue,
+                rules,
+            ),
         )
         for members in order.values()
     ]
@@ -171,6 +191,32 @@ def _steps(
                 Option(name, [queue.flavor_usages[flavor_resources[r]] for r in resources], blocker, detail)
             )
         steps.append(Step(resource, resources, [requested[r] for r in resources], options))
+    return steps
+
+
+def _split(pods: PodSetClass, steps: list[Step], queue: ClusterQueue, rules: _FlavorRules) -> list[Step]:
+    """The steps of a pod set, of which one may split the pods over flavors.
+
+    Variants of a workload have one flavor each: they are not split.
+    """
+    if not queue.splits or rules.allowed is not None or not (pods.hybrid or pods.hybrid_problem):
+        return steps
+    problem = pods.hybrid_problem
+    if not problem and (pods.wants_topology or rules.implied):
+        problem = "a pod set that is placed by topology cannot be split over flavors"
+    wanted = [flavor.name for flavor in pods.hybrid.flavors] if pods.hybrid is not None else []
+    for step in steps:
+        offered = {option.flavor: option for option in step.options}
+        options = [offered[name] for name in wanted if name in offered]
+        if options and len(options) < len(wanted):
+            other = next(name for name in wanted if name not in offered)
+            problem = problem or f"flavors {options[0].flavor} and {other} are not in the same resource group"
+        if options or problem:
+            step.split = Split(options, pods.hybrid, problem)
+            return steps
+    if steps:
+        text = f"ClusterQueue {queue.name} has none of the flavors {', '.join(wanted)} for its resources"
+        steps[0].split = Split([], pods.hybrid, text)
     return steps
 
 

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from pykueue.api.core import Affinity, Container, LimitRange, PodSpec, RuntimeClass, Toleration
 from pykueue.api.decoding import DecodeError
+from pykueue.api.hybrid import REQUEST_ANNOTATION, HybridRequest, parse_request
 from pykueue.api.kueue import PodSet
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.flavors.devices import Charge, Devices, Extended
@@ -49,6 +50,8 @@ class PodSetClass:
         "count",
         "full_count",
         "group",
+        "hybrid",
+        "hybrid_problem",
         "min_count",
         "name",
         "node_requests",
@@ -78,6 +81,16 @@ class PodSetClass:
         #: Pod sets of one group get the same flavors.
         self.group = topology.pod_set_group_name if topology is not None else None
         self.wants_topology = topology is not None and topology.explicit
+        #: The flavors that its pods may be split over; None: it gets one flavor.
+        self.hybrid: HybridRequest | None = None
+        #: What is wrong with its request for several flavors, or empty.
+        self.hybrid_problem = ""
+        text = hybrid_text(pod_set.template)
+        if text:
+            try:
+                self.hybrid = parse_request(text)
+            except ValueError as error:
+                self.hybrid_problem = f"annotation {REQUEST_ANNOTATION}: {error}"
         #: Of quota.
         self.per_pod = per_pod
         #: Of a node: what the template requests itself.
@@ -347,6 +360,7 @@ class SchedulingClasses:
             scheduling_classes.append(scheduling_class)
             contents.append((pods.name, count, pods.count, pods.min_count, _topology(pods), _content(spec)))
             contents.append((sorted(charge.amounts.items()), sorted(charge.replaced), charge.problem))
+            contents.append(hybrid_text(pods.template))
         key = repr(contents)
         found = self._by_content.get(key)
         if found is None:
@@ -485,6 +499,13 @@ POD_CLASS_FIELDS = (
 )
 
 
+def hybrid_text(template: Mapping[str, Any]) -> str:
+    """What a pod template says about the flavors that its pods may be split over; empty: nothing."""
+    metadata = template.get("metadata")
+    annotations = metadata.get("annotations") if metadata else None
+    return str(annotations.get(REQUEST_ANNOTATION) or "") if annotations else ""
+
+
 def _text(template: Mapping[str, Any]) -> str:
     spec = template.get("spec") or {}
     get = spec.get
@@ -496,6 +517,7 @@ def _text(template: Mapping[str, Any]) -> str:
                 for c in get("initContainers") or ()
             ],
             [get(part) for part in POD_CLASS_FIELDS],
+            hybrid_text(template),
         )
     )
 

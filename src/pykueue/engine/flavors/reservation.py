@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from pykueue.api.hybrid import Part, parts_of, shares_of, with_parts
 from pykueue.api.kueue import Admission, PodSetAssignment
 from pykueue.engine.flavors.assignment import Assignment, Choice
 from pykueue.engine.flavors.plan import Plan
@@ -28,7 +29,7 @@ def reservation_of(
     scheduling_class: SchedulingClass, plan: Plan, queue: str, assignment: Assignment
 ) -> QuotaReservation:
     """What a workload of this class gets; workloads of one class with the same flavors share one value."""
-    if assignment.shrunk:
+    if assignment.shrunk or assignment.parts:
         return _make(scheduling_class, queue, assignment)
     flavors = tuple([choice.flavor for choices in assignment.choices for choice in choices.values()])
     reservation = plan.reservations.get(flavors)
@@ -40,29 +41,39 @@ def reservation_of(
 def _make(scheduling_class: SchedulingClass, queue: str, assignment: Assignment) -> QuotaReservation:
     given = []
     total: dict[int, int] = {}
-    flavor_resources = set()
-    for pods, count, choices in _pod_sets(scheduling_class, assignment):
+    flavor_resources: set[int] = set()
+    for index, (pods, count, choices) in enumerate(_pod_sets(scheduling_class, assignment)):
         amounts = {
             resource: count if resource == PODS else pods.per_pod[resource] * count
             for resource in sorted(choices)
         }
-        given.append(
-            PodSetAssignment(
-                name=pods.name,
-                flavors={resource: choices[resource].flavor for resource in amounts},
-                resource_usage={
-                    resource: to_quantity(resource, amount) for resource, amount in amounts.items()
-                },
-                count=count,
-            )
+        one = PodSetAssignment(
+            name=pods.name,
+            flavors={resource: choices[resource].flavor for resource in amounts},
+            resource_usage={resource: to_quantity(resource, amount) for resource, amount in amounts.items()},
+            count=count,
         )
+        parts = assignment.parts.get(index, ())
+        split: set[str] = set()
+        if parts:
+            one = with_parts(one, [Part(part.flavor, part.pods) for part in parts])
+        for part in parts:
+            split.update(part.choices)
+            for choice in part.choices.values():
+                _add(choice, choice.amount, total, flavor_resources)
+        given.append(one)
         for resource, amount in amounts.items():
-            flavor_resource = choices[resource].flavor_usage.flavor_resource
-            flavor_resources.add(flavor_resource)
-            if amount:
-                total[flavor_resource] = total.get(flavor_resource, 0) + amount
+            if resource not in split:
+                _add(choices[resource], amount, total, flavor_resources)
     admission = Admission(cluster_queue=queue, pod_set_assignments=given)
     return QuotaReservation(admission, tuple(total.items()), frozenset(flavor_resources))
+
+
+def _add(choice: Choice, amount: int, total: dict[int, int], flavor_resources: set[int]) -> None:
+    flavor_resource = choice.flavor_usage.flavor_resource
+    flavor_resources.add(flavor_resource)
+    if amount:
+        total[flavor_resource] = total.get(flavor_resource, 0) + amount
 
 
 def _pod_sets(
@@ -79,9 +90,15 @@ def reserved_amounts(
     `full_count` is the size in the spec, `effective` that size without the pods no longer needed.
     """
     admitted = given.count if given.count is not None else full_count
+    parts = parts_of(given)
     for resource, flavor in given.flavors.items():
         quantity = given.resource_usage.get(resource)
         amount = units(resource, quantity) if quantity is not None else 0
+        if parts:
+            needed = admitted if effective is None else effective
+            for part in shares_of(parts, flavor, admitted, needed):
+                yield resource, part.flavor, amount // admitted * part.pods
+            continue
         if effective is not None and effective < admitted:
             amount = amount // admitted * effective
         yield resource, flavor, amount

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.admission_checks import required_with
+from pykueue.api.hybrid import is_permitted
 from pykueue.api.selectors import Selector, SelectorError
 from pykueue.engine.queues.pending import Pending
 from pykueue.engine.quota.flavor_resources import FlavorResources
@@ -109,6 +110,7 @@ class ClusterQueue(Node):
         "reclaim",
         "reservations",
         "selector",
+        "splits",
         "strict",
         "usage_counts",
         "variants",
@@ -156,6 +158,8 @@ class ClusterQueue(Node):
         self.fair_by_usage = False
         #: Workloads compete for each flavor by a variant (11.10), where the gate is on.
         self.variants: kueue.ConcurrentAdmissionPolicy | None = None
+        #: Pod sets that ask for it may be split over several flavors.
+        self.splits = False
 
     def has_check_of(self, controller: str, checks: Mapping[str, kueue.AdmissionCheck]) -> bool:
         """Whether it has an admission check of this controller, among those that there are."""
@@ -213,6 +217,7 @@ class ClusterQueue(Node):
         put(self, "check_rules", [(rule.name, frozenset(rule.on_flavors)) for rule in rules])
         put(self, "weight", fair_weight(spec.fair_sharing))
         put(self, "variants", spec.concurrent_admission_policy)
+        put(self, "splits", obj is not None and is_permitted(obj.metadata.annotations))
         scope = spec.admission_scope
         put(
             self,

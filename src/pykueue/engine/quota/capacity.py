@@ -120,6 +120,11 @@ def available(flavor_usage: FlavorUsage) -> int:
     return room + spare if spare > 0 else room
 
 
+def available_without_borrowing(flavor_usage: FlavorUsage) -> int:
+    """How much more the node could use now of its own quota."""
+    return min(available(flavor_usage), flavor_usage.subtree - flavor_usage.usage)
+
+
 def fits_without_borrowing(demand: QuotaDemand) -> bool:
     """Whether each amount is available, and within the quota of its node."""
     for flavor_usage, amount in demand:

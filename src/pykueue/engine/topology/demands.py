@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from pykueue.api import kueue
+from pykueue.api.hybrid import parts_of
 from pykueue.api.topologies import HOSTNAME, Domain, compress, expand
 from pykueue.engine.capacity import AssignedPodSet
 from pykueue.engine.topology.nodes import Amounts, PodFilter
@@ -192,7 +193,7 @@ def assigned_domains(
     found: list[PlacedPodSet] = []
     for given in admission.pod_set_assignments:
         assignment = given.topology_assignment
-        if assignment is None or given.name not in by_name:
+        if assignment is None or given.name not in by_name or parts_of(given):
             continue
         needs = by_name[given.name]
         # A member of a group that requests nothing is assigned no flavor: it is placed with the others.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pykueue.api.conditions import admitted_counts
+from pykueue.api.hybrid import flavors_in
 from pykueue.api.kueue import names
 from pykueue.api.kueue.checks import ProvisioningRequestConfigSpec
 from pykueue.api.objects import Object, annotations_of, controller_reference, get, replaced, section
@@ -133,7 +134,7 @@ def assigned_flavors(workload: Mapping[str, Any], pod_set: str) -> list[str]:
     """The flavors assigned to a pod set, each once."""
     for assignment in get(workload, "status", "admission", "podSetAssignments") or ():
         if assignment.get("name") == pod_set:
-            return list(dict.fromkeys(section(assignment, "flavors").values()))
+            return list(flavors_in(assignment))
     return []
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pykueue.api import hybrid
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get, labels_of, section
 from pykueue.jobs import slices
@@ -63,7 +64,11 @@ def pod_set_infos(
         info = PodSetInfo(name, int(count), own, annotations, scheduling_gates=gates, template=template)
         if topology:
             info = _with_topology(info, workload, pod_set, assignment)
-        for flavor_name in dict.fromkeys((assignment.get("flavors") or {}).values()):
+        # The flavors of parts are given to each pod when it is ungated.
+        split = [part.flavor for part in hybrid.parts_in(assignment)]
+        for flavor_name in hybrid.flavors_in(assignment):
+            if flavor_name in split:
+                continue
             found = flavor(flavor_name)
             if found is None:
                 raise MissingFlavorError(f"ResourceFlavor {flavor_name} doesn't exist")
@@ -88,7 +93,9 @@ def _with_topology(
     annotations = {names.WORKLOAD_ANNOTATION: str(workload["metadata"]["name"])}
     if not assignment.get("topologyAssignment"):
         return info.merged(annotations=annotations)
-    if all(get(pod_set, "topologyRequest", field) is None for field in _REQUESTS):
+    if not hybrid.parts_in(assignment) and all(
+        get(pod_set, "topologyRequest", field) is None for field in _REQUESTS
+    ):
         annotations[names.UNCONSTRAINED_TOPOLOGY_ANNOTATION] = "true"
     gates = (*info.scheduling_gates, {"name": names.TOPOLOGY_GATE})
     return replace(info, scheduling_gates=gates).merged(annotations=annotations)

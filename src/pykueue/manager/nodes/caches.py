@@ -1,6 +1,7 @@
 """Watch caches of nodes and pods, which are filled once a ResourceFlavor refers to a Topology.
 
-A cluster without such a flavor pays nothing for them. Every replica has them, as it has all caches.
+Pods are watched as well once a Workload is split over flavors. A cluster without either pays nothing for
+them. Every replica has them, as it has all caches.
 """
 
 from __future__ import annotations
@@ -34,14 +35,19 @@ class NodeCaches:
             self._start()
 
     def _start(self) -> None:
-        informer = self._connection.informer
-        self.nodes = informer(NODES, transform=node_outline)
+        self.nodes = self._connection.informer(NODES, transform=node_outline)
         self.nodes.add_index("hostname", lambda node: [hostname(node)])
-        self.pods = informer(PODS, field_selector=LIVE_PODS, transform=pod_outline)
-        self.pods.add_index("slice", slice_keys)
-        self.pods.add_index("host", host_keys)
         for handler, order in self._node_handlers:
             self.nodes.on_event(handler, order)
+        self.watch_pods()
+
+    def watch_pods(self) -> None:
+        """Watch pods from now on."""
+        if self.pods is not None:
+            return
+        self.pods = self._connection.informer(PODS, field_selector=LIVE_PODS, transform=pod_outline)
+        self.pods.add_index("slice", slice_keys)
+        self.pods.add_index("host", host_keys)
         for handler, order in self._pod_handlers:
             self.pods.on_event(handler, order)
 
@@ -73,7 +79,7 @@ class NodeCaches:
         return [] if self.nodes is None else self.nodes.by_index("hostname", name)
 
     def pods_of_slice(self, key: Key) -> list[Object]:
-        """The pods placed by topology of a Workload: its namespace and slice name."""
+        """The pods of a Workload, by its namespace and slice name, that are ungated one by one."""
         return [] if self.pods is None else self.pods.by_index("slice", key)
 
     def pods_of_host(self, name: str) -> list[Object]:

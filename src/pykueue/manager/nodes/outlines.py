@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pykueue.api.hybrid import REQUEST_ANNOTATION
 from pykueue.api.kueue import names
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of
 from pykueue.api.pods import has_gate
@@ -26,6 +27,7 @@ TOPOLOGY_ANNOTATIONS = (
 _ANNOTATIONS = frozenset(
     {
         *TOPOLOGY_ANNOTATIONS,
+        REQUEST_ANNOTATION,
         names.WORKLOAD_ANNOTATION,
         names.WORKLOAD_SLICE_NAME_ANNOTATION,
         names.POD_INDEX_OFFSET_ANNOTATION,
@@ -54,19 +56,19 @@ def node_outline(node: Mapping[str, Any]) -> Object:
 def pod_outline(pod: Mapping[str, Any]) -> Object:
     """A Pod with what ties it to its Workload and its node.
 
-    Of a pod with topology annotations the gates, labels and node selector; of any other, once it is bound,
-    its requests.
+    Of a pod that is ungated one by one the gates, labels, node selector and tolerations; of one that is not
+    placed by topology, once it is bound, its requests.
     """
     metadata, spec = _metadata(pod), pod.get("spec") or {}
     annotations = {key: value for key, value in annotations_of(pod).items() if key in _ANNOTATIONS}
     if annotations:
         metadata["annotations"] = annotations
     kept: Object = {"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}
-    if is_placed_by_topology(pod):
+    if _is_ungated_one_by_one(pod):
         metadata["labels"] = dict(labels_of(pod))
-        fields = ("schedulingGates", "nodeSelector")
+        fields = ("schedulingGates", "nodeSelector", "tolerations")
         kept |= {key: spec[key] for key in fields if spec.get(key)}
-    elif kept:
+    if spec.get("nodeName") and not is_placed_by_topology(pod):
         kept |= {key: spec[key] for key in ("overhead", "resources") if spec.get(key)}
         for key in ("containers", "initContainers"):
             if spec.get(key):
@@ -92,6 +94,11 @@ def _container(container: Mapping[str, Any]) -> Object:
     if policy := container.get("restartPolicy"):
         kept["restartPolicy"] = policy
     return kept
+
+
+def _is_ungated_one_by_one(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod may wait for the domain, or the flavor, that its Workload has for it."""
+    return is_placed_by_topology(pod) or REQUEST_ANNOTATION in annotations_of(pod)
 
 
 def is_placed_by_topology(pod: Mapping[str, Any]) -> bool:
@@ -135,8 +142,8 @@ def pinned_host(pod: Mapping[str, Any]) -> str:
 
 
 def slice_keys(pod: Mapping[str, Any]) -> Iterator[Key]:
-    """The namespace and slice name of a pod that is placed by topology."""
-    if is_placed_by_topology(pod) and (name := slice_name(pod)):
+    """The namespace and slice name of a pod that is ungated one by one."""
+    if _is_ungated_one_by_one(pod) and (name := slice_name(pod)):
         yield pod["metadata"].get("namespace") or "", name
 
 

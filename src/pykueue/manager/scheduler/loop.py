@@ -14,6 +14,7 @@ from typing import Any
 
 from pykueue.api import DecodeError, conditions, decode, encode
 from pykueue.api.backfill_policies import BACKFILLED
+from pykueue.api.hybrid import flavors_of
 from pykueue.api.kueue.names import JOB_UID_LABEL
 from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of
 from pykueue.api.pending_reasons import PendingReason
@@ -283,9 +284,7 @@ class Scheduler:
     def _checks(self, workload: Mapping[str, Any], decision: Admit) -> list[Object]:
         """The checks that apply to the flavors it got, as far as they are known."""
         queue = self._cluster.cluster_queues.get("", decision.cluster_queue)
-        assigned = [
-            flavor for pods in decision.admission.pod_set_assignments for flavor in pods.flavors.values()
-        ]
+        assigned = [flavor for pods in decision.admission.pod_set_assignments for flavor in flavors_of(pods)]
         required = set() if queue is None else set(checks_for(queue, assigned))
         present = get(workload, "status", "admissionChecks") or ()
         return transitions.synced_checks(present, required, self._clock.time())

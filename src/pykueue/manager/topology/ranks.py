@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from pykueue.api.hybrid import FLAVOR_LEVEL
 from pykueue.api.kueue import Admission, PodSet, PodSetAssignment, PodSetTopologyRequest, TopologyAssignment
 from pykueue.api.kueue.names import POD_INDEX_OFFSET_ANNOTATION
 from pykueue.api.objects import Object, annotations_of, labels_of, section
@@ -27,6 +28,8 @@ class Placement(NamedTuple):
 
     pod: Object
     node_labels: Mapping[str, str]
+    flavor: str = ""
+    """That it gets instead, where its pod set is split over flavors."""
 
 
 class _Span(NamedTuple):
@@ -57,11 +60,10 @@ def placements(
         chosen = _by_rank(request, count, ranks, pods, assignment.levels, domains)
     if chosen is None:
         chosen = _in_order(assignment, pods)
-    return [
-        Placement(pod, dict(zip(assignment.levels, values, strict=True)))
-        for pod, values in chosen
-        if is_topology_gated(pod)
-    ]
+    gated = [(pod, values) for pod, values in chosen if is_topology_gated(pod)]
+    if assignment.levels == [FLAVOR_LEVEL]:
+        return [Placement(pod, {}, flavor) for pod, (flavor,) in gated]
+    return [Placement(pod, dict(zip(assignment.levels, values, strict=True))) for pod, values in gated]
 
 
 def spans(pod_sets: Sequence[PodSet], admission: Admission) -> dict[str, tuple[int, int]]:
@@ -139,6 +141,6 @@ def _in_order(assignment: TopologyAssignment, pods: Sequence[Object]) -> list[tu
 
 
 def _values(levels: Sequence[str], pod: Mapping[str, Any]) -> Values:
-    """The domain that an ungated pod is pinned to."""
-    selector = section(pod, "spec", "nodeSelector")
+    """The domain that an ungated pod is pinned to, or its flavor."""
+    selector = labels_of(pod) if levels == [FLAVOR_LEVEL] else section(pod, "spec", "nodeSelector")
     return tuple([str(selector.get(level, "")) for level in levels])

@@ -1,4 +1,4 @@
-"""Lets pods go to the domains of their Workload's topology assignment.
+"""Lets pods go to the domains of their Workload's topology assignment, or to the flavors of its parts.
 
 A pod of a placed pod set waits by a scheduling gate, which is removed in the write that pins the pod to its
 domain. All that is needed is in the API: which pods run where, and which domains the Workload has. Source:
@@ -13,16 +13,18 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
+from pykueue.api.hybrid import FLAVOR_LEVEL, parts_in
 from pykueue.api.kueue import Admission, PodSet, names
 from pykueue.api.objects import Key, Object, get, key_of, labels_of, replaced, section
 from pykueue.api.pods import without_gate
 from pykueue.api.topologies import HOSTNAME
 from pykueue.clock import Clock
+from pykueue.jobs.podsets import PodSetInfo, injected
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
 from pykueue.manager.cluster import Cluster
 from pykueue.manager.metrics import Metrics
-from pykueue.manager.nodes.assignments import is_placed, unhealthy_nodes
+from pykueue.manager.nodes.assignments import is_placed, pod_set_assignments, unhealthy_nodes
 from pykueue.manager.nodes.outlines import is_topology_gated, slice_keys, slice_name
 from pykueue.manager.writes import UnansweredWrites, Writer, write_each
 
@@ -62,6 +64,8 @@ class Ungater:
 
     def _workload_changed(self, type_: str, old: Any, new: Any) -> None:
         if new is not None and is_placed(new) and (old is None or _placement(old) != _placement(new)):
+            if self._nodes.pods is None and any(map(parts_in, pod_set_assignments(new))):
+                self._nodes.watch_pods()
             self.controller.queue.add(key_of(new))
 
     def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
@@ -104,8 +108,15 @@ class Ungater:
 
     async def _ungate(self, key: Key, workload: Mapping[str, Any], placement: Placement) -> None:
         pod = placement.pod
-        selector = {**section(pod, "spec", "nodeSelector"), **placement.node_labels}
-        desired = replaced(without_gate(pod, names.TOPOLOGY_GATE), ("spec", "nodeSelector"), selector)
+        desired = without_gate(pod, names.TOPOLOGY_GATE)
+        if placement.flavor:
+            flavor = self._cluster.flavors.get("", placement.flavor)
+            if flavor is None:
+                return  # which has a finalizer: it was removed by force, and its node labels are not known
+            desired = with_flavor(desired, flavor)
+        else:
+            selector = {**section(pod, "spec", "nodeSelector"), **placement.node_labels}
+            desired = replaced(desired, ("spec", "nodeSelector"), selector)
         assert self._nodes.pods is not None
         try:
             await self._ungating.change(key, self._nodes.pods, pod, desired)
@@ -114,6 +125,12 @@ class Ungater:
                 return
             raise
         self._metrics.observer.got_domain(workload)
+
+
+def with_flavor(pod: Object, flavor: Mapping[str, Any]) -> Object:
+    """A pod with the node labels and tolerations of its flavor, and a label that names the flavor."""
+    info = PodSetInfo("", 1, labels={FLAVOR_LEVEL: str(flavor["metadata"]["name"])}).with_flavor(flavor)
+    return injected(pod, info)
 
 
 def _placement(workload: Mapping[str, Any]) -> tuple[Any, ...]:

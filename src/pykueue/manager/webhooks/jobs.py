@@ -12,6 +12,7 @@ from pykueue.api.resources import Resource
 from pykueue.api.validation.fields import FORBIDDEN, FieldError, new_errors
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import JobIntegration
+from pykueue.jobs.hybrid import hybrid_errors
 from pykueue.jobs.topology import topology_errors
 from pykueue.manager.ancestors import Owner, managing_owner
 from pykueue.manager.configuration import Configuration
@@ -157,8 +158,10 @@ class JobRules:
             yield from self._integration.validate(obj, old)
 
     def _topology_errors(self, job: Mapping[str, Any]) -> Iterable[FieldError]:
-        """Those of its annotations."""
-        return topology_errors(job, self._integration.kind, self._gates["TASMultiLayerTopology"])
+        """Those of the annotations of its pod templates."""
+        kind = self._integration.kind
+        yield from topology_errors(job, kind, self._gates["TASMultiLayerTopology"])
+        yield from hybrid_errors(job, kind)
 
     def _was_queued(self, old: Mapping[str, Any]) -> bool:
         """Whether a job that leaves its queue is still checked."""

@@ -22,6 +22,7 @@ from pykueue.api.kueue import names
 from pykueue.api.objects import Object, annotations_of, get, labels_of, replaced
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError, new_errors
 from pykueue.jobs import workload as construction
+from pykueue.jobs.hybrid import pod_refusals, refusals
 from pykueue.jobs.kinds import JobKinds
 from pykueue.jobs.leaderworkerset import is_part
 from pykueue.jobs.pod import POD, PlainPod, gated, role_hash, suspending_parent, with_role
@@ -75,7 +76,9 @@ class PodRules(JobRules):
             yield from super().validate(obj, old)
 
     def _topology_errors(self, job: Mapping[str, Any]) -> Iterable[FieldError]:
-        return pod_errors(job, self._gates["TASMultiLayerTopology"])
+        yield from pod_errors(job, self._gates["TASMultiLayerTopology"])
+        if labels_of(job).get(names.MANAGED_LABEL) == "true":
+            yield from pod_refusals(job)
 
     def warnings(self, obj: Object, old: Object | None) -> Iterable[str]:
         yield from super().warnings(obj, old)
@@ -144,6 +147,7 @@ class ServingRules(JobRules):
             return
         yield from queue_errors(obj)
         yield from elastic_errors(obj, self._kind)
+        yield from new_errors(lambda one: refusals(one, self._kind), obj, old)
         yield from gate_errors(annotations_of(obj).get(names.ADMISSION_GATED_BY_ANNOTATION))
         if self._kind is LEADER_WORKER_SET:
             yield from self._set_errors(obj, old)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pykueue.api import kueue
+from pykueue.api.hybrid import parts_of
 from pykueue.api.kueue.names import EVICTED, PREEMPTED, QUOTA_RESERVED
 from pykueue.api.meta import Condition, find_condition
 from pykueue.engine import Admit, Decision, Preempt, Requeue
@@ -86,6 +87,7 @@ def assignment_text(admission: kueue.Admission | None) -> str:
     sets = [
         f"{each.name} x{each.count if each.count is not None else '?'} "
         + ",".join(f"{resource}={flavor}" for resource, flavor in sorted(each.flavors.items()))
+        + "".join(f" {part.flavor} x{part.pods}" for part in parts_of(each))
         for each in admission.pod_set_assignments
     ]
     return f"ClusterQueue {admission.cluster_queue}, {'; '.join(sets)}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykueue.api import conditions, quantity
+from pykueue.api import conditions, hybrid, quantity
 from pykueue.api.objects import Object, get
 
 #: Flavor and resource.
@@ -45,11 +45,19 @@ def usage(workload: Mapping[str, Any]) -> dict[Pair, int]:
             if flavor is None:
                 continue
             total = quantity.parse(amount).milli()
-            if counts[name] < admitted:
-                total = total // admitted * counts[name]
-            pair = (str(flavor), str(resource))
-            found[pair] = found.get(pair, 0) + total
+            for part, pods in _parts(assigned, str(flavor), admitted):
+                share = total // admitted * min(pods, counts[name]) if admitted else total
+                pair = (part, str(resource))
+                found[pair] = found.get(pair, 0) + share
     return found
+
+
+def _parts(assigned: Mapping[str, Any], flavor: str, admitted: int) -> list[tuple[str, int]]:
+    """The pods of each flavor that a resource is counted for."""
+    split = hybrid.parts_in(assigned)
+    if split and split[0].flavor == flavor:
+        return [(part.flavor, part.pods) for part in split]
+    return [(flavor, admitted)]
 
 
 def _quotas(obj: Mapping[str, Any]) -> _Node:
