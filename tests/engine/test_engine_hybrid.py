@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 from engine_world import World
 
-from pykueue.api.hybrid import (
-    PERMIT_ANNOTATION,
-    REQUEST_ANNOTATION,
-    HybridFlavor,
-    HybridRequest,
-    count_problem,
-    parse_request,
-    parts_of,
-)
+from pykueue.api.hybrid import HybridFlavor, HybridRequest, count_problem, parse_request, parts_of
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION, HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
 from pykueue.engine import Engine, Preempt, Upsert
 from pykueue.engine.dump import dump, load
 from pykueue.engine.explain.render import message
@@ -33,13 +26,13 @@ def request(flavors: Flavors, slice_size: int = 1) -> dict[str, str]:
         "flavors": [{"name": name, **bounds} for name, bounds in flavors.items()],
         "sliceSize": slice_size,
     }
-    return {REQUEST_ANNOTATION: json.dumps(value)}
+    return {HYBRID_ASSIGNMENT_ANNOTATION: json.dumps(value)}
 
 
 def queue(world: World, name: str, quotas: Any, *, permitted: bool = True, **more: Any) -> None:
     manifest = world.queue_manifest(name, quotas, **more)
     if permitted:
-        manifest["metadata"]["annotations"] = {PERMIT_ANNOTATION: "true"}
+        manifest["metadata"]["annotations"] = {HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION: "true"}
     world.apply(manifest)
     world.local(name, name)
 
@@ -199,7 +192,7 @@ def test_permission_that_comes_later_admits_and_permission_that_goes_keeps() -> 
 def test_what_cannot_be_split_is_pending_with_the_reason(annotation: str, reason: str) -> None:
     world = world_of("reserved", "spot")
     queue(world, "q", quotas(reserved=12, spot=10))
-    pods = {"requests": 1, "count": 10, "annotations": {REQUEST_ANNOTATION: annotation}}
+    pods = {"requests": 1, "count": 10, "annotations": {HYBRID_ASSIGNMENT_ANNOTATION: annotation}}
     world.workload("job", "q", pods={"main": pods})
     world.stable()
     assert world.reserved() == set()
@@ -458,7 +451,7 @@ def test_no_flavor_is_over_its_quota_and_a_fork_leaves_no_trace(seed: int) -> No
 
 
 def test_parse_request_reads_what_is_written() -> None:
-    text = request({"reserved": {"min": "50%"}, "spot": {"max": 8}}, 4)[REQUEST_ANNOTATION]
+    text = request({"reserved": {"min": "50%"}, "spot": {"max": 8}}, 4)[HYBRID_ASSIGNMENT_ANNOTATION]
     found = parse_request(text)
     assert [(each.name, each.min, each.max) for each in found.flavors] == [
         ("reserved", "50%", None),

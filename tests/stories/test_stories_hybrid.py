@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from stories_world import SIMULATION, Story, job, play
 
-from pykueue.api.hybrid import FLAVOR_LEVEL, PERMIT_ANNOTATION, REQUEST_ANNOTATION, parts_in
+from pykueue.api.hybrid import parts_in
+from pykueue.api.kueue.names import (
+    FLAVOR_LABEL,
+    HYBRID_ASSIGNMENT_ANNOTATION,
+    HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION,
+)
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, NODES, PODS
-from pykueue.embedded.nodes.pool import NodePool
+from pykueue.embedded.nodes.pool import NodePool, load_pools
 from pykueue.kube.errors import ApiError
 from queue_manifests import cluster_queue, flavor, local_queue, priority
 
 Object = dict[str, Any]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "hybrid"
 INDEX = "batch.kubernetes.io/job-completion-index"
 SPOT_TAINT = {"key": "spot", "value": "true", "effect": "NoSchedule"}
 
@@ -36,7 +43,7 @@ def queues(permitted: bool = True, **spec: Any) -> list[Object]:
     spot["tolerations"] = [{"key": "spot", "operator": "Exists"}]
     queue = cluster_queue("q", {"reserved": {"cpu": 12}, "spot": {"cpu": 10}}, **spec)
     if permitted:
-        queue["metadata"]["annotations"] = {PERMIT_ANNOTATION: "true"}
+        queue["metadata"]["annotations"] = {HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION: "true"}
     reserved = flavor("reserved", nodeLabels={"capacity": "reserved"})
     return [reserved, flavor("spot", **spot), queue, local_queue("q"), priority("high", 100)]
 
@@ -45,7 +52,7 @@ def split(made: Object, *flavors: Any, slice_size: int = 1) -> Object:
     """The job with a request for flavors: names, or objects as in the annotation."""
     named = [each if isinstance(each, dict) else {"name": each} for each in flavors or ("reserved", "spot")]
     annotations = made["spec"]["template"]["metadata"].setdefault("annotations", {})
-    annotations[REQUEST_ANNOTATION] = json.dumps({"flavors": named, "sliceSize": slice_size})
+    annotations[HYBRID_ASSIGNMENT_ANNOTATION] = json.dumps({"flavors": named, "sliceSize": slice_size})
     return made
 
 
@@ -73,7 +80,7 @@ def test_first_pods_run_on_the_preferred_flavor_and_the_rest_on_the_next() -> No
         await s.wait(20)
         assert await parts(s, "a") == [("reserved", 12), ("spot", 8)]
         assert await pools_by_index(s, "a-") == {i: "reserved" if i < 12 else "spot" for i in range(20)}
-        labels = Counter(pod["metadata"]["labels"][FLAVOR_LEVEL] for pod in await s.pods("a-"))
+        labels = Counter(pod["metadata"]["labels"][FLAVOR_LABEL] for pod in await s.pods("a-"))
         assert labels == {"reserved": 12, "spot": 8}
         assert await s.used("q") == "12 8"
         (given,) = (await s.workload("a"))["status"]["admission"]["podSetAssignments"]
@@ -86,6 +93,18 @@ def test_first_pods_run_on_the_preferred_flavor_and_the_rest_on_the_next() -> No
         assert await s.used("q") == "0 0"
 
     on(story)
+
+
+def test_example_runs_on_reserved_and_spot_nodes() -> None:
+    async def story(s: Story) -> None:
+        await s.create((EXAMPLE / "train.yaml").read_text())
+        await s.wait(20)
+        assert await parts(s, "train") == [("reserved", 12), ("spot", 8)]
+        assert await pools_by_index(s, "train-") == {i: "reserved" if i < 12 else "spot" for i in range(20)}
+        await s.wait(120)
+        assert await s.ended("train") == "Complete"
+
+    play(story, nodes=load_pools(EXAMPLE / "nodes.yaml"), objects=[(EXAMPLE / "queues.yaml").read_text()])
 
 
 def test_a_pod_that_is_replaced_returns_to_the_flavor_of_its_index() -> None:
@@ -146,7 +165,11 @@ def test_a_queue_that_does_not_permit_it_gives_all_pods_one_flavor() -> None:
         assert await parts(s, "a") == []
         assert await s.used("q") == "10 0"
         assert not await s.admitted("b")
-        await s.patch(CLUSTER_QUEUES, "q", {"metadata": {"annotations": {PERMIT_ANNOTATION: "true"}}})
+        await s.patch(
+            CLUSTER_QUEUES,
+            "q",
+            {"metadata": {"annotations": {HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION: "true"}}},
+        )
         await s.delete(JOBS, "a")
         await s.wait(20)
         assert await parts(s, "b") == [("reserved", 12), ("spot", 8)]
@@ -154,34 +177,56 @@ def test_a_queue_that_does_not_permit_it_gives_all_pods_one_flavor() -> None:
     on(story, permitted=False)
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (
-            {"elastic": "true"},
-            "cannot be combined with kueue.x-k8s.io/elastic-job",
-        ),
-        (
-            {"topology": "kubernetes.io/hostname"},
-            "cannot be combined with kueue.x-k8s.io/podset-required-topology",
-        ),
-        ({"slice_size": 3}, "the number of pods, 20, is not a multiple of sliceSize 3"),
-        ({"max": 4}, "the max of all flavors together is less than 20 pods"),
-    ],
-)
-def test_contradictions_are_refused_and_name_both(change: Object, text: str) -> None:
+#: What a job says beside its request for flavors, and why it is refused.
+CONTRADICTIONS: list[tuple[Object, str]] = [
+    ({"elastic": "true"}, "cannot be combined with kueue.x-k8s.io/elastic-job"),
+    ({"topology": "rack"}, "cannot be combined with kueue.x-k8s.io/podset-required-topology"),
+    ({"slice_size": 3}, "the number of pods, 20, is not a multiple of sliceSize 3"),
+    ({"max": 4}, "the max of all flavors together is less than 20 pods"),
+]
+
+
+def test_contradictions_are_refused_and_name_both() -> None:
     async def story(s: Story) -> None:
-        bound = {"max": change["max"]} if "max" in change else {}
-        flavors = [{"name": "reserved", **bound}, {"name": "spot", **bound}]
-        made = split(job("a", 20, {"cpu": 1}), *flavors, slice_size=change.get("slice_size", 1))
-        if "elastic" in change:
-            made["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
-        if "topology" in change:
-            annotations = made["spec"]["template"]["metadata"]["annotations"]
-            annotations["kueue.x-k8s.io/podset-required-topology"] = change["topology"]
-        with pytest.raises(ApiError) as refused:
-            await s.create(made)
-        assert text in str(refused.value)
-        assert REQUEST_ANNOTATION in str(refused.value)
+        for change, text in CONTRADICTIONS:
+            bound = {"max": change["max"]} if "max" in change else {}
+            flavors = [{"name": "reserved", **bound}, {"name": "spot", **bound}]
+            made = split(job("a", 20), *flavors, slice_size=change.get("slice_size", 1))
+            if "elastic" in change:
+                made["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+            if "topology" in change:
+                annotations = made["spec"]["template"]["metadata"]["annotations"]
+                annotations["kueue.x-k8s.io/podset-required-topology"] = change["topology"]
+            with pytest.raises(ApiError) as refused:
+                await s.create(made)
+            assert text in str(refused.value)
+            assert HYBRID_ASSIGNMENT_ANNOTATION in str(refused.value)
 
     on(story)
+
+
+def test_pods_that_are_queued_themselves_are_refused_and_so_are_queues_with_variants() -> None:
+    async def story(s: Story) -> None:
+        template = split(job("a", 2))["spec"]["template"]
+        metadata = {**template["metadata"], "name": "p", "namespace": "default"}
+        metadata["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        with pytest.raises(ApiError, match="pods that are queued themselves cannot be split over flavors"):
+            await s.create(pod)
+        for annotation, spec, text in (
+            ("maybe", {}, "must be true or false"),
+            (
+                "true",
+                {"concurrentAdmissionPolicy": {"migration": {"mode": "RetainFirstAdmission"}}},
+                "cannot be combined with spec.concurrentAdmissionPolicy",
+            ),
+        ):
+            queue = cluster_queue("other", {"reserved": {"cpu": 1}}, **spec)
+            queue["metadata"]["annotations"] = {HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION: annotation}
+            with pytest.raises(ApiError, match=text):
+                await s.create(queue)
+
+    configuration = (
+        "featureGates: {ConcurrentAdmission: true}\nintegrations: {frameworks: [batch/job, pod]}\n"
+    )
+    play(story, configuration=configuration, nodes=pools(), objects=queues())

@@ -14,17 +14,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pykueue.api.decoding import DecodeError, decode_as
+from pykueue.api.kueue.names import FLAVOR_LABEL, HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
 from pykueue.api.kueue.workload import PodSetAssignment, TopologyAssignment
 from pykueue.api.model import Model
 from pykueue.api.objects import get
 from pykueue.api.topologies import Domain, compress, expand
-
-#: Of a pod template: a JSON object that says which flavors its pods may be split over.
-REQUEST_ANNOTATION: Final = "pykueue.io/hybrid-assignment"
-#: Of a ClusterQueue: "true" permits pod sets that ask for it to be split.
-PERMIT_ANNOTATION: Final = "pykueue.io/hybrid-assignments-allowed"
-#: The level of the topology assignment that has the parts, and the label of a pod with its flavor.
-FLAVOR_LEVEL: Final = "pykueue.io/flavor"
 
 FLAVORS_MAX: Final = 8
 #: Flavors become label values.
@@ -101,13 +95,13 @@ def count_problem(request: HybridRequest, pods: int) -> str:
 
 def is_permitted(annotations: Mapping[str, str]) -> bool:
     """Whether a ClusterQueue with these annotations lets pod sets be split over flavors."""
-    return annotations.get(PERMIT_ANNOTATION) == "true"
+    return annotations.get(HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION) == "true"
 
 
 def with_parts(given: PodSetAssignment, parts: Sequence[Part]) -> PodSetAssignment:
     """The assignment with the parts of its pod set."""
     domains = [Domain((part.flavor,), part.pods) for part in parts]
-    return msgspec.structs.replace(given, topology_assignment=compress((FLAVOR_LEVEL,), domains))
+    return msgspec.structs.replace(given, topology_assignment=compress((FLAVOR_LABEL,), domains))
 
 
 def parts_of(given: PodSetAssignment) -> list[Part]:
@@ -118,7 +112,7 @@ def parts_of(given: PodSetAssignment) -> list[Part]:
 def parts_in(given: Mapping[str, Any]) -> list[Part]:
     """`parts_of` a pod set assignment as a manifest."""
     assignment = given.get("topologyAssignment")
-    if not assignment or get(assignment, "levels") != [FLAVOR_LEVEL]:
+    if not assignment or get(assignment, "levels") != [FLAVOR_LABEL]:
         return []
     return _parts(decode_as(TopologyAssignment, assignment))
 
@@ -157,7 +151,7 @@ def shares_of(parts: Sequence[Part], flavor: str, admitted: int, needed: int) ->
 
 
 def _parts(assignment: TopologyAssignment | None) -> list[Part]:
-    if assignment is None or assignment.levels != [FLAVOR_LEVEL]:
+    if assignment is None or assignment.levels != [FLAVOR_LABEL]:
         return []
     return [Part(values[0], pods) for values, pods in expand(assignment)]
 

@@ -122,6 +122,8 @@ class Options:
     transformations: tuple[Transformation, ...] = ()
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
     device_mappings: tuple[DeviceMapping, ...] = ()
+    hybrid_assignments: bool = True
+    """ClusterQueues may permit pod sets to be split over flavors. False: as Kueue, which knows of none."""
 
     def enabled(self, gate: str) -> bool:
         """Whether that gate is on. Raises KeyError for a gate that changes no decision."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykueue.api.hybrid import REQUEST_ANNOTATION
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.engine.flavors.requests import POD_CLASS_FIELDS, hybrid_text
 
 Manifest = dict[str, Any]
@@ -98,7 +98,7 @@ def _workload_spec(spec: Mapping[str, Any]) -> Manifest:
 def _template(template: Mapping[str, Any]) -> Manifest:
     found: Manifest = {"spec": _pod_spec(template.get("spec") or {}, POD_CLASS_FIELDS)}
     if text := hybrid_text(template):
-        found["metadata"] = {"annotations": {REQUEST_ANNOTATION: text}}
+        found["metadata"] = {"annotations": {HYBRID_ASSIGNMENT_ANNOTATION: text}}
     return found
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pykueue.api.hybrid import REQUEST_ANNOTATION, count_problem, parse_request
+from pykueue.api.hybrid import count_problem, parse_request
 from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.objects import annotations_of
 from pykueue.api.validation.fields import FORBIDDEN, INVALID, FieldError
 
@@ -26,10 +27,10 @@ _TOPOLOGY = (
 def hybrid_errors(job: Mapping[str, Any], kind: JobKind) -> Iterator[FieldError]:
     """What is wrong with a job's requests for several flavors."""
     for template in templates_of(job, kind):
-        text = template.annotations.get(REQUEST_ANNOTATION)
+        text = template.annotations.get(HYBRID_ASSIGNMENT_ANNOTATION)
         if text is None:
             continue
-        path = template.path(REQUEST_ANNOTATION)
+        path = template.path(HYBRID_ASSIGNMENT_ANNOTATION)
         if annotations_of(job).get(names.ELASTIC_JOB_ANNOTATION) == "true":
             detail = f"cannot be combined with {names.ELASTIC_JOB_ANNOTATION}"
             yield FieldError(path, FORBIDDEN, detail=detail)
@@ -43,14 +44,14 @@ def hybrid_errors(job: Mapping[str, Any], kind: JobKind) -> Iterator[FieldError]
 def refusals(job: Mapping[str, Any], kind: JobKind) -> Iterator[FieldError]:
     """The requests for several flavors of a kind whose pods are queued themselves: they get one flavor."""
     for template in templates_of(job, kind):
-        if REQUEST_ANNOTATION in template.annotations:
-            yield _refusal(template.path(REQUEST_ANNOTATION))
+        if HYBRID_ASSIGNMENT_ANNOTATION in template.annotations:
+            yield _refusal(template.path(HYBRID_ASSIGNMENT_ANNOTATION))
 
 
 def pod_refusals(pod: Mapping[str, Any]) -> Iterator[FieldError]:
     """The same of a pod that is queued itself."""
-    if REQUEST_ANNOTATION in annotations_of(pod):
-        yield _refusal(f"metadata.annotations[{REQUEST_ANNOTATION}]")
+    if HYBRID_ASSIGNMENT_ANNOTATION in annotations_of(pod):
+        yield _refusal(f"metadata.annotations[{HYBRID_ASSIGNMENT_ANNOTATION}]")
 
 
 def _refusal(path: str) -> FieldError:

@@ -13,9 +13,9 @@ from typing import Any
 
 import orjson
 
-from pykueue.api.hybrid import REQUEST_ANNOTATION
 from pykueue.api.jobkinds import JobKind
 from pykueue.api.kueue import names
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.objects import Object, annotations_of, get, is_deleting, labels_of, replaced, true_condition
 from pykueue.api.pods import has_gate, is_ready, is_terminal
 from pykueue.api.resources import PODS
@@ -104,10 +104,10 @@ def template_of(pod: Mapping[str, Any]) -> Object:
     if gates:
         spec["schedulingGates"] = gates
     metadata = {key: pod["metadata"][key] for key in ("labels", "annotations") if pod["metadata"].get(key)}
-    annotations = metadata.get("annotations") or {}
-    if REQUEST_ANNOTATION in annotations:
+    if HYBRID_ASSIGNMENT_ANNOTATION in (metadata.get("annotations") or {}):
         # Each pod gets the flavor of its pod set when it starts: it cannot get that of a part.
-        metadata["annotations"] = {key: annotations[key] for key in annotations if key != REQUEST_ANNOTATION}
+        metadata["annotations"] = dict(metadata["annotations"])
+        del metadata["annotations"][HYBRID_ASSIGNMENT_ANNOTATION]
     return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
 
 

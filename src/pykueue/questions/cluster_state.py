@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -76,6 +76,8 @@ class ClusterState:
     unread: list[str] = field(default_factory=list)
     """What could not be read, and why."""
     notes: list[str] = field(default_factory=list)
+    has_own_kinds: bool = True
+    """The cluster serves kinds of this project; else Kueue is its manager."""
     refused: dict[str, ApiError] = field(default_factory=dict)
     """The kinds that may not be listed in the namespace of the question either."""
 
@@ -83,7 +85,8 @@ class ClusterState:
         """The options of the manager, as far as they are known."""
         if self.engine_state is not None:
             return options_of(self.engine_state)
-        return engine_options(self.configuration) if self.configuration is not None else Options()
+        options = engine_options(self.configuration) if self.configuration is not None else Options()
+        return replace(options, hybrid_assignments=self.has_own_kinds)
 
     @cached_property
     def objects(self) -> list[Model]:
@@ -126,6 +129,7 @@ async def read_cluster(
     """
     state = ClusterState(configuration=configuration)
     version, own = await asyncio.gather(_served_version(client), own_kinds(client))
+    state.has_own_kinds = bool(own)
     lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in (*own, *KINDS)))
     state.manifests = [manifest for manifests in lists for manifest in manifests]
     if any(map(topology_name, state.manifests)):
@@ -159,7 +163,7 @@ async def read_options(client: Client, manager_namespace: str = MANAGER_NAMESPAC
 
     What could not be read is in `unread` and `notes`.
     """
-    state = ClusterState()
+    state = ClusterState(has_own_kinds=bool(await own_kinds(client)))
     await _read_configuration(client, manager_namespace, state)
     return state
 

@@ -88,6 +88,12 @@ COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: Final = f"{_D}/job-completions-equal-p
 STOPPING_ANNOTATION: Final = f"{_D}/stopping"
 #: On a started job: what starting it added to its pod templates (decision 9); of this project.
 TEMPLATE_ADDITIONS_ANNOTATION: Final = "pykueue.io/template-additions"
+#: On a pod template: the flavors that the pods may be split over, as JSON; of this project.
+HYBRID_ASSIGNMENT_ANNOTATION: Final = "pykueue.io/hybrid-assignment"
+#: On a ClusterQueue: `true` permits pod sets to be split over flavors; of this project.
+HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION: Final = "pykueue.io/hybrid-assignments-allowed"
+#: On pods of a pod set that is split over flavors: the flavor of the pod; of this project.
+FLAVOR_LABEL: Final = "pykueue.io/flavor"
 #: On a Workload: an integer that is added to its priority.
 PRIORITY_BOOST_ANNOTATION: Final = f"{_D}/priority-boost"
 #: On a Workload: the only flavors that may be assigned to it, separated by commas.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykueue.api.hybrid import PERMIT_ANNOTATION
 from pykueue.api.kueue import (
     ClusterQueue,
     ClusterQueueSpec,
@@ -14,6 +13,7 @@ from pykueue.api.kueue import (
     ResourceGroup,
 )
 from pykueue.api.kueue.common import FlavorQuotas, ResourceQuota
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
 from pykueue.api.quantity import Quantity
 from pykueue.api.selectors import SelectorError
 from pykueue.api.validation.fields import (
@@ -70,18 +70,18 @@ def cluster_queue_errors(queue: ClusterQueue, old: ClusterQueue | None, gates: G
         *_check_errors(spec, old.spec if old else None, gates),
     ]
     errors += _concurrency_errors(spec, old.spec if old else None, gates)
-    if old is None or old.metadata.annotations.get(PERMIT_ANNOTATION) != queue.metadata.annotations.get(
-        PERMIT_ANNOTATION
-    ):
-        errors += _hybrid_errors(queue)
+    errors += _hybrid_errors(queue, old)
     return errors
 
 
-def _hybrid_errors(queue: ClusterQueue) -> list[FieldError]:
-    value = queue.metadata.annotations.get(PERMIT_ANNOTATION)
-    path = f"metadata.annotations[{PERMIT_ANNOTATION}]"
+def _hybrid_errors(queue: ClusterQueue, old: ClusterQueue | None) -> list[FieldError]:
+    name = HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
+    value = queue.metadata.annotations.get(name)
+    path = f"metadata.annotations[{name}]"
     if value not in (None, "true", "false"):
-        return [FieldError(path, INVALID, value, "must be true or false")]
+        # What is stored already keeps no other change from being made.
+        known = old is not None and old.metadata.annotations.get(name) == value
+        return [] if known else [FieldError(path, INVALID, value, "must be true or false")]
     if value == "true" and queue.spec.concurrent_admission_policy is not None:
         return [FieldError(path, FORBIDDEN, value, "cannot be combined with spec.concurrentAdmissionPolicy")]
     return []

@@ -115,7 +115,14 @@ class Evaluator:
         """How the queue's flavors could serve a scheduling class."""
         plan: Plan | None = scheduling_class.plans.get(queue.name)
         if plan is None or plan.flavor_usages is not queue.flavor_usages:
-            plan = make_plan(scheduling_class, queue, self._flavors, self._ignore_undeclared, self._topology)
+            plan = make_plan(
+                scheduling_class,
+                queue,
+                self._flavors,
+                self._ignore_undeclared,
+                self._topology,
+                splits=queue.splits and self.options.hybrid_assignments,
+            )
             scheduling_class.plans[queue.name] = plan
         return plan
 

@@ -136,8 +136,10 @@ def make_plan(
     flavors: Mapping[str, kueue.ResourceFlavor],
     ignore_undeclared: bool,
     topology: TopologyTerms | None = None,
+    *,
+    splits: bool = False,
 ) -> Plan:
-    """The plan of a scheduling class in a queue."""
+    """The plan of a scheduling class in a queue; `splits`: pod sets may be split over flavors."""
     order: dict[str, list[int]] = {}
     for index, pods in enumerate(scheduling_class.pod_sets):
         order.setdefault(f"group {pods.group}" if pods.group else f"pod set {index}", []).append(index)
@@ -152,15 +154,13 @@ def make_plan(
         GroupPlan(
             members,
             scheduling_class.pod_sets[members[0]].name,
-            _split(
-                scheduling_class.pod_sets[members[0]],
-                _steps([scheduling_class.pod_sets[i] for i in members], queue, rules, ignore_undeclared),
-                queue,
-                rules,
-            ),
+            _steps([scheduling_class.pod_sets[i] for i in members], queue, rules, ignore_undeclared),
         )
         for members in order.values()
     ]
+    # Variants of a workload have one flavor each: they are not split.
+    for group in groups if splits and rules.allowed is None else ():
+        _split(scheduling_class.pod_sets[group.members[0]], group.steps, queue, rules)
     return Plan(queue.flavor_usages, groups, rules.implied)
 
 
@@ -194,13 +194,10 @@ def _steps(
     return steps
 
 
-def _split(pods: PodSetClass, steps: list[Step], queue: ClusterQueue, rules: _FlavorRules) -> list[Step]:
-    """The steps of a pod set, of which one may split the pods over flavors.
-
-    Variants of a workload have one flavor each: they are not split.
-    """
-    if not queue.splits or rules.allowed is not None or not (pods.hybrid or pods.hybrid_problem):
-        return steps
+def _split(pods: PodSetClass, steps: list[Step], queue: ClusterQueue, rules: _FlavorRules) -> None:
+    """Let one of the steps split the pods over flavors, if the pod set asks for that."""
+    if pods.hybrid is None and not pods.hybrid_problem:
+        return
     problem = pods.hybrid_problem
     if not problem and (pods.wants_topology or rules.implied):
         problem = "a pod set that is placed by topology cannot be split over flavors"
@@ -213,11 +210,10 @@ def _split(pods: PodSetClass, steps: list[Step], queue: ClusterQueue, rules: _Fl
             problem = problem or f"flavors {options[0].flavor} and {other} are not in the same resource group"
         if options or problem:
             step.split = Split(options, pods.hybrid, problem)
-            return steps
+            return
     if steps:
         text = f"ClusterQueue {queue.name} has none of the flavors {', '.join(wanted)} for its resources"
         steps[0].split = Split([], pods.hybrid, text)
-    return steps
 
 
 def group_requests(

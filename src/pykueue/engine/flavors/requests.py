@@ -15,8 +15,9 @@ from weakref import WeakValueDictionary
 
 from pykueue.api.core import Affinity, Container, LimitRange, PodSpec, RuntimeClass, Toleration
 from pykueue.api.decoding import DecodeError
-from pykueue.api.hybrid import REQUEST_ANNOTATION, HybridRequest, parse_request
+from pykueue.api.hybrid import HybridRequest, parse_request
 from pykueue.api.kueue import PodSet
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.flavors.devices import Charge, Devices, Extended
 from pykueue.engine.options import Options, Transformation
@@ -90,7 +91,7 @@ class PodSetClass:
             try:
                 self.hybrid = parse_request(text)
             except ValueError as error:
-                self.hybrid_problem = f"annotation {REQUEST_ANNOTATION}: {error}"
+                self.hybrid_problem = f"annotation {HYBRID_ASSIGNMENT_ANNOTATION}: {error}"
         #: Of quota.
         self.per_pod = per_pod
         #: Of a node: what the template requests itself.
@@ -503,7 +504,7 @@ def hybrid_text(template: Mapping[str, Any]) -> str:
     """What a pod template says about the flavors that its pods may be split over; empty: nothing."""
     metadata = template.get("metadata")
     annotations = metadata.get("annotations") if metadata else None
-    return str(annotations.get(REQUEST_ANNOTATION) or "") if annotations else ""
+    return str(annotations.get(HYBRID_ASSIGNMENT_ANNOTATION) or "") if annotations else ""
 
 
 def _text(template: Mapping[str, Any]) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pykueue.api.hybrid import REQUEST_ANNOTATION
 from pykueue.api.kueue import names
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.objects import Key, Object, annotations_of, get, labels_of
 from pykueue.api.pods import has_gate
 from pykueue.api.topologies import HOSTNAME
@@ -27,7 +27,7 @@ TOPOLOGY_ANNOTATIONS = (
 _ANNOTATIONS = frozenset(
     {
         *TOPOLOGY_ANNOTATIONS,
-        REQUEST_ANNOTATION,
+        HYBRID_ASSIGNMENT_ANNOTATION,
         names.WORKLOAD_ANNOTATION,
         names.WORKLOAD_SLICE_NAME_ANNOTATION,
         names.POD_INDEX_OFFSET_ANNOTATION,
@@ -98,7 +98,7 @@ def _container(container: Mapping[str, Any]) -> Object:
 
 def _is_ungated_one_by_one(pod: Mapping[str, Any]) -> bool:
     """Whether the pod may wait for the domain, or the flavor, that its Workload has for it."""
-    return is_placed_by_topology(pod) or REQUEST_ANNOTATION in annotations_of(pod)
+    return is_placed_by_topology(pod) or HYBRID_ASSIGNMENT_ANNOTATION in annotations_of(pod)
 
 
 def is_placed_by_topology(pod: Mapping[str, Any]) -> bool:

@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pykueue.api.hybrid import FLAVOR_LEVEL
 from pykueue.api.kueue import Admission, PodSet, PodSetAssignment, PodSetTopologyRequest, TopologyAssignment
-from pykueue.api.kueue.names import POD_INDEX_OFFSET_ANNOTATION
+from pykueue.api.kueue.names import FLAVOR_LABEL, POD_INDEX_OFFSET_ANNOTATION
 from pykueue.api.objects import Object, annotations_of, labels_of, section
 from pykueue.api.topologies import expand
 from pykueue.api.validation.syntax import integer
@@ -61,7 +60,7 @@ def placements(
     if chosen is None:
         chosen = _in_order(assignment, pods)
     gated = [(pod, values) for pod, values in chosen if is_topology_gated(pod)]
-    if assignment.levels == [FLAVOR_LEVEL]:
+    if assignment.levels == [FLAVOR_LABEL]:
         return [Placement(pod, {}, flavor) for pod, (flavor,) in gated]
     return [Placement(pod, dict(zip(assignment.levels, values, strict=True))) for pod, values in gated]
 
@@ -142,5 +141,5 @@ def _in_order(assignment: TopologyAssignment, pods: Sequence[Object]) -> list[tu
 
 def _values(levels: Sequence[str], pod: Mapping[str, Any]) -> Values:
     """The domain that an ungated pod is pinned to, or its flavor."""
-    selector = labels_of(pod) if levels == [FLAVOR_LEVEL] else section(pod, "spec", "nodeSelector")
+    selector = labels_of(pod) if levels == [FLAVOR_LABEL] else section(pod, "spec", "nodeSelector")
     return tuple([str(selector.get(level, "")) for level in levels])

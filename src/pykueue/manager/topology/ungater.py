@@ -13,8 +13,9 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.decoding import decode_as
-from pykueue.api.hybrid import FLAVOR_LEVEL, parts_in
+from pykueue.api.hybrid import parts_in
 from pykueue.api.kueue import Admission, PodSet, names
+from pykueue.api.kueue.names import FLAVOR_LABEL
 from pykueue.api.objects import Key, Object, get, key_of, labels_of, replaced, section
 from pykueue.api.pods import without_gate
 from pykueue.api.topologies import HOSTNAME
@@ -129,7 +130,7 @@ class Ungater:
 
 def with_flavor(pod: Object, flavor: Mapping[str, Any]) -> Object:
     """A pod with the node labels and tolerations of its flavor, and a label that names the flavor."""
-    info = PodSetInfo("", 1, labels={FLAVOR_LEVEL: str(flavor["metadata"]["name"])}).with_flavor(flavor)
+    info = PodSetInfo("", 1, labels={FLAVOR_LABEL: str(flavor["metadata"]["name"])}).with_flavor(flavor)
     return injected(pod, info)
 
 
