@@ -84,7 +84,11 @@ def test_points_for_spreading_are_those_of_the_formula(seed):
         books.cluster.remove_pod(gone)
     asked = books.read(pod(labels={"app": "a"}, topologySpreadConstraints=spreads))
     found = spread_scores(
-        books.cluster, asked, asked.relations.soft_spread, books.cluster.nodes, by_default=False
+        books.cluster,
+        asked,
+        asked.relations.soft_spread,
+        list(range(len(labels))),
+        by_default=False,
     )
     wanted = formula(placed, spreads, labels, lambda name: not (honor and name in tainted))
     if found is None:  # all the same

@@ -35,7 +35,8 @@ def key_of(obj: Mapping[str, Any]) -> Key:
 
 def is_deleting(obj: Mapping[str, Any]) -> bool:
     """Whether its deletion was requested: it exists until its finalizers and its grace period are gone."""
-    return bool(get(obj, "metadata", "deletionTimestamp"))
+    metadata = obj.get("metadata")
+    return metadata.__class__ is dict and bool(metadata.get("deletionTimestamp"))
 
 
 def controller_of(obj: Mapping[str, Any]) -> Object | None:
@@ -133,5 +134,7 @@ def condition_of(status: Mapping[str, Any] | None, type: str) -> Object | None:
 
 def true_condition(status: Mapping[str, Any] | None, *types: str) -> Object | None:
     """The first condition of one of these types that is True; None if there is none."""
-    conditions = (status or {}).get("conditions") or ()
-    return next((one for one in conditions if one.get("type") in types and one.get("status") == "True"), None)
+    for one in (status or {}).get("conditions") or ():
+        if one.get("type") in types and one.get("status") == "True":
+            return one  # type: ignore[no-any-return]
+    return None

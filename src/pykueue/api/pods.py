@@ -13,7 +13,9 @@ LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 def phase(pod: Mapping[str, Any]) -> str:
     """`status.phase`; empty before it has one."""
-    return str(get(pod, "status", "phase") or "")
+    # Asked for several times at every event of a pod: hence no helper.
+    status = pod.get("status")
+    return str(status.get("phase") or "") if status.__class__ is dict else ""
 
 
 def is_terminal(pod: Mapping[str, Any]) -> bool:

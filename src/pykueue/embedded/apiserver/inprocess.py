@@ -30,10 +30,12 @@ class InProcessTransport:
         target = resolve(self._pipeline.core.registry, request.path)
         if target is None:
             return None
-        body = own_copy(request.body) if request.body is not None else None
-        return Call(
-            request.method, target, request.query, self._user, body, request.content_type, self._agent
+        call = Call(
+            request.method, target, request.query, self._user, None, request.content_type, self._agent
         )
+        if request.body is not None:
+            call.body, call.body_nulls = own_copy(request.body)
+        return call
 
     async def call(self, request: Request) -> Any:
         call = self._call(request)

@@ -8,6 +8,7 @@ import re
 from typing import NamedTuple
 
 from pykueue.api import durations
+from pykueue.api.caching import cached_by_text
 
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 _FOREVER = ("forever", "infinity")
@@ -39,6 +40,7 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+@cached_by_text(1024)  # pods of one template say the same
 def parse_span(text: str) -> Span:
     """A duration, or a range `LOW-HIGH`. Raises ValueError naming the text."""
     low, dash, high = text.partition("-")

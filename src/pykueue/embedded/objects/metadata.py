@@ -186,6 +186,10 @@ _TEXTS_BY_KEY: Final = ("labels", "annotations")
 _NO_TEXTS: Final = frozenset((*_INTEGERS, *_TEXTS_BY_KEY, "finalizers", "ownerReferences", "managedFields"))
 
 
+#: Lists of which nothing but the items' type is checked.
+_KIND_OF_ITEMS: Final[dict[str, type]] = {"finalizers": str, "ownerReferences": dict}
+
+
 def _surely_typed(metadata: Object) -> bool:
     """Whether the few fields that most objects have, and no others, are there in their types."""
     for field, value in metadata.items():
@@ -199,6 +203,11 @@ def _surely_typed(metadata: Object) -> bool:
         elif kind is dict and field in _TEXTS_BY_KEY:
             for text in value.values():
                 if type(text) is not str:
+                    return False
+        elif kind is list and field in _KIND_OF_ITEMS:
+            wanted = _KIND_OF_ITEMS[field]
+            for one in value:
+                if type(one) is not wanted:
                     return False
         else:
             return False

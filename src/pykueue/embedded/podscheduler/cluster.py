@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykueue.api.objects import Object
 from pykueue.api.quantity import QuantityError
@@ -28,6 +28,15 @@ LabelValues = tuple[str | None, ...]
 #: Counts that are kept up to date, and combinations of labels whose values are.
 REMEMBERED_COUNTS, REMEMBERED_COLUMNS = 256, 64
 _NOTHING: dict[_Question, NodeCounts] = {}
+
+
+class Column(NamedTuple):
+    """The values of some labels on all nodes."""
+
+    #: Each combination once.
+    combinations: list[LabelValues]
+    #: Which of them each node has, in the order of `Cluster.nodes`.
+    of_nodes: list[int]
 
 
 class NodeInfo:
@@ -108,8 +117,8 @@ class Cluster:
         self._counts_by_label: dict[tuple[str, str] | None, dict[_Question, NodeCounts]] = {}
         #: Pods with a node by each of their labels.
         self._by_label: dict[tuple[str, str], dict[str, PodInfo]] = {}
-        #: Of each node, in the order of `nodes`, the values of some labels.
-        self._columns: dict[tuple[str, ...], list[LabelValues]] = {}
+        #: The values of some labels on all nodes.
+        self._columns: dict[tuple[str, ...], Column] = {}
         self._log: list[int] = []
         self._log_start = 0
         #: Nodes with PreferNoSchedule taints.
@@ -159,8 +168,8 @@ class Cluster:
         if not info.pods:
             del self._infos[name]
 
-    def column(self, keys: tuple[str, ...]) -> list[LabelValues]:
-        """The values of these labels on each node, in the order of `nodes`.
+    def column(self, keys: tuple[str, ...]) -> Column:
+        """The values of these labels on each node.
 
         The value of the label with the node's own name is left out ("" where there is one), so that few
         combinations are shared by many nodes.
@@ -169,13 +178,14 @@ class Cluster:
         if found is None:
             if len(self._columns) >= REMEMBERED_COLUMNS:
                 self._columns.clear()
-            seen: dict[LabelValues, LabelValues] = {}
-            found = self._columns[keys] = []
+            numbers: dict[LabelValues, int] = {}
+            of_nodes = []
             for node in self.nodes:
                 values = tuple(
                     "" if key == HOSTNAME and key in node.labels else node.labels.get(key) for key in keys
                 )
-                found.append(seen.setdefault(values, values))
+                of_nodes.append(numbers.setdefault(values, len(numbers)))
+            found = self._columns[keys] = Column(list(numbers), of_nodes)
         return found
 
     def _info(self, name: str) -> NodeInfo:

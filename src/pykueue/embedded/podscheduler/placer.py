@@ -10,6 +10,8 @@ import copy
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
+from operator import add
 from typing import NamedTuple
 
 from pykueue.embedded.podscheduler import preemption
@@ -220,13 +222,14 @@ class Placer:
     def _fitting(self, shape: Shape, view: _View, first: int, last: int) -> list[int]:
         """Indexes of the nodes, from `first` to before `last`, that fit, other pods' demands aside."""
         scores = view.scores[first:last]
-        if _UNKNOWN in scores:
-            for index, value in enumerate(scores, first):
-                if value == _UNKNOWN:
-                    node = self._cluster.nodes[index]
-                    found = view.refusals[index] = refusal(shape, node)
-                    view.scores[index] = _REFUSED if found is not None else score(shape, node)
-            scores = view.scores[first:last]
+        position = -1
+        with suppress(ValueError):  # there is none any more
+            while True:
+                position = scores.index(_UNKNOWN, position + 1)
+                index = first + position
+                node = self._cluster.nodes[index]
+                found = view.refusals[index] = refusal(shape, node)
+                scores[position] = view.scores[index] = _REFUSED if found is not None else score(shape, node)
         if _REFUSED in scores:
             return [index for index, value in enumerate(scores, first) if value >= 0]
         return list(range(first, last))
@@ -275,8 +278,8 @@ class Placer:
         nodes = cluster.nodes
         if len(feasible) == 1:
             return nodes[feasible[0]].name
-        totals = [view.scores[index] for index in feasible]
-        candidates = [nodes[index] for index in feasible]
+        totals = list(map(view.scores.__getitem__, feasible))
+        candidates = list(map(nodes.__getitem__, feasible))
         own = pod.relations.soft_spread
         by_default = not own and not pod.relations.hard_spread
         for extra in (
@@ -285,11 +288,11 @@ class Placer:
             if pod.relations.preferred or cluster.attracting
             else None,
             spread_scores(
-                cluster, pod, default_spread if by_default else own, candidates, by_default=by_default
+                cluster, pod, default_spread if by_default else own, feasible, by_default=by_default
             ),
         ):
             if extra is not None:
-                totals = [total + more for total, more in zip(totals, extra, strict=True)]
+                totals = list(map(add, totals, extra))
         best = max(totals)
         return self._rng.choice(
             [node for node, total in zip(candidates, totals, strict=True) if total == best]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from math import log
 from typing import NamedTuple
 
-from pykueue.embedded.podscheduler.cluster import Cluster, LabelValues, NodeCounts, NodeInfo
+from pykueue.embedded.podscheduler.cluster import Cluster, NodeCounts, NodeInfo
 from pykueue.embedded.podscheduler.filters import MAX_SCORE, Refusal
 from pykueue.embedded.podscheduler.podinfo import PodInfo
 from pykueue.embedded.podscheduler.terms import HOSTNAME, PodTerm, Spread
@@ -157,48 +157,49 @@ def company_scores(cluster: Cluster, pod: PodInfo, nodes: list[NodeInfo]) -> lis
 
 
 def spread_scores(
-    cluster: Cluster, pod: PodInfo, spreads: tuple[Spread, ...], nodes: list[NodeInfo], *, by_default: bool
+    cluster: Cluster, pod: PodInfo, spreads: tuple[Spread, ...], indexes: list[int], *, by_default: bool
 ) -> list[int] | None:
     """Weighted scores for few pods of the same kind per domain; None when no node differs from another.
 
-    `by_default` spreads of the system do without nodes' labels; a pod's own ones give nodes that lack a
-    label nothing. Nodes with the same values of the labels and without such a pod have the same score, which
-    is computed once.
+    `indexes` are those of the nodes in `cluster.nodes`. `by_default` spreads of the system do without nodes'
+    labels; a pod's own ones give nodes that lack a label nothing. Nodes with the same values of the labels
+    and without such a pod have the same score, which is computed once.
     """
     if not spreads:
         return None
     keys = tuple(one.term.topology_key for one in spreads)
-    column = cluster.column(keys)
-    alike = [column[node.index] for node in nodes]
+    combinations, of_nodes = cluster.column(keys)
+    alike = list(map(of_nodes.__getitem__, indexes))
     kinds = set(alike)
-    counted = {kind: by_default or None not in kind for kind in kinds}
-    all_counted = all(counted.values())
+    counted = [by_default or None not in values for values in combinations]
+    all_counted = all(counted[kind] for kind in kinds)
     rules: list[tuple[bool, dict[str, int], float, int]] = []
     occupied: set[str] = set()
     for place, spread in enumerate(spreads):
         counts = cluster.counts(spread.term, living=True)
-        if spread.term.topology_key == HOSTNAME:
+        by_node = spread.term.topology_key == HOSTNAME
+        if by_node:
             occupied.update(counts)
-            size = len(nodes) if all_counted else sum(counted[kind] for kind in alike)
+            size = len(indexes) if all_counted else sum(map(counted.__getitem__, alike))
         else:
             counts = _by_domain(cluster, pod, spread, counts, () if by_default else keys)
-            size = len({kind[place] for kind in kinds} - {None})
-        by_node = spread.term.topology_key == HOSTNAME
+            size = len({combinations[kind][place] for kind in kinds} - {None})
         rules.append((by_node, counts, log(size + 2), spread.max_skew - 1))
 
-    def crowding(kind: LabelValues, name: str) -> int:
+    def crowding(kind: int, name: str) -> int:
         total = 0.0
-        for value, (by_node, counts, weight, free) in zip(kind, rules, strict=True):
+        for value, (by_node, counts, weight, free) in zip(combinations[kind], rules, strict=True):
             if value is not None and counted[kind]:
                 total = total + counts.get(name if by_node else value, 0) * weight + free
         return round(total)
 
     without_pods = {kind: crowding(kind, "") for kind in kinds}
-    crowded = [without_pods[kind] for kind in alike]
+    crowded = list(map(without_pods.__getitem__, alike))
     if occupied:
-        for position, node in enumerate(nodes):
-            if node.name in occupied:
-                crowded[position] = crowding(alike[position], node.name)
+        taken = {node.index: name for name in occupied if (node := cluster.node(name)) is not None}
+        for position, index in enumerate(indexes):
+            if index in taken:
+                crowded[position] = crowding(alike[position], taken[index])
     seen = (
         crowded if all_counted else [one for one, kind in zip(crowded, alike, strict=True) if counted[kind]]
     )
@@ -210,7 +211,7 @@ def spread_scores(
         for one in set(seen)
     }
     if all_counted:
-        return [points[one] for one in crowded]
+        return list(map(points.__getitem__, crowded))
     return [points[one] if counted[kind] else 0 for one, kind in zip(crowded, alike, strict=True)]
 
 

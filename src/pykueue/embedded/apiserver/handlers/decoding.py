@@ -25,10 +25,14 @@ from pykueue.embedded.objects.errors import (
 from pykueue.embedded.schema.builtin import builtin_schema
 
 
-def own_copy(body: Any) -> Any:
-    """A copy that shares nothing with the caller's value. 400 when it is not a JSON value."""
+def own_copy(body: Any) -> tuple[Any, bool]:
+    """A copy that shares nothing with the caller's value, and whether it may have nulls.
+
+    400 when it is not a JSON value.
+    """
     try:
-        return orjson.loads(orjson.dumps(body))
+        data = orjson.dumps(body)
+        return orjson.loads(data), b"null" in data
     except (TypeError, orjson.JSONDecodeError) as error:
         raise bad_request(f"the body is not a JSON value: {error}") from error
 
