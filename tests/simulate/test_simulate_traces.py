@@ -24,6 +24,7 @@ from pykueue.simulate.runs import run
 from pykueue.simulate.scenario.reading import ScenarioError, load
 from pykueue.simulate.traces.formats import READERS
 from pykueue.simulate.traces.record import Record, TraceError
+from pykueue.simulate.traces.summary import summarized
 
 HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
 1,u1,vc0,16,64,2,COMPLETED,2020-04-01 00:00:00,2020-04-01 00:00:10,2020-04-01 00:10:10,600,10
@@ -179,11 +180,87 @@ def test_philly_is_read_as_a_stream(tmp_path: Path) -> None:
     assert all(lines[record.line - 1] == " {" for record in READERS["philly"](file, ZoneInfo("UTC")))
 
 
-def test_bytes_that_are_no_text_are_named_by_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "content", "error"),
+    [
+        ("helios", HELIOS.encode() + b"3,\xff\xfe\n", "trace:4: column 3: not UTF-8 text"),
+        ("helios", HELIOS.encode("utf-16"), "trace:1: column 1: not UTF-8 text"),
+        ("helios", HELIOS.replace("u2", "jürgen").encode("latin-1"), "trace:3: column 4: not UTF-8 text"),
+        ("philly", PHILLY_TEXT.replace("ce2", "jürgen").encode("latin-1"), "trace:5: column 15: not UTF-8 text"),
+        ("philly", PHILLY_TEXT.replace("ce2", "\\ud800").encode(), "trace:2: a string has half of a surrogate pair"),
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_text_are_named_by_line_and_column(
+    tmp_path: Path, format: str, content: bytes, error: str
+) -> None:
     file = tmp_path / "trace"
-    file.write_bytes(HELIOS.encode() + b"\xff\xfe\n")
-    with pytest.raises(TraceError, match="trace:1: not UTF-8 text"):
-        list(READERS["helios"](file, ZoneInfo("UTC")))
+    file.write_bytes(content)
+    with pytest.raises(TraceError) as raised:
+        list(READERS[format](file, ZoneInfo("UTC")))
+    assert error in str(raised.value)
+
+
+def test_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path) -> None:
+    assert len(first(tmp_path, "log.csv", "helios", "\ufeff" + HELIOS)) == 2
+
+
+TRACES = {
+    "acme": ACME,
+    "alibaba2020": PAI_JOBS,
+    "alibaba2023": OPENB,
+    "alibaba2026": SPOT,
+    "helios": HELIOS,
+    "philly": PHILLY_TEXT,
+    "swf": SWF,
+}
+
+
+@pytest.mark.parametrize("format", ["helios", "philly"])
+def test_damaged_compressed_trace_is_an_error_with_a_line(tmp_path: Path, format: str) -> None:
+    """Single bytes of the packed data are changed; what can be read all the same is read."""
+    file = tmp_path / "trace.gz"
+    packed = gzip.compress(TRACES[format].encode(), mtime=0)
+    errors, places = [], range(0, len(packed), 3)
+    for at in places:
+        file.write_bytes(packed[:at] + bytes([packed[at] ^ 0xFF]) + packed[at + 1 :])
+        try:
+            list(READERS[format](file, ZoneInfo("UTC")))
+        except TraceError as error:
+            errors.append(str(error))
+    assert all(re.match(rf"{file}:\d+: ", error) for error in errors)
+    assert len(errors) > len(places) // 2
+
+
+#: What takes the place of a cell, or stands between two.
+_ODD = (
+    "", "-1", "nan", "inf", "1e400", "9" * 400, "\0", '"', "\n", ",", "\ufeff", "null", "[]", "{}", "1_000",
+    "0001-01-01 00:00:00", "9999-12-31 23:59:59-12:00", "2020-04-01T00:00:00+25:00", "\\ud800",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("format", sorted(TRACES))
+def test_traces_with_random_faults_are_read_or_refused_with_a_line(tmp_path: Path, format: str) -> None:
+    random = Random(format)
+    errors = []
+    for _ in range(60):
+        text = TRACES[format]
+        for _ in range(random.randint(1, 3)):
+            start, end = random.choice([found.span() for found in re.finditer(r'[^,\s":\[\]{}]+', text)])
+            text = text[:start] + random.choice(_ODD) + text[random.choice((start, end)) :]
+        if random.random() < 0.2:
+            text = text[: random.randrange(len(text))]
+        try:
+            summarized(iter(first(tmp_path, "trace", format, text)))
+        except TraceError as error:
+            errors.append(str(error))
+    assert all(re.match(rf"{tmp_path / 'trace'}:\d+: ", error) for error in errors)
+
+
+def test_trace_of_which_nothing_ran_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "log.swf"
+    file.write_text(SWF.splitlines()[-1])
+    found = CliRunner().invoke(trace, ["fit", str(file), "--format", "swf", "--output", str(tmp_path)])
+    assert (found.exit_code, found.stderr) == (2, f"Error: {file}: no job of the trace ran\n")
 
 
 @pytest.fixture

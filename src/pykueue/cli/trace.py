@@ -68,8 +68,10 @@ def _reading(command: Callable[..., None]) -> Callable[..., None]:
         try:
             summary = summarized(READERS[kind](file, zone))
             command(summary=summary, file=file, **options)
-        except (TraceError, ValueError) as error:
+        except TraceError as error:
             _fail(str(error))
+        except ValueError as error:
+            _fail(f"{file}: {error}")
         except OSError as error:
             _fail(f"{error.filename}: {error.strerror}")
 

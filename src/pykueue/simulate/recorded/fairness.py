@@ -18,7 +18,6 @@ from statistics import fmean
 from typing import Final
 
 from pykueue.api import conditions
-from pykueue.api.decoding import DecodeError
 from pykueue.api.meta import format_time
 from pykueue.api.objects import Object, get
 from pykueue.engine import Engine
@@ -30,7 +29,7 @@ from pykueue.questions.share import entitlements
 from pykueue.simulate.figures import jain
 from pykueue.simulate.measures import Share
 from pykueue.simulate.recorded.alone import turnarounds_alone
-from pykueue.simulate.recorded.reading import Entry, RecordingError, Segment, segments
+from pykueue.simulate.recorded.reading import MALFORMED, Entry, Segment, damaged, segments
 
 #: The lender of what is borrowed from the quota of cohorts themselves.
 COHORT: Final = "(cohort)"
@@ -242,10 +241,8 @@ def _take(segment: Segment, account: _Account) -> None:
         _sample(engine, account, account.end - sampled)
         for life in account.lives.values():
             _wait(life, life.cause, account.end, account)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, (RecordingError, DecodeError)):
-            raise
-        raise RecordingError(f"{segment.path}: line {number}: {error!r}") from None
+    except MALFORMED as error:
+        raise damaged(f"{segment.path}: line {number}", error) from None
 
 
 # --- shares -----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from pykueue.engine.events import Event
 from pykueue.engine.options import Options
 from pykueue.simulate.changes import Identity, identity_of, manifest_identity
 from pykueue.simulate.plan import ObjectChange, Outside, Present
-from pykueue.simulate.recorded.reading import segments
+from pykueue.simulate.recorded.reading import MALFORMED, damaged, segments
 from pykueue.simulate.run_times import RunTimes
 from pykueue.simulate.scenario.jobs import Job
 
@@ -80,6 +80,8 @@ class _Life:
     """One Workload as it was seen."""
 
     manifest: Object
+    place: str
+    """File and line of the manifest."""
     at: float
     """When it was seen first."""
     present: bool
@@ -99,24 +101,35 @@ class _Life:
 
 
 def of_recording(path: Path) -> History:
-    """The history in the files of a flight recorder. Raises RecordingError, DecodeError and OSError."""
+    """The history in the files of a flight recorder. Raises RecordingError and OSError."""
     found = segments(path)
-    reader = _Reader(found[0].at, found[0].head["items"])
+    reader = _Reader(found[0].at)
     for number, segment in enumerate(found):
-        if number and segment.head.get("gap"):
-            reader.resume(segment.at, segment.head["items"])
-        for entry in segment.entries():
-            reader.take(entry)
+        try:
+            reader.place = f"{segment.path}: line 1"
+            if not number:
+                reader.begin(segment.head["items"])
+            elif segment.head.get("gap"):
+                reader.resume(segment.at, segment.head["items"])
+            for line, entry in enumerate(segment.entries(), 2):
+                reader.place = f"{segment.path}: line {line}"
+                reader.take(entry)
+        except MALFORMED as error:
+            raise damaged(reader.place, error) from None
     return reader.history()
 
 
 def of_objects(items: list[Object], now: float | None = None) -> History:
-    """The present state in a dump. Raises DecodeError."""
+    """The present state in a dump. Raises RecordingError and DecodeError."""
     state = state_of(items)
     start = state.now if state is not None and state.now else now
-    if start is None:
-        start = max((_newest(item) for item in items), default=0.0)
-    return _Reader(start, items).history()
+    reader = _Reader(0.0)
+    try:
+        reader = _Reader(max((_newest(item) for item in items), default=0.0) if start is None else start)
+        reader.begin(items)
+    except MALFORMED as error:
+        raise damaged(reader.place, error) from None
+    return reader.history()
 
 
 def _newest(item: Object) -> float:
@@ -133,12 +146,13 @@ def _newest(item: Object) -> float:
 
 
 class _Reader:
-    def __init__(self, start: float, items: list[Object]) -> None:
+    def __init__(self, start: float) -> None:
+        #: File and line of what is read.
+        self.place = "dump"
         self._start = start
         self._last = start
         self._gaps = 0
-        state = state_of(items)
-        self._options = options_of(state) if state is not None else None
+        self._options: Options | None = None
         self._objects: dict[Identity, Object] = {}
         self._now: dict[Identity, Object] = {}
         self._changes: list[tuple[float, Event]] = []
@@ -150,9 +164,14 @@ class _Reader:
         self._admissions: dict[str, float] = {}
         #: The Workloads that exist, by key.
         self._alive: dict[str, _Life] = {}
+
+    def begin(self, items: list[Object]) -> None:
+        """The state at the start."""
+        state = state_of(items)
+        self._options = options_of(state) if state is not None else None
         for item in items:
             if item["kind"] == "Workload":
-                self._workload(item, start, present=True)
+                self._workload(item, self._start, present=True)
             elif (item.get("apiVersion"), item["kind"]) in KINDS:
                 self._objects[manifest_identity(item)] = self._now[manifest_identity(item)] = item
 
@@ -220,7 +239,7 @@ class _Reader:
         if life is None:
             if conditions.is_finished(item) and not present:
                 return  # its life is not known
-            life = self._alive[key] = _Life(item, at, present)
+            life = self._alive[key] = _Life(item, self.place, at, present)
             self._lives.append(life)
         if life.over is not None:
             return
@@ -235,7 +254,7 @@ class _Reader:
                 life.longest = max(life.longest, at - life.admitted)
             life.admitted = None
         if conditions.is_finished(item):
-            life.manifest, life.finished = item, True
+            life.manifest, life.place, life.finished = item, self.place, True
             found = next(each for each in item["status"]["conditions"] if each["type"] == FINISHED)
             life.failed = found.get("reason") == "Failed"
             self._end(life, at)
@@ -249,7 +268,7 @@ class _Reader:
 
     def history(self) -> History:
         """Everything that was read."""
-        typed = [decode_as(kueue.Workload, life.manifest) for life in self._lives]
+        typed = [_decoded(life) for life in self._lives]
         known = RunTimes(_ended(workload, life) for workload, life in zip(typed, self._lives, strict=True))
         result = History(
             self._start, self._last, self._options, self._objects, [], [], self._changes, gaps=self._gaps
@@ -298,6 +317,14 @@ class _Reader:
             leaves_at=leaves,
             evictions=life.evictions,
         )
+
+
+def _decoded(life: _Life) -> kueue.Workload:
+    """The Workload. Raises RecordingError."""
+    try:
+        return decode_as(kueue.Workload, life.manifest)
+    except ValueError as error:
+        raise damaged(life.place, error) from None
 
 
 def _started(workload: kueue.Workload, life: _Life) -> float | None:

@@ -14,6 +14,8 @@ from pykueue.engine.recording import FORMAT
 
 #: Bytes that are read at once.
 _CHUNK: Final = 1 << 18
+#: What is raised by data of another shape than that of a recording.
+MALFORMED: Final = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 #: The longest line: the state of an engine at the beginning of a segment.
 _LINE_BYTES_MAX: Final = 1 << 31
 
@@ -22,6 +24,14 @@ Entry = dict[str, Any]
 
 class RecordingError(ValueError):
     """A file is no recording, or is damaged; the text names file and line."""
+
+
+def damaged(place: str, error: Exception) -> RecordingError:
+    """The error of a file and line, given what their content raised (one of `MALFORMED`)."""
+    if isinstance(error, RecordingError):
+        return error
+    why = f"no field {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+    return RecordingError(f"{place}: {why}")
 
 
 @dataclass
@@ -64,6 +74,8 @@ def segments(path: Path) -> list[Segment]:
             continue  # written by a process that ended at once
         if head.get("recording") != FORMAT or not isinstance(head.get("items"), list):
             raise RecordingError(f"{file}: line 1: no recording of format {FORMAT}")
+        if isinstance(head.get("at"), bool) or not isinstance(head.get("at"), int | float):
+            raise RecordingError(f"{file}: line 1: at: no time")
         found.append(Segment(file, head))
     if not found:
         raise RecordingError(f"{path}: the recording is empty")

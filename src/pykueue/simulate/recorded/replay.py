@@ -10,12 +10,11 @@ from typing import Any
 
 import orjson
 
-from pykueue.api.decoding import DecodeError
 from pykueue.api.meta import format_time
 from pykueue.engine.dump import load
 from pykueue.engine.recording import carry_out
 from pykueue.questions.answers import Answer
-from pykueue.simulate.recorded.reading import RecordingError, Segment, segments
+from pykueue.simulate.recorded.reading import MALFORMED, Segment, damaged, segments
 
 
 class Replay(Answer, kw_only=True):
@@ -102,10 +101,8 @@ def _repeat(segment: Segment, counts: _Counts, recorded: Any, replayed: Any) -> 
                         "recorded": entry["cycle"],
                         "replayed": decisions,
                     }
-    except (DecodeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, RecordingError):
-            raise
-        raise RecordingError(f"{segment.path}: line {number}: {error!r}") from None
+    except MALFORMED as error:
+        raise damaged(f"{segment.path}: line {number}", error) from None
 
 
 def _line(at: float, decisions: Any) -> bytes:

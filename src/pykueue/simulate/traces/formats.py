@@ -95,8 +95,11 @@ def philly(file: Path, zone: ZoneInfo) -> Iterator[Record]:
     for number, element in elements(file):
         try:
             job = msgspec.convert(element, _PhillyJob, strict=False)
+            f"{job.jobid}{job.vc}{job.user}".encode()  # raises for what JSON can escape and is no character
         except msgspec.ValidationError as error:
             raise TraceError(file, number, "", str(error)) from None
+        except UnicodeEncodeError:
+            raise TraceError(file, number, "", "a string has half of a surrogate pair") from None
         row = Row(file, number, {"submitted_time": job.submitted_time or ""})
         submitted = row.time("submitted_time", zone)
         if submitted is None:

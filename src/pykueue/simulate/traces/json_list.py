@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .record import TraceError
-from .tables import LINE_MAX, opened
+from .tables import BROKEN, LINE_MAX, not_text, opened
 
 #: Characters that are read at once.
 _CHUNK: Final = 1 << 16
@@ -98,15 +98,16 @@ class _List:
             return False
         try:
             more = self._stream.read(_CHUNK)
-        except UnicodeDecodeError as error:
-            raise self._error(len(self._text), f"not UTF-8 text: {error.reason}") from None
-        except (EOFError, OSError) as error:
+        except BROKEN as error:
             raise self._error(len(self._text), f"cannot be read: {error}") from None
         if not more:
             self._ended = True
             return False
         self._line, self._column = self._place(self._at)
-        self._text, self._at = self._text[self._at :] + more, 0
+        before = self._text[self._at :]
+        self._text, self._at = before + more, 0
+        if (at := not_text(more)) is not None:
+            raise self._error(len(before) + at, "not UTF-8 text")
         return True
 
     def _place(self, at: int) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -16,11 +17,16 @@ from .record import TraceError
 
 #: Characters of a line beyond which a file is no table.
 LINE_MAX = 1 << 20
+#: What a file raises that is damaged or cannot be read on; `zlib.error` is of damaged .gz files.
+BROKEN = (EOFError, OSError, zlib.error)
 
 
 @contextmanager
 def opened(file: Path) -> Iterator[io.TextIOBase]:
-    """A text file, unpacked if its name ends in .gz. Raises TraceError if it cannot be opened."""
+    """A text file, unpacked if its name ends in .gz. Raises TraceError if it cannot be opened.
+
+    Bytes that are no UTF-8 are given as surrogates, so that their place can be named: see `not_text`.
+    """
     with ExitStack() as stack:
         try:
             raw: IO[bytes] = stack.enter_context(file.open("rb"))
@@ -28,7 +34,20 @@ def opened(file: Path) -> Iterator[io.TextIOBase]:
             raise TraceError(file, 0, "", f"cannot be read: {error.strerror}") from None
         if file.suffix == ".gz":
             raw = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw)))
-        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+        # Files that spreadsheets write begin with a byte order mark.
+        text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        yield stack.enter_context(text)
+
+
+def not_text(text: str) -> int | None:
+    """The position of the first character that is none; None where all of it is text."""
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
 
 
 def lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -39,12 +58,12 @@ def lines(file: Path) -> Iterator[tuple[int, str]]:
             number += 1
             try:
                 line = text.readline(LINE_MAX + 1)
-            except UnicodeDecodeError as error:
-                raise TraceError(file, number, "", f"not UTF-8 text: {error.reason}") from None
-            except (EOFError, OSError) as error:
+            except BROKEN as error:
                 raise TraceError(file, number, "", f"cannot be read: {error}") from None
             if not line:
                 return
+            if (at := not_text(line)) is not None:
+                raise TraceError(file, number, f"column {at + 1}", "not UTF-8 text")
             if len(line) > LINE_MAX:
                 raise TraceError(file, number, "", f"line of more than {LINE_MAX} characters")
             yield number, line.rstrip("\r\n")
