@@ -46,11 +46,16 @@ def template(made: World, name: str, *requests: dict[str, Any], namespace: str =
 
 
 def slices(
-    made: World, *devices: dict[str, Any], name: str = "s", generation: int = 1, count: int = 1
+    made: World,
+    *devices: dict[str, Any],
+    name: str = "s",
+    generation: int = 1,
+    count: int = 1,
+    driver: str = "gpu.example.com",
 ) -> None:
     """A ResourceSlice of a pool of `count` slices."""
     pool = {"name": "p", "generation": generation, "resourceSliceCount": count}
-    spec = {"driver": "gpu.example.com", "pool": pool, "nodeName": "n", "devices": list(devices)}
+    spec = {"driver": driver, "pool": pool, "nodeName": "n", "devices": list(devices)}
     metadata = {"name": name, "uid": name}
     made.apply({"apiVersion": VERSION, "kind": "ResourceSlice", "metadata": metadata, "spec": spec})
 

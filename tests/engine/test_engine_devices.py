@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from engine_devices import charged, device, device_class, pods, request, slices, source, template, world
+from engine_devices import GPUS, charged, device, device_class, pods, request, slices, source, template, world
 from engine_world import World
 
 from pykueue.api.objects import key_of
-from pykueue.engine import Removed
+from pykueue.engine import Removed, workload_events
 from pykueue.engine.dump import dump, load
 from pykueue.engine.options import DeviceMapping
 
@@ -283,3 +283,34 @@ def test_engine_loaded_from_a_dump_knows_the_devices_and_decides_the_same() -> N
             {"default/fits", "default/lost"} if moment == 0 else set()
         )
         made.driver.carry_out()
+
+
+def test_only_workloads_are_read_again_whose_devices_a_slice_may_change(monkeypatch: Any) -> None:
+    made = world(GPUS, DeviceMapping("example.com/nics", ("nic.example.com",)))
+    device_class(made, "gpu.example.com", "device.driver == 'gpu.example.com'")
+    device_class(made, "nic.example.com", "device.driver == 'nic.example.com'")
+    template(made, "counted", request("gpu.example.com"))
+    template(made, "selected", request("gpu.example.com", 1, "true"))
+    template(made, "nic", request("nic.example.com", 1, "true"))
+    for name in ("counted", "selected", "nic"):
+        made.workload(name, "q", template=pods(name), count=20)
+    made.workload("none", "q", count=20)
+    made.stable()
+    read: list[str] = []
+    original = workload_events.read_again
+
+    def counting(state: Any, info: Any) -> None:
+        read.append(info.obj.metadata.name)
+        original(state, info)
+
+    monkeypatch.setattr(workload_events, "read_again", counting)
+    slices(made, device("a"), driver="gpu.example.com")
+    assert read == ["selected"]
+    slices(made, device("a"), name="nics", driver="nic.example.com")
+    assert read == ["selected", "nic"]
+    slices(made, device("a"), name="others", driver="other.example.com")
+    assert read == ["selected", "nic"]
+    template(made, "counted", request("gpu.example.com", 2))
+    assert read == ["selected", "nic", "counted"]
+    device_class(made, "gpu.example.com", "device.driver == 'other.example.com'")
+    assert sorted(read[3:]) == ["counted", "selected"]

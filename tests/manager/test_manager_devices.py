@@ -155,3 +155,36 @@ def test_jobs_with_claims_name_the_missing_mapping() -> None:
         assert (reserved["type"], reserved["reason"]) == ("QuotaReserved", "Misconfigured")
 
     story(test)
+
+
+def test_job_in_a_stopped_queue_is_reported_as_suspended_once_its_claims_can_be_counted() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.client.patch(CLUSTER_QUEUES, "gpus", None, {"spec": {"stopPolicy": "Hold"}})
+        await stack.apply([claiming("a", "pair")])
+        await stack.settle()
+        assert (await stack.conditions("a"))["QuotaReserved"] == ("False", "Misconfigured")
+        await stack.apply([template("pair", 2)])
+        await stack.settle()
+        assert (await stack.conditions("a"))["QuotaReserved"] == ("False", "Suspended")
+        assert await stack.message("a") == "ClusterQueue gpus is stopped"
+
+    story(test, MAPPED)
+
+
+def test_job_behind_others_is_pending_once_its_claims_can_be_counted() -> None:
+    async def test(stack: Stack) -> None:
+        await stack.apply(QUEUE)
+        await stack.client.patch(CLUSTER_QUEUES, "gpus", None, {"spec": {"queueingStrategy": "StrictFIFO"}})
+        await stack.apply([template("one", 1), claiming("first", "one", 9)])
+        await stack.settle()
+        await stack.apply([claiming("second", "pair")])
+        await stack.settle()
+        assert (await stack.conditions("second"))["QuotaReserved"] == ("False", "Misconfigured")
+        await stack.apply([template("pair", 2)])
+        await stack.settle()
+        assert (await stack.conditions("second"))["QuotaReserved"] == ("False", "PendingEvaluation")
+        for queue in (await stack.cluster_queue("gpus"), await stack.local_queue("gpus")):
+            assert queue["status"]["pendingWorkloads"] == 2
+
+    story(test, MAPPED)

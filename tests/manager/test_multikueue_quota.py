@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from multikueue_world import Clusters, dispatched
 
 from pykueue.api.objects import condition_of
@@ -79,11 +80,14 @@ def test_resources_that_the_manager_does_not_cover_are_named_and_nothing_is_writ
     dispatched(test, "w1", configuration=AUTOMATED)
 
 
-def test_without_the_gate_no_quota_is_written() -> None:
+@pytest.mark.parametrize("gate", [True, False])
+def test_gate_decides_whether_quota_is_written(gate: bool) -> None:
     async def test(c: Clusters) -> None:
         before = await quota(c)
         await set_quota(c, "w1", 30)
         await automate(c)
-        assert await quota(c) == before != [{"name": "cpu", "nominalQuota": "30"}]
+        written = [{"name": "cpu", "nominalQuota": "30"}]
+        assert before != written
+        assert await quota(c) == (written if gate else before)
 
-    dispatched(test, "w1", configuration=AUTOMATED.replace("true", "false"))
+    dispatched(test, "w1", configuration=AUTOMATED.replace("true", str(gate).lower()))

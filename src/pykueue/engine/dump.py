@@ -266,7 +266,7 @@ def _namespace_of(state: State, scheduling_class: SchedulingClass) -> str | None
     """A namespace whose pod templates are read as those of the class were; None if there is none any more."""
     own = scheduling_class.environment.namespace
     for namespace in (own,) if own else ("", *sorted(state.limits)):
-        under = state.scheduling_classes.under(state.limits_of(namespace), own, scheduling_class.claims)
+        under = state.scheduling_classes.under(state.limits_of(namespace), own, scheduling_class.dependencies)
         if under == scheduling_class.environment:
             return own or namespace
     return None

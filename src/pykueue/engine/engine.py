@@ -36,7 +36,7 @@ from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.quota.tree import Tree
 from pykueue.engine.recorder import Recorder
 from pykueue.engine.state import State, tree_order
-from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, OUT, RESERVED
+from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, RESERVED
 
 
 class EngineError(RuntimeError):
@@ -144,26 +144,27 @@ class Engine(Queries):
         return decisions
 
     def _kept_out(self) -> list[Decision]:
-        """Why workloads stay outside of their queue that came to it since the last cycle (2.10)."""
+        """Why workloads whose claims could not be counted are pending, if no cycle evaluates them (2.10)."""
         state = self._state
         found, decisions = state.kept_out, list[Decision]()
         if found:
             state.undo_log.set(state, "kept_out", {})
         for key, info in found.items():
             pods, local = info.scheduling_class, info.local
-            if state.workloads.get(key) is not info or info.place != OUT or pods is None:
+            if state.workloads.get(key) is not info or pods is None:
                 continue
-            # Without a queue to be in, that is the reason.
-            if pods.kept_out and self.pending_reason(key) == (MISCONFIGURED, pods.problem):
+            reason, text = self.pending_reason(key)
+            # Without a queue to be in, that is the reason. The text is empty where a cycle gave one.
+            if text and (reason == MISCONFIGURED or not pods.kept_out):
                 decisions.append(
                     Requeue(
                         key,
                         local.cluster_queue if local is not None else "",
-                        MISCONFIGURED,
+                        reason,
                         "Generic",
                         True,
                         state.cycle,
-                        Explanation(problem=pods.problem),
+                        Explanation(problem=text),
                     )
                 )
         return decisions

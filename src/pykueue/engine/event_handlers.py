@@ -21,6 +21,7 @@ from pykueue.api.model import Model
 from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.api.reservations import Reservation
 from pykueue.engine import workload_events
+from pykueue.engine.flavors.devices import Dependency
 from pykueue.engine.flavors.requests import Limits
 from pykueue.engine.queues.cluster_queue import ClusterQueue
 from pykueue.engine.quota.tree import fair_weight
@@ -412,6 +413,7 @@ class EventHandlers:
         if old and obj and old.spec == obj.spec and old.metadata.uid == obj.metadata.uid:
             return
         self._devices_changed(classes, name, obj)
+        self._costs_changed({("DeviceClass", name)})
         if any(each is not None and each.spec.extended_resource_name for each in (old, obj)):
             self._environment_changed()  # pods without claims may request its devices
 
@@ -420,12 +422,16 @@ class EventHandlers:
         old = templates.get(key)
         if old is None or obj is None or old.spec != obj.spec:
             self._devices_changed(templates, key, obj)
+            self._costs_changed({("ResourceClaimTemplate", key)})
 
     def _slice(self, name: str, obj: ResourceSlice | None) -> None:
-        slices = self.state.scheduling_classes.devices.slices
-        old = slices.get(name)
+        devices = self.state.scheduling_classes.devices
+        old = devices.slices.get(name)
         if old is None or obj is None or old.spec != obj.spec:
-            self._devices_changed(slices, name, obj)
+            # A slice may complete its pool, or bring it to a new generation.
+            changed = devices.of_pools(old, obj)
+            self._devices_changed(devices.slices, name, obj)
+            self._costs_changed(changed | devices.of_pools(old, obj))
 
     def _devices_changed(self, objects: dict[str, Any], key: str, obj: Any) -> None:
         """One of the objects changed that decide what claims cost."""
@@ -433,10 +439,17 @@ class EventHandlers:
         state.undo_log.replace(objects, key, obj)
         self._devices_number += 1  # never the same again, also after a fork
         state.undo_log.set(state.scheduling_classes.devices, "number", self._devices_number)
+
+    def _costs_changed(self, changed: set[Dependency]) -> None:
+        """Workloads are read again if what their claims cost depends on what has changed."""
+        state = self.state
+        for each in changed:
+            state.undo_log.put(state.scheduling_classes.devices.revisions, each, self._devices_number)
         self._read_again(
             info
-            for info in state.workloads.values()
-            if info.scheduling_class is not None and info.scheduling_class.claims
+            for info in (state.workloads.values() if changed else ())
+            if info.scheduling_class is not None
+            and not changed.isdisjoint(info.scheduling_class.dependencies)
         )
 
     def _read_again(self, workloads: Iterable[WorkloadInfo]) -> None:

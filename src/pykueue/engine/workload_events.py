@@ -193,7 +193,7 @@ def _is_current(state: State, info: WorkloadInfo, counts: list[int]) -> bool:
         return False
     limits = state.limits_of(info.namespace)
     return found.allowed == _allowed(state, info) and found.environment == state.scheduling_classes.under(
-        limits, info.namespace, found.claims
+        limits, info.namespace, found.dependencies
     )
 
 
@@ -408,6 +408,7 @@ def read_again(state: State, info: WorkloadInfo) -> None:
     scheduling_class = _scheduling_class(state, info, counts)
     if scheduling_class is info.scheduling_class:
         return
+    before = info.scheduling_class
     state.dequeue(info)
     state.record_undo(info)
     info.scheduling_class = scheduling_class
@@ -415,6 +416,8 @@ def read_again(state: State, info: WorkloadInfo) -> None:
     if state.capacities:
         state.set_shared_requests(info)
     place(state, info)
+    if before is not None and before.kept_out:
+        state.undo_log.put(state.kept_out, info.key, info)  # no cycle evaluates it if its queue is stopped
 
 
 def restore_slice(state: State, info: WorkloadInfo) -> None:

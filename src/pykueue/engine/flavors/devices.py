@@ -5,7 +5,7 @@ Source of the rules: docs/reference/kueue-semantics.md 2.10.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pykueue.api.core import PodSpec
@@ -38,6 +38,9 @@ class Charge(NamedTuple):
 
 
 NO_CHARGE: Final = Charge()
+#: An object that decides what claims cost: its kind, or `Devices` for those of a DeviceClass, and its name or
+#: `namespace/name`.
+Dependency = tuple[str, str]
 #: By resource: what each container requests, as (path of the container, nanos); init containers, then others.
 Extended = Mapping[str, tuple[list[tuple[str, int]], list[tuple[str, int]]]]
 
@@ -69,6 +72,8 @@ class Devices:
         self.slices: dict[str, ResourceSlice] = {}
         #: Changes of the objects so far; never the same again, except after a fork.
         self.number = 0
+        #: By dependency: the number of its last change.
+        self.revisions: dict[Dependency, int] = {}
         self._devices: tuple[int, list[Candidate]] = (-1, [])
 
     def _add(self, mapping: DeviceMapping, kinds: Mapping[str, bool]) -> None:
@@ -83,6 +88,50 @@ class Devices:
     def backs_extended_resources(self) -> bool:
         """Whether any extended resource is backed by a device class."""
         return self._extended and any(found.spec.extended_resource_name for found in self.classes.values())
+
+    # --- what a charge depends on -----------------------------------------------------------------------
+
+    def dependencies(self, namespace: str, templates: Collection[str]) -> frozenset[Dependency]:
+        """What decides the cost of claims made of these templates."""
+        if not self._integration:
+            return frozenset()
+        found: set[Dependency] = set()
+        for name in templates:
+            key = f"{namespace}/{name}"
+            found.add(("ResourceClaimTemplate", key))
+            template = self.templates.get(key)
+            for request in template.spec.spec.devices.requests if template is not None else ():
+                if (exactly := request.exactly) is not None:
+                    found.add(("DeviceClass", exactly.device_class_name))
+                    if exactly.selectors or exactly.device_class_name in self._sources:
+                        found.add(("Devices", exactly.device_class_name))
+        return frozenset(found)
+
+    def revision(self, dependencies: Iterable[Dependency]) -> int:
+        """The number of the last change of any of them; 0 before the first one."""
+        return max((self.revisions.get(each, 0) for each in dependencies), default=0)
+
+    def of_pools(self, *slices: ResourceSlice | None) -> set[Dependency]:
+        """The devices of classes that the pools of these slices, as they are now, may belong to."""
+        pools = {(each.spec.driver, each.spec.pool.name) for each in slices if each is not None}
+        drivers = {driver for driver, _ in pools}
+        devices = [
+            Candidate(device, each)
+            for each in self.slices.values()
+            if (each.spec.driver, each.spec.pool.name) in pools
+            for device in each.spec.devices
+        ]
+        return {
+            ("Devices", name)
+            for name, found in self.classes.items()
+            if name in self._resources
+            and (
+                any(source.driver in drivers for _, source in self._sources.get(name, ()))
+                or any(_may_match(device, found) for device in devices)
+            )
+        }
+
+    # --- what claims cost -------------------------------------------------------------------------------
 
     def charge(self, namespace: str, spec: PodSpec, extended: Callable[[], Extended]) -> Charge:
         """What the claims of a pod cost, `extended` giving what its containers request."""
@@ -242,6 +291,14 @@ class Devices:
             key=lambda one: one.metadata.name,
             default=None,
         )
+
+
+def _may_match(device: Candidate, device_class: DeviceClass) -> bool:
+    """Whether a class has a device, or that cannot be said."""
+    try:
+        return device.matches(device_class.spec.selectors)
+    except SelectorError:
+        return True
 
 
 def _counters(name: str, devices: list[Candidate], exactly: ExactDeviceRequest) -> list[Quantity]:

@@ -19,7 +19,7 @@ from pykueue.api.hybrid import HybridRequest, parse_request
 from pykueue.api.kueue import PodSet
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.quantity import MAX_INT64, Quantity
-from pykueue.engine.flavors.devices import Charge, Devices, Extended
+from pykueue.engine.flavors.devices import Charge, Dependency, Devices, Extended
 from pykueue.engine.options import Options, Transformation
 from pykueue.engine.quota.usage import units
 
@@ -37,9 +37,9 @@ class Environment(NamedTuple):
     limits: int
     """Of LimitRanges."""
     devices: int = 0
-    """Of templates of claims, DeviceClasses and slices; 0 for pods without claims."""
+    """Of templates of claims, their DeviceClasses and devices; 0 for pods that name no template."""
     namespace: str = ""
-    """Whose templates of claims; empty for pods without claims."""
+    """Whose templates of claims; empty for pods that name none."""
 
 
 class PodSetClass:
@@ -47,7 +47,6 @@ class PodSetClass:
 
     __slots__ = (
         "affinity",
-        "claims",
         "count",
         "full_count",
         "group",
@@ -99,7 +98,6 @@ class PodSetClass:
         self.total = {resource: amount * count for resource, amount in per_pod.items()}
         self.node_selector: Mapping[str, str] = spec.node_selector
         self.affinity: Affinity | None = spec.affinity
-        self.claims = bool(spec.resource_claims)
         self.tolerations: Sequence[Toleration] = spec.tolerations
 
 
@@ -109,7 +107,7 @@ class SchedulingClass:
     __slots__ = (
         "__weakref__",
         "allowed",
-        "claims",
+        "dependencies",
         "environment",
         "kept_out",
         "node_request",
@@ -127,7 +125,8 @@ class SchedulingClass:
         kept_out: bool,
         source: list[PodSet],
         environment: Environment,
-        allowed: AllowedFlavors = None,
+        allowed: AllowedFlavors,
+        dependencies: frozenset[Dependency],
     ) -> None:
         self.pod_sets = pod_sets
         #: The flavors that it may use; None: all.
@@ -140,8 +139,8 @@ class SchedulingClass:
         self.problem = problem
         #: Whether the problem is one of its claims: then it does not enter a queue (2.10).
         self.kept_out = kept_out
-        #: Whether pods have claims of devices, so that it depends on templates, classes and slices.
-        self.claims = any(pods.claims for pods in pod_sets)
+        #: What decides the cost of its claims of devices; empty without claims of templates.
+        self.dependencies = dependencies
         self.shrinkable = any(
             pods.min_count is not None and pods.min_count < pods.full_count for pods in pod_sets
         )
@@ -183,6 +182,7 @@ class Limits:
 
 
 NO_LIMITS = Limits((), 0)
+_NO_DEPENDENCIES: frozenset[Dependency] = frozenset()
 
 
 class _Needs:
@@ -295,10 +295,11 @@ class SchedulingClasses:
         self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
 
-    def under(self, limits: Limits, namespace: str, claims: bool) -> Environment:
-        """What a pod template of that namespace, with claims or without, that is read now is read under."""
-        if claims:
-            return Environment(self.environment, limits.number, self.devices.number, namespace)
+    def under(self, limits: Limits, namespace: str, dependencies: frozenset[Dependency]) -> Environment:
+        """What a pod template of that namespace, whose claims depend on this, is read under now."""
+        if dependencies:
+            revision = self.devices.revision(dependencies)
+            return Environment(self.environment, limits.number, revision, namespace)
         return Environment(self.environment, limits.number)
 
     def of(
@@ -311,8 +312,9 @@ class SchedulingClasses:
     ) -> SchedulingClass:
         """The scheduling class of these pod sets, of which `counts` pods need quota of `allowed` flavors."""
         # What the templates say about requests and nodes, as text: cheap, and equal text, equal class.
-        claims = any((pods.template.get("spec") or {}).get("resourceClaims") for pods in pod_sets)
-        environment = self.under(limits, namespace, claims)
+        templates = {name for pods in pod_sets for name in _claim_templates(pods.template)}
+        dependencies = self.devices.dependencies(namespace, templates) if templates else _NO_DEPENDENCIES
+        environment = self.under(limits, namespace, dependencies)
         text = (
             environment,
             allowed,
@@ -324,7 +326,7 @@ class SchedulingClasses:
         scheduling_class = self._by_text.get(text)
         if scheduling_class is None:
             scheduling_class = self._by_text[text] = self._make(
-                pod_sets, counts, limits, environment, allowed
+                pod_sets, counts, limits, environment, allowed, dependencies
             )
         return scheduling_class
 
@@ -335,10 +337,11 @@ class SchedulingClasses:
         limits: Limits,
         environment: Environment,
         allowed: AllowedFlavors,
+        dependencies: frozenset[Dependency],
     ) -> SchedulingClass:
         scheduling_classes: list[PodSetClass] = []
         # Of two states of the devices under which pods cost the same, the class is the same.
-        contents: list[Any] = [environment[:2], allowed]
+        contents: list[Any] = [environment[:2], allowed, sorted(dependencies)]
         problem, kept_out = "", False
         for pods, count in zip(pod_sets, counts, strict=True):
             try:
@@ -366,9 +369,9 @@ class SchedulingClasses:
         found = self._by_content.get(key)
         if found is None:
             found = self._by_content[key] = SchedulingClass(
-                tuple(scheduling_classes), problem, kept_out, pod_sets, environment, allowed
+                tuple(scheduling_classes), problem, kept_out, pod_sets, environment, allowed, dependencies
             )
-        elif found.claims:
+        elif found.dependencies:
             found.environment = environment
         return found
 
@@ -390,6 +393,13 @@ class SchedulingClasses:
         problem = _range_problem(quantities)
         amounts = {name: units(name, quantity) for name, quantity in quantities.items()}
         return {name: max(0, amount) for name, amount in sorted(amounts.items())}, problem
+
+
+def _claim_templates(template: Mapping[str, Any]) -> list[str]:
+    """The templates of claims that a pod template names, as far as it is valid."""
+    claims = (template.get("spec") or {}).get("resourceClaims") or ()
+    names = [each.get("resourceClaimTemplateName") for each in claims if isinstance(each, Mapping)]
+    return [name for name in names if isinstance(name, str)]
 
 
 def _template_requests(
