@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from pykueue.api.kueue import Workload
 from pykueue.api.pending_reasons import MISCONFIGURED
@@ -23,7 +23,7 @@ from pykueue.engine.cycle.rules import CycleRules
 from pykueue.engine.cycle.second_pass import SecondPass
 from pykueue.engine.cycle.tree_cycle import TreeCycle
 from pykueue.engine.decision_log import DecisionLog, Story
-from pykueue.engine.decisions import Decision, Requeue
+from pykueue.engine.decisions import Decision, PendingReason, Requeue
 from pykueue.engine.event_handlers import EventHandlers
 from pykueue.engine.events import Event, Removed, Upsert
 from pykueue.engine.explain.queries import Queries
@@ -37,6 +37,8 @@ from pykueue.engine.quota.tree import Tree
 from pykueue.engine.recorder import Recorder
 from pykueue.engine.state import State, tree_order
 from pykueue.engine.workload import ACTIVE, IN_FLIGHT, INADMISSIBLE, RESERVED
+
+_PENDING_REASONS: tuple[PendingReason, ...] = get_args(PendingReason)
 
 
 class EngineError(RuntimeError):
@@ -153,9 +155,10 @@ class Engine(Queries):
             pods, local = info.scheduling_class, info.local
             if state.workloads.get(key) is not info or pods is None:
                 continue
-            reason, text = self.pending_reason(key)
+            why, text = self.pending_reason(key)
+            reason = next((each for each in _PENDING_REASONS if each == why), None)
             # Without a queue to be in, that is the reason. The text is empty where a cycle gave one.
-            if text and (reason == MISCONFIGURED or not pods.kept_out):
+            if reason is not None and text and (reason == MISCONFIGURED or not pods.kept_out):
                 decisions.append(
                     Requeue(
                         key,
