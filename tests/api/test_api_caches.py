@@ -20,7 +20,7 @@ KNOWN = {
     "engine/lifecycle.py:_condition": "names of the program and the text of a number",
     "embedded/objects/metadata.py:time_text": "numbers",
     "embedded/apiserver/http/front.py:_fields": "one of a few forms",
-    "embedded/apiserver/http/multiplexed.py:_listed": "fields of an answer, at most 16 KiB, 256 entries",
+    "embedded/apiserver/http/stream.py:_listed": "fields of an answer, at most 16 KiB, 256 entries",
     "embedded/apiserver/http/negotiation.py:accepted_forms": "a header field, at most 64 KiB, 512 entries",
     "embedded/apiserver/http/negotiation.py:choose": "a header field, at most 64 KiB, 512 entries",
     "embedded/apiserver/registry/call.py:_default_options": "128 characters of the User-Agent",

@@ -16,7 +16,7 @@ from http2_harness import http2_peer
 
 from pykueue.embedded.apiserver.http import front as fronts
 from pykueue.embedded.apiserver.http import multiplexed
-from pykueue.embedded.apiserver.http.connection import BODY_TIME, HEAD_LIMIT, IDLE_TIME, WRITE_TIME
+from pykueue.embedded.apiserver.http.connection import BODY_TIME, HEAD_LIMIT, IDLE_TIME, PIECE, WRITE_TIME
 from pykueue.embedded.apiserver.http.multiplexed import MultiplexedConnection
 from pykueue.embedded.apiserver.http.negotiation import BODY_LIMIT
 from pykueue.embedded.apiserver.registry.call import Call
@@ -156,7 +156,7 @@ def test_a_list_is_sent_as_the_client_reads_it(tmp_path: Path) -> None:
             await peer.read()
         (connection,) = stage.connections
         assert isinstance(connection, MultiplexedConnection)
-        assert connection.engine.queued_body_size() <= multiplexed.PIECE
+        assert connection.engine.queued_body_size() <= PIECE
         assert (await peer.ask("GET", f"{CONFIG_MAPS}/a-0")).code == 200
         peer.read_on(stream)
         found = await peer.answered(stream)

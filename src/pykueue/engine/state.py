@@ -575,15 +575,7 @@ def _nodes(options: Options, undo_log: UndoLog) -> NodeCapacity | None:
     """The nodes as a capacity, as the feature gates say; None if placement is off."""
     if not options.enabled("TopologyAwareScheduling"):
         return None
-    rules = TopologyRules(
-        least_free_first=options.enabled("TASProfileMixed"),
-        balanced=options.enabled("TASBalancedPlacement"),
-        layers=options.enabled("TASMultiLayerTopology"),
-        by_affinity=options.enabled("TASRespectNodeAffinityPreferred"),
-        shared_hosts=options.enabled("TASHandleOverlappingFlavors"),
-        unusable_hosts=options.enabled("SchedulerLibraryIntegration"),
-        elastic=options.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
-    )
+    rules = TopologyRules.of(options)
     return NodeCapacity(rules, undo_log, options.enabled("TASAssignmentsEncodingByHostnamePrefix"))
 
 

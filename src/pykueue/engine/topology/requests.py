@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pykueue.api.kueue.workload import PodSetTopologyRequest
+from pykueue.engine.options import Options
 
 
 class TopologyRules(NamedTuple):
@@ -29,6 +30,19 @@ class TopologyRules(NamedTuple):
     (SchedulerLibraryIntegration)."""
     elastic: bool = False
     """A workload slice keeps the domains of the slice it replaces (ElasticJobsViaWorkloadSlicesWithTAS)."""
+
+    @classmethod
+    def of(cls, options: Options) -> TopologyRules:
+        """As the feature gates say."""
+        return cls(
+            least_free_first=options.enabled("TASProfileMixed"),
+            balanced=options.enabled("TASBalancedPlacement"),
+            layers=options.enabled("TASMultiLayerTopology"),
+            by_affinity=options.enabled("TASRespectNodeAffinityPreferred"),
+            shared_hosts=options.enabled("TASHandleOverlappingFlavors"),
+            unusable_hosts=options.enabled("SchedulerLibraryIntegration"),
+            elastic=options.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
+        )
 
 
 class Layer(NamedTuple):
