@@ -70,17 +70,19 @@ def main() -> int:
     if options.only != "pykueue" and not os.environ.get("PYKUEUE_KUEUE"):
         print("skipped: PYKUEUE_KUEUE is not set (docs/develop/testing.md)", file=sys.stderr)
         return 0
-    load = own_load if options.runner is None else partial(runner_load, program=options.runner)
-    managers: dict[str, Manager] = {
-        "pykueue": own_manager,
-        "kueue": partial(kueue_manager, qps=options.qps),
+    managers: dict[str, tuple[Manager, Load]] = {
+        "pykueue": (own_manager, own_load),
+        "kueue": (partial(kueue_manager, qps=options.qps), partial(own_load, releases=True)),
     }
     if options.only:
         managers = {options.only: managers[options.only]}
+    if options.runner is not None:
+        runner = partial(runner_load, program=options.runner)
+        managers = {name: (manager, runner) for name, (manager, _) in managers.items()}
     print(" " * 16 + "".join(f"{title:>{max(10, len(title) + 2)}}" for title in FIGURES.values()), flush=True)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in managers}
     for number in range(options.runs):
-        for name, manager in managers.items():
+        for name, (manager, load) in managers.items():
             figures = run(manager, load, options)
             found[name].append(figures)
             print(row(f"{name} {number + 1}", figures), flush=True)

@@ -1,7 +1,9 @@
 """`python -m bench.end_to_end.load`: creates the Workloads of a shape and plays their run times.
 
 It is the part of users and machines: a Workload is created when its time has come, and once it was admitted
-for its run time it is marked finished. A preempted one starts from zero. Prints what it saw as JSON.
+for its run time it is marked finished. A preempted one starts from zero; with `--releases` the load gives
+back its quota, as a job's controller does: pykueue's manager does that for Workloads without a job itself,
+Kueue's waits for it. Prints what it saw as JSON.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import gc
 import json
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +59,7 @@ class Life:
     first_admitted: float = 0.0
     admissions: int = 0
     finish: asyncio.TimerHandle | None = None
+    releasing: bool = False
     done: bool = False
 
 
@@ -86,10 +90,11 @@ class Figures:
 class Load:
     """One run of a shape against the server behind `client`."""
 
-    def __init__(self, client: Client, wire: Wire, shape: Shape) -> None:
-        self._client, self._wire, self._shape = client, wire, shape
+    def __init__(self, client: Client, wire: Wire, shape: Shape, releases: bool = False) -> None:
+        self._client, self._wire, self._shape, self._releases = client, wire, shape, releases
         self._lives: dict[str, Life] = {}
-        self._work: asyncio.Queue[tuple[str, Arrival | None]] = asyncio.Queue()
+        #: Writes to be made.
+        self._work: asyncio.Queue[Callable[[], Awaitable[None]]] = asyncio.Queue()
         self._workloads = Informer(client, WORKLOADS, objects.NAMESPACE)
         self._left = 0
         self._started = 0.0
@@ -135,7 +140,7 @@ class Load:
                 due = started + arrival.at / 1000
                 if due > time.perf_counter():
                     await asyncio.sleep(due - time.perf_counter())
-                self._work.put_nowait((arrival.name, arrival))
+                self._work.put_nowait(partial(self._create, arrival))
             await self._all_done.wait()
             self.figures.wall = time.perf_counter() - started
             for task in (follower, *workers):
@@ -179,9 +184,15 @@ class Load:
         elif conditions.is_admitted(new) and not conditions.is_evicted(new):
             if life.finish is None:
                 self._admitted(life)
-        elif life.finish is not None:
-            life.finish.cancel()
-            life.finish = None
+        else:
+            if life.finish is not None:
+                life.finish.cancel()
+                life.finish = None
+            if not conditions.has_quota(new):
+                life.releasing = False
+            elif self._releases and conditions.is_evicted(new) and not life.releasing:
+                life.releasing = True
+                self._work.put_nowait(partial(self._release, life))
 
     def _admitted(self, life: Life) -> None:
         now = time.perf_counter()
@@ -189,9 +200,9 @@ class Load:
         life.first_admitted = life.first_admitted or now
         life.admissions += 1
         self.figures.admissions += 1
-        name = life.arrival.name
         loop = asyncio.get_running_loop()
-        life.finish = loop.call_later(life.arrival.runs / 1000, self._work.put_nowait, (name, None))
+        work = partial(self._finish, life)
+        life.finish = loop.call_later(life.arrival.runs / 1000, self._work.put_nowait, work)
 
     def _finished(self, life: Life) -> None:
         life.done = True
@@ -207,11 +218,8 @@ class Load:
 
     async def _worker(self) -> None:
         while True:
-            name, arrival = await self._work.get()
-            if arrival is not None:
-                await self._create(arrival)
-            else:
-                await self._finish(name)
+            work = await self._work.get()
+            await work()
 
     async def _create(self, arrival: Arrival) -> None:
         workload = objects.workload(arrival.name, arrival.queue, arrival.cpu, arrival.priority, 0.0)
@@ -225,14 +233,37 @@ class Load:
         due = self._started + arrival.at / 1000
         self.figures.behind = max(self.figures.behind, life.created - due)
 
-    async def _finish(self, name: str) -> None:
+    async def _finish(self, life: Life) -> None:
         """Marks a workload finished, unless it lost its place meanwhile."""
-        life = self._lives[name]
-        while life.finish is not None and not life.done:
+
+        def finished(seen: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            if life.finish is None or not conditions.is_admitted(seen) or conditions.is_evicted(seen):
+                return None
+            return transitions.finished(seen, "Succeeded", "Played", time.time())
+
+        await self._change(life, finished)
+
+    async def _release(self, life: Life) -> None:
+        """Gives back the quota of a workload that was preempted."""
+
+        def released(seen: Mapping[str, Any]) -> Mapping[str, Any] | None:
+            if not conditions.is_evicted(seen) or not conditions.has_quota(seen):
+                return None
+            return transitions.released(seen, False, time.time())
+
+        await self._change(life, released)
+
+    async def _change(
+        self, life: Life, make: Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+    ) -> None:
+        """Write what is made of a workload; nothing if that is None."""
+        name = life.arrival.name
+        while not life.done:
             seen = self._workloads.get(objects.NAMESPACE, name)
-            if not conditions.is_admitted(seen) or conditions.is_evicted(seen):
+            wanted = make(seen)
+            if wanted is None:
                 return
-            patch = merge_patch(seen, transitions.finished(seen, "Succeeded", "Played", time.time()))
+            patch = merge_patch(seen, wanted)
             patch.setdefault("metadata", {})["resourceVersion"] = seen["metadata"]["resourceVersion"]
             path = WORKLOADS.path(objects.NAMESPACE, name, "status")
             status = await self._wire.send("PATCH", path, patch, MERGE_PATCH)
@@ -240,17 +271,17 @@ class Load:
                 self.figures.own_writes += 1
                 return
             if status != 409:
-                raise RuntimeError(f"the finish of {name} was answered with {status}")
+                raise RuntimeError(f"a change of {name} was answered with {status}")
             # The newer version is on its way.
             await asyncio.sleep(0.01)
 
 
-async def play(kubeconfig: Path, name: str, scale: float) -> Figures:
+async def play(kubeconfig: Path, name: str, scale: float, releases: bool) -> Figures:
     """One run against the server of a kubeconfig."""
     transport, wire = await connect(kubeconfig), Wire(kubeconfig)
     try:
         await wire.open(WORKERS)
-        load = Load(Client(transport, clock=Clock()), wire, SHAPES[name](scale))
+        load = Load(Client(transport, clock=Clock()), wire, SHAPES[name](scale), releases)
         await load.set_up()
         return await load.run()
     finally:
@@ -263,8 +294,9 @@ def main() -> None:
     parser.add_argument("kubeconfig", type=Path)
     parser.add_argument("shape", choices=SHAPES)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--releases", action="store_true", help="give back the quota of preempted Workloads")
     options = parser.parse_args()
-    figures = uvloop.run(play(options.kubeconfig, options.shape, options.scale))
+    figures = uvloop.run(play(options.kubeconfig, options.shape, options.scale, options.releases))
     print(json.dumps({name: getattr(figures, name) for name in Figures.__slots__}))
 
 

@@ -93,9 +93,12 @@ def kueue_manager(kubeconfig: Path, folder: Path, qps: float) -> Iterator[int]:
         process.wait()
 
 
-def own_load(kubeconfig: Path, _folder: Path, shape: str, scale: float) -> dict[str, Any]:
-    """The load of this benchmark, in a separate process."""
+def own_load(
+    kubeconfig: Path, _folder: Path, shape: str, scale: float, releases: bool = False
+) -> dict[str, Any]:
+    """The load of this benchmark, in a separate process; `releases` as there."""
     command = [sys.executable, "-m", "bench.end_to_end.load", str(kubeconfig), shape, "--scale", str(scale)]
+    command += ["--releases"] if releases else []
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     figures: dict[str, Any] = json.loads(run.stdout)
     return figures
