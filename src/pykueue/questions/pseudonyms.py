@@ -9,9 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from msgspec.structs import replace
+
+from pykueue.api.decoding import encode
+from pykueue.api.hybrid import parse_request
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.objects import Object
 
 #: Characters of the keyed digest in a pseudonym.
@@ -146,10 +152,22 @@ def _text(value: str, name: str, field: str, rename: Any) -> Any:
     """The value of the entry `name` in an object in that field."""
     if field in _REFERENCES and name in ("name", "namespace"):
         return rename(value)
+    if field == "annotations" and name == HYBRID_ASSIGNMENT_ANNOTATION:
+        return _renamed_request(value, rename)
     is_name = field in _COLLECTIONS and field != "admissionChecks"
     if is_name or (field in _TAINTS and name == "value") or name in _NAMES:
         return rename(value)
     return "removed" if name in _TEXTS and " " in value else value
+
+
+def _renamed_request(text: str, rename: Any) -> str:
+    """A request for several flavors with their other names; what is no valid request stays invalid."""
+    try:
+        request = parse_request(text)
+    except ValueError:
+        return "removed"
+    flavors = [replace(flavor, name=rename(flavor.name)) for flavor in request.flavors]
+    return json.dumps(encode(replace(request, flavors=flavors)))
 
 
 def _placed(placed: list[Any], rename: Any) -> list[Any]:

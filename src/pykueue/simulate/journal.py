@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import orjson
 
+from pykueue.api.hybrid import parts_of
 from pykueue.engine import Admit, Preempt
 
 #: Bytes that are digested and written at once.
@@ -79,6 +80,8 @@ class DecisionLog(Journal):
             "clusterQueue": decision.cluster_queue,
             "flavors": {one.name: one.flavors for one in sets},
         }
+        if split := {one.name: [[*part] for part in parts] for one in sets if (parts := parts_of(one))}:
+            entry["parts"] = split
         if any(one.count is not None for one in sets):
             entry["counts"] = {one.name: one.count for one in sets}
         self._add(entry)

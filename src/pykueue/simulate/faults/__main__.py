@@ -14,6 +14,7 @@ from pykueue.simulate.faults.budgetruns import play_budgets
 from pykueue.simulate.faults.claimruns import play_claims
 from pykueue.simulate.faults.clusterruns import play_clusters
 from pykueue.simulate.faults.elasticruns import play_elastic
+from pykueue.simulate.faults.hybridruns import play_hybrid
 from pykueue.simulate.faults.kindruns import chosen, play_kinds
 from pykueue.simulate.faults.podruns import play_pods
 from pykueue.simulate.faults.provisioningruns import play_provisioning
@@ -44,6 +45,7 @@ from pykueue.simulate.faults.variantruns import play_variants
 @click.option("--policies", is_flag=True, help="Limit preemptions by a PreemptionPolicy.")
 @click.option("--backfill", is_flag=True, help="Reserve capacity for workloads that do not fit yet.")
 @click.option("--budgets", is_flag=True, help="Count what workloads use of a Budget.")
+@click.option("--hybrid", is_flag=True, help="Split the pods of jobs over flavors.")
 @click.option("--edits", is_flag=True, help="Users also edit statuses, annotations and finalizers by hand.")
 @click.option("--keep-going", is_flag=True, help="Continue after a failure.")
 def main(
@@ -63,6 +65,7 @@ def main(
     policies: bool,
     backfill: bool,
     budgets: bool,
+    hybrid: bool,
     edits: bool,
     keep_going: bool,
 ) -> None:
@@ -87,6 +90,8 @@ def main(
             report = play_claims(number)
         elif budgets:
             report = play_budgets(number)
+        elif hybrid:
+            report = play_hybrid(number)
         elif provisioning:
             report = play_provisioning(number)
         elif variants:

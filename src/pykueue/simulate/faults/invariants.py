@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pykueue.api import conditions
+from pykueue.api.hybrid import parts_in
 from pykueue.api.kueue import names
 from pykueue.api.kueue.names import QUEUE_LABEL
 from pykueue.api.objects import Object, annotations_of, controller_of, get, is_deleting, key_of, labels_of
@@ -444,7 +445,10 @@ class Invariants(Stored):
         flavors = {flavor["metadata"]["name"]: flavor for flavor in self.objects(RESOURCE_FLAVORS)}
         assigned = get(workload, "status", "admission", "podSetAssignments") or ()
         for full, assignment in zip(templates(job), assigned, strict=True):
-            got = [flavors[name] for name in set((assignment.get("flavors") or {}).values())]
+            split = [part.flavor for part in parts_in(assignment)]  # given to each pod when it is ungated
+            got = [
+                flavors[name] for name in set((assignment.get("flavors") or {}).values()) if name not in split
+            ]
             labels = {k: v for one in got for k, v in (get(one, "spec", "nodeLabels") or {}).items()}
             tolerations = [t for one in got for t in get(one, "spec", "tolerations") or ()]
             template = get(full, "spec") or {}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, count
 from random import Random
+from typing import Any
 
 from pykueue.api import kueue
+from pykueue.api.hybrid import count_problem, parse_request
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.meta import ObjectMeta
 from pykueue.api.quantity import QuantityError, parse
 
@@ -66,7 +70,7 @@ class Priorities:
 
 
 def pod_set(one: PodSet, where: str) -> kueue.PodSet:
-    """A pod set of a Workload. Raises ScenarioError for a request that is no quantity."""
+    """A pod set of a Workload. Raises ScenarioError for requests that are not accepted."""
     requests: dict[str, str] = {}
     for resource, value in one.requests.items():
         try:
@@ -83,11 +87,21 @@ def pod_set(one: PodSet, where: str) -> kueue.PodSet:
             pod_set_slice_required_topology=one.topology.slice_required or None,
             pod_set_slice_size=one.topology.slice_size,
         )
+    template: dict[str, Any] = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    if one.hybrid:
+        text = json.dumps(one.hybrid)
+        try:
+            problem = count_problem(parse_request(text), one.count)
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            raise ScenarioError(f"{where}.hybrid: {problem}")
+        template["metadata"] = {"annotations": {HYBRID_ASSIGNMENT_ANNOTATION: text}}
     return kueue.PodSet(
         name=one.name,
         count=one.count,
         min_count=one.min_count,
-        template={"spec": {"containers": [container], "restartPolicy": "Never"}},
+        template=template,
         topology_request=topology,
     )
 

@@ -77,6 +77,8 @@ class PodSet:
     count: Count = 1
     min_count: Count | None = None
     topology: Topology | None = None
+    hybrid: Annotated[dict[str, Any], Raw("a request for several flavors")] = field(default_factory=dict)
+    """The value of the annotation pykueue.io/hybrid-assignment; empty: one flavor."""
 
 
 @dataclass(frozen=True)
