@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +30,35 @@ FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "kubeflow.org/pytorchjob", 
 CONFIGURATION = {"integrations": {"frameworks": FRAMEWORKS}}
 
 
-class Side:
-    """One of the clusters. Of Kueue's only its manager runs; API server and pods are pykueue's in both."""
+class Side(ABC):
+    """One of the clusters."""
 
-    def __init__(self, folder: Path, kueue: Path | None) -> None:
-        folder.mkdir()
-        # It is killed and started again on the same port.
-        options = ["--port", str(free_port())]
-        if kueue is None:
-            configuration = folder / "configuration.yaml"
-            head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
-            configuration.write_text(yaml.safe_dump({**head, **CONFIGURATION}))
-            options += ["--config", str(configuration)]
-        else:
-            options += ["--only", "apiserver,kube"]
-        self.up = Up(folder / "up", *options)
-        self.up.start()
-        self.kubectl = Kubectl(self.up.kubeconfig, folder)
-        self.kueue: KueueManager | None = None
-        if kueue is not None:
-            self.kueue = KueueManager(kueue, self.up.kubeconfig, folder, CONFIGURATION)
-            self.kueue.start()
-        self.kubectl.apply(*yaml.safe_load_all(QUEUES))
+    #: An administrator's.
+    kubectl: Kubectl
+    kubeconfig: Path
 
+    @abstractmethod
+    def set_up(self) -> None:
+        """Start everything, and create the queues."""
+
+    @abstractmethod
+    def endpoint(self) -> tuple[str, str]:
+        """URL and certificate authority of its API server."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End its API server, as the machine's power switch would."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start its API server again."""
+
+    @abstractmethod
     def stop(self) -> None:
-        if self.kueue is not None:
-            self.kueue.stop()
-        self.up.stop()
+        """End everything."""
+
+    def set_up_queues(self) -> None:
+        self.kubectl.apply(*yaml.safe_load_all(QUEUES))
 
     def workload(self, name: str) -> Object | None:
         """The Workload of a job."""
@@ -67,12 +71,55 @@ class Side:
         self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(patch))
 
 
+class EmbeddedSide(Side):
+    """Of Kueue only its manager runs; API server and pods are those of `pykueue up`."""
+
+    def __init__(self, folder: Path, kueue: Path | None) -> None:
+        folder.mkdir()
+        self._folder, self._kueue = folder, kueue
+        self.kueue: KueueManager | None = None
+        # It is killed and started again on the same port.
+        options = ["--port", str(free_port())]
+        if kueue is None:
+            configuration = folder / "configuration.yaml"
+            head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+            configuration.write_text(yaml.safe_dump({**head, **CONFIGURATION}))
+            options += ["--config", str(configuration)]
+        else:
+            options += ["--only", "apiserver,kube"]
+        self.up = Up(folder / "up", *options)
+
+    def set_up(self) -> None:
+        self.up.start()
+        self.kubeconfig = self.up.kubeconfig
+        self.kubectl = Kubectl(self.kubeconfig, self._folder)
+        if self._kueue is not None:
+            self.kueue = KueueManager(self._kueue, self.kubeconfig, self._folder, CONFIGURATION)
+            self.kueue.start()
+        self.set_up_queues()
+
+    def endpoint(self) -> tuple[str, str]:
+        document = yaml.safe_load(self.kubeconfig.read_text())
+        (cluster,) = (one["cluster"] for one in document["clusters"])
+        return cluster["server"], base64.b64decode(cluster["certificate-authority-data"]).decode()
+
+    def kill(self) -> None:
+        self.up.kill()
+
+    def start(self) -> None:
+        self.up.start()
+
+    def stop(self) -> None:
+        if self.kueue is not None:
+            self.kueue.stop()
+        self.up.stop()
+
+
 class Clusters:
     """The two of them, connected."""
 
-    def __init__(self, folder: Path, kueue: Path, kueue_manages: str) -> None:
-        self.manager = Side(folder / "manager", kueue if kueue_manages == "manager" else None)
-        self.worker = Side(folder / "worker", kueue if kueue_manages == "worker" else None)
+    def __init__(self, manager: Side, worker: Side, kueue_manages: str) -> None:
+        self.manager, self.worker = manager, worker
         asyncio.run(self._connect(all_rights=kueue_manages == "manager"))
         strategy = {"admissionChecksStrategy": {"admissionChecks": [{"name": "mk"}]}}
         self.manager.edit("clusterqueue", "cq", {"spec": strategy})
@@ -80,12 +127,9 @@ class Clusters:
 
     async def _connect(self, all_rights: bool) -> None:
         """A kubeconfig of the account of `pykueue up --clusters`, or, for Kueue's manager, of an admin."""
-        document = yaml.safe_load(self.worker.up.kubeconfig.read_text())
-        (cluster,) = (one["cluster"] for one in document["clusters"])
-        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        transports = [await load(side.up.kubeconfig) for side in (self.worker, self.manager)]
+        transports = [await load(side.kubeconfig) for side in (self.worker, self.manager)]
         worker, manager = (Client(transport, clock=Clock()) for transport in transports)
-        endpoint = Endpoint(cluster["server"], authority)
+        endpoint = Endpoint(*self.worker.endpoint())
         access = WorkerAccess(
             WORKER, endpoint, worker, manager, worker_rules(BUILT_IN, configuration.load(None))
         )
@@ -99,10 +143,6 @@ class Clusters:
         for transport in transports:
             await transport.close()
 
-    def stop(self) -> None:
-        self.manager.stop()
-        self.worker.stop()
-
     # What is seen
 
     def placed(self, name: str) -> str:
@@ -111,6 +151,13 @@ class Clusters:
 
     def wait_placed(self, name: str) -> None:
         until(lambda: self.placed(name) == WORKER, f"{name} is admitted on the worker", PATIENCE)
+
+    def wait_running(self, name: str) -> None:
+        def active() -> bool:
+            status = (self.worker.kubectl.get("jobs", name) or {}).get("status") or {}
+            return bool(status.get("active"))
+
+        until(active, f"pods of {name} run on the worker")
 
     def wait_finished(self, name: str) -> Object:
         until(
@@ -128,6 +175,11 @@ def template(run_time: str, kind: str = "c") -> Object:
         "metadata": {"annotations": {"sim.pykueue.io/run-time": run_time}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
+
+
+def seconds(obj: Object) -> float:
+    """How long the pods of a manifest of this module run."""
+    return float(next(iter(re.findall(r"'sim.pykueue.io/run-time': '(\d+)s'", str(obj))), 1))
 
 
 def job(name: str, run_time: str = "1s") -> Object:

@@ -6,17 +6,36 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from besidekueue_clusters import Clusters, job, jobset, pod_group, pytorch_job
+from besidekueue_clusters import Clusters, EmbeddedSide, Side, job, jobset, pod_group, pytorch_job
 from besidekueue_manager import folder
-from realcluster_plane import until
+from besidekueue_planes import PlaneSide
+from realcluster_plane import assets, until
 
 
-@pytest.fixture(scope="module", params=["worker", "manager"], ids="kueue manages the {}".format)
+@pytest.fixture(
+    scope="module",
+    params=[(one, server) for server in ("embedded", "real") for one in ("worker", "manager")],
+    ids=lambda param: f"kueue-{param[0]}-{param[1]}",
+)
 def clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
-    """Kueue's manager on this one of the two clusters, pykueue's on the other one."""
-    found = Clusters(tmp_path_factory.mktemp("clusters"), folder(), request.param)
-    yield found
-    found.stop()
+    """Kueue's manager on one of the two clusters, pykueue's on the other one."""
+    kueue_manages, server = request.param
+    top, kueue = tmp_path_factory.mktemp("clusters"), folder()
+    if server == "real":
+        assets()
+    sides: list[Side] = []
+    try:
+        for role in ("manager", "worker"):
+            program = kueue if kueue_manages == role else None
+            if server == "real":
+                sides.append(PlaneSide(top / role, program, runs_jobs=role == "worker"))
+            else:
+                sides.append(EmbeddedSide(top / role, program))
+            sides[-1].set_up()
+        yield Clusters(*sides, kueue_manages)
+    finally:
+        for side in sides:
+            side.stop()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +74,7 @@ def test_pod_group_runs_on_the_worker_and_its_status_comes_back(clusters: Cluste
 def test_job_that_the_worker_evicts_is_dispatched_again(clusters: Clusters) -> None:
     clusters.manager.kubectl.apply(job("evicted", "10s"))
     clusters.wait_placed("evicted")
-    until(lambda: clusters.worker.kubectl.list("pods", "-n", "default"), "pods run on the worker")
+    clusters.wait_running("evicted")
     clusters.worker.edit("clusterqueue", "cq", {"spec": {"stopPolicy": "HoldAndDrain"}})
     until(lambda: not clusters.placed("evicted"), "the manager gives the worker up")
     clusters.worker.edit("clusterqueue", "cq", {"spec": {"stopPolicy": "None"}})
@@ -67,8 +86,8 @@ def test_job_that_the_worker_evicts_is_dispatched_again(clusters: Clusters) -> N
 def test_worker_that_is_lost_and_returns_in_time_keeps_its_job(clusters: Clusters) -> None:
     clusters.manager.kubectl.apply(job("kept", "8s"))
     clusters.wait_placed("kept")
-    until(lambda: clusters.worker.kubectl.list("pods", "-n", "default"), "pods run on the worker")
-    clusters.worker.up.kill()
+    clusters.wait_running("kept")
+    clusters.worker.kill()
 
     def connected() -> str:
         found = clusters.manager.kubectl.get("multikueuecluster", "w") or {}
@@ -76,7 +95,7 @@ def test_worker_that_is_lost_and_returns_in_time_keeps_its_job(clusters: Cluster
 
     until(lambda: connected() == "False", "the worker is lost")
     assert clusters.placed("kept") == "w"
-    clusters.worker.up.start()
+    clusters.worker.start()
     until(lambda: connected() == "True", "the worker is back")
     clusters.wait_finished("kept")
     clusters.wait_cleaned("kept")

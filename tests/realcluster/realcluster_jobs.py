@@ -43,27 +43,40 @@ class JobController:
         self.error: BaseException | None = None
 
     def __enter__(self) -> JobController:
-        self._thread.start()
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Begin to look at jobs."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, if it has begun. Raises what ended it before."""
         self._stopping.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         if self.error is not None:
             raise self.error
 
     def _run(self) -> None:
         while not self._stopping.wait(INTERVAL):
             try:
-                for found in self._plane.call("GET", "/apis/batch/v1/jobs")["items"]:
-                    wanted = self._status(found)
-                    if wanted is not None:
-                        self._write(found, wanted)
+                self.look()
             except (OSError, urllib.error.URLError):
                 continue  # the API server is away, or another client wrote first: retry
             except BaseException as error:
                 self.error = error
                 return
+
+    def look(self) -> None:
+        """Bring the status of all jobs up to date once."""
+        for found in self._plane.call("GET", "/apis/batch/v1/jobs")["items"]:
+            wanted = self._status(found)
+            if wanted is not None:
+                self._write(found, wanted)
 
     def _status(self, found: Object) -> Object | None:
         status, pods = found.get("status", {}), found["spec"]["parallelism"]

@@ -201,9 +201,9 @@ class Process:
 
 
 class Plane:
-    """etcd and kube-apiserver, and an administrator's kubectl."""
+    """etcd and kube-apiserver, with further options of the latter, and an administrator's kubectl."""
 
-    def __init__(self, assets: Path, folder: Path) -> None:
+    def __init__(self, assets: Path, folder: Path, *options: str) -> None:
         self.folder = folder
         self.authority = Authority(folder, "cluster-ca")
         front = Authority(folder, "front-proxy-ca")
@@ -266,6 +266,7 @@ class Plane:
                 f"--audit-policy-file={policy}",
                 f"--audit-log-path={self.audit_log}",
                 f"--cert-dir={folder}",
+                *options,
             ],
             folder / "kube-apiserver.log",
         )
