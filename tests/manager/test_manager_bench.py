@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.causes.__main__ import CAUSES, measure
 from bench.causes.meter import LOOP, SERVER, Meter
+from bench.comparison.runner import generator
+from bench.end_to_end.load import SHAPES
 from bench.engine import shapes
 
 from pykueue.clock import run_virtual
@@ -31,3 +33,16 @@ def test_the_time_of_the_manager_is_counted_apart_from_that_of_the_server(
     assert requests > 50
     assert {LOOP, SERVER} <= meter.seconds.keys()
     assert not meter.runs
+
+
+@pytest.mark.parametrize(
+    ("shape", "queues", "workloads"), [("baseline", 30, 15_000), ("large", 1000, 50_000)]
+)
+def test_kueues_load_runner_is_given_the_loads_of_the_benchmark(
+    shape: str, queues: int, workloads: int
+) -> None:
+    found = generator(shape, 1.0)["cohorts"]
+    sets = [(cohort["count"] * each["count"], each) for cohort in found for each in cohort["queuesSets"]]
+    assert sum(count for count, _ in sets) == queues
+    total = sum(count * one["count"] for count, each in sets for one in each["workloadsSets"])
+    assert total == workloads == len(list(SHAPES[shape](1.0).arrivals))
