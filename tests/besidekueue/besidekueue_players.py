@@ -125,9 +125,12 @@ def _view(found: dict[Any, list[Object]], scenario: Scenario) -> Object:
         gated = sum(
             any(g["name"] == ELASTIC for g in get(each, "spec", "schedulingGates") or ()) for each in pods
         )
+        views = sorted(map(_workload, workloads), key=str)
+        if of_variants:  # Kueue writes no reason to their parent
+            views = [{name: value for name, value in view.items() if name != "reason"} for view in views]
         jobs[job["metadata"]["name"]] = {
             "suspended": bool(job["spec"].get("suspend")),
-            "workloads": sorted(map(_workload, workloads), key=str),
+            "workloads": views,
             **({"variants": sorted(of_variants, key=str)} if of_variants else {}),
             "pods": len(pods) - gated,
             "gated": gated,

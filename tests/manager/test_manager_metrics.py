@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from manager_stack import Stack, job, story
 from pods_world import FLAVORED, PODS_ON, Pods, member, pod
 
@@ -160,11 +161,12 @@ def test_custom_labels_are_taken_from_queues_cohorts_and_workloads() -> None:
     story(life, CUSTOM, TREE)
 
 
-def test_custom_labels_need_their_gate() -> None:
+@pytest.mark.parametrize("gate", [True, False])
+def test_gate_decides_whether_metrics_have_custom_labels(gate: bool) -> None:
     async def life(s: Stack) -> None:
-        assert b"custom_" not in s.manager.metrics.text()
+        assert (b"custom_" in s.manager.metrics.text()) is gate
 
-    story(life, CUSTOM.replace("CustomMetricLabels: true", "CustomMetricLabels: false"), TREE)
+    story(life, CUSTOM.replace("CustomMetricLabels: true", f"CustomMetricLabels: {str(gate).lower()}"), TREE)
 
 
 def test_follower_serves_gauges_and_no_counters() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from stories_world import Object, Story, holds, job, play, pool
 
 from pykueue.api import decode
@@ -269,15 +270,21 @@ def test_question_about_a_job_is_about_its_variant() -> None:
     run(story, queues())
 
 
-def test_without_the_gate_the_policy_has_no_effect() -> None:
+@pytest.mark.parametrize("gate", [GATE, ""], ids=["gate on", "gate off"])
+def test_gate_decides_whether_the_policy_has_an_effect(gate: str) -> None:
     async def story(world: Story) -> None:
         await world.create(forever("first", 3))
         await world.wait(10)
-        assert PARENT not in (await world.workload("first"))["metadata"].get("labels", {})
-        assert len(await world.all(WORKLOADS)) == 1
+        labels = next(
+            one["metadata"].get("labels", {})
+            for one in await world.all(WORKLOADS)
+            if one["metadata"]["ownerReferences"][0]["kind"] == "Job"
+        )
+        assert (PARENT in labels) is bool(gate)
+        assert len(await world.all(WORKLOADS)) == (3 if gate else 1)
         assert await flavors(world, "first") == {"reservation"}
 
-    run(story, queues(), "")
+    run(story, queues(), gate)
 
 
 def test_a_flavor_that_is_added_or_removed() -> None:
