@@ -39,22 +39,39 @@ class Wire:
         self._head = f"Host: {self._address.hostname}\r\nAuthorization: Bearer {user['token']}\r\n"
         self._waiting: deque[_Sent] = deque()
         self._idle: list[_Connection] = []
+        #: New connections instead of those that the server has closed.
+        self._replacing: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def open(self, connections: int) -> None:
         """Connect so many times; that many requests are under way at most."""
-        loop = asyncio.get_running_loop()
         for _ in range(connections):
-            _, connection = await loop.create_connection(
-                lambda: _Connection(self),
-                self._address.hostname,
-                self._address.port,
-                ssl=self._context,
-            )
-            self._idle.append(connection)
+            await self._connect()
+
+    async def _connect(self) -> None:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(self),
+            self._address.hostname,
+            self._address.port,
+            ssl=self._context,
+        )
+        self.free(connection)
 
     def close(self) -> None:
+        self._closed = True
+        for task in self._replacing:
+            task.cancel()
         for connection in self._idle:
             connection.close()
+
+    def lost(self, connection: _Connection) -> None:
+        """The server closed a connection: those that are idle for minutes, for example."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+        if not self._closed:
+            task = asyncio.get_running_loop().create_task(self._connect())
+            self._replacing.add(task)
+            task.add_done_callback(self._replacing.discard)
 
     async def send(self, method: str, path: str, body: object, media: str = "application/json") -> int:
         """The status of the answer; ConnectionError when the server hangs up."""
@@ -104,5 +121,6 @@ class _Connection(asyncio.Protocol):
             sent.answer.set_result(self._parser.get_status_code())
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._wire.lost(self)
         if self._sent is not None and not self._sent.answer.done():
             self._sent.answer.set_exception(error or ConnectionError("the server closed the connection"))
