@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+
+from click.testing import CliRunner
 
 from pykueue.api import decode
 from pykueue.api.hybrid import parts_of
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION, HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
+from pykueue.cli.schedule import schedule
 from pykueue.engine import Admit, Engine, Upsert
 from pykueue.engine.reduction import reduced
 from pykueue.questions.cluster_state import ClusterState
@@ -15,6 +19,7 @@ from pykueue.questions.pseudonyms import Pseudonyms
 from queue_manifests import cluster_queue, flavor, local_queue
 
 Object = dict[str, Any]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "hybrid"
 TIME = "2026-01-01T00:00:00Z"
 
 
@@ -62,3 +67,9 @@ def test_beside_kueue_questions_decide_as_kueue_does() -> None:
     for own, pods, expected in ((True, 20, [12, 8]), (False, 20, None), (False, 10, [])):
         state = ClusterState(manifests=objects(pods), has_own_kinds=own)
         assert admitted(state.engine()) == expected
+
+
+def test_schedule_prints_the_pods_of_each_flavor() -> None:
+    files = [argument for name in ("queues", "train") for argument in ("-f", str(EXAMPLE / f"{name}.yaml"))]
+    found = CliRunner().invoke(schedule, [*files, "-o", "table"], env={"COLUMNS": "200"})
+    assert "nvidia.com/gpu 20 on reserved (pods 0-11) and spot (pods 12-19)" in found.output

@@ -9,6 +9,7 @@ from dashboard_world import EVERYTHING, READ_ALL, READ_TEAM, World, first, job, 
 
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
+from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION, HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import (
@@ -16,6 +17,8 @@ from pykueue.api.resources import (
     CLUSTER_ROLE_BINDINGS,
     EVENTS,
     JOBS,
+    LOCAL_QUEUES,
+    RESOURCE_FLAVORS,
     SERVICE_ACCOUNTS,
     WORKLOADS,
 )
@@ -23,6 +26,7 @@ from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.install.dashboard import RULES
 from pykueue.questions.cluster_state import KINDS
 from pykueue.web.dashboard.state.board import BESIDE
+from queue_manifests import cluster_queue, flavor, local_queue
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -217,3 +221,18 @@ def test_markup_in_names_and_messages_stays_text(world: World) -> None:
     assert html.escape(script) in visitor.get(f"/workloads/team-a/{name}").text
     assert "<script>alert" not in visitor.get(f"/workloads/team-a/{script}").text
     assert "<script>alert" not in visitor.get(f"/nowhere/{script}").text
+
+
+def test_page_of_a_workload_on_several_flavors_names_the_pods_of_each(world: World) -> None:
+    queue = cluster_queue("split", {"default": {"cpu": 2}, "other": {"cpu": 2}})
+    queue["metadata"]["annotations"] = {HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION: "true"}
+    world.create(RESOURCE_FLAVORS, flavor("other"))
+    world.create(CLUSTER_QUEUES, queue)
+    world.create(LOCAL_QUEUES, local_queue("split", namespace="team-a"))
+    made = job("split", pods=3, labels={"kueue.x-k8s.io/queue-name": "split"})
+    request = '{"flavors": [{"name": "default"}, {"name": "other"}]}'
+    made["spec"]["template"]["metadata"]["annotations"][HYBRID_ASSIGNMENT_ANNOTATION] = request
+    submit(world, made)
+    path = f"/workloads/team-a/{world.workload_of('team-a', 'split')}"
+    visitor = world.visitor().sign_in(world.admin_token)
+    world.eventually(lambda: "split over default (pods 0-1) and other (pod 2)" in visitor.get(path).text)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from pykueue.api import DecodeError, decode_as, kueue
+from pykueue.api.hybrid import parts_in, parts_text
 from pykueue.api.objects import Object
 from pykueue.api.resources import CLUSTER_QUEUES, EVENTS, PODS, WORKLOADS, Resource
 from pykueue.kube.errors import ApiError
@@ -38,12 +39,18 @@ async def build(view: View) -> Mapping[str, Any]:
     if row is None or obj is None:
         raise NotFoundError(f"There is no Workload {view.namespace}/{view.name}.")
     answer, story = await asyncio.gather(_why(view, row, obj), _story(view, row, obj))
+    admission = (obj.get("status") or {}).get("admission") or {}
     context: dict[str, Any] = {
         "row": row,
         "state": shown_state(board, row),
         "cluster_queue": board.queue_of(row),
         "obj": obj,
-        "admission": (obj.get("status") or {}).get("admission") or {},
+        "admission": admission,
+        "splits": {
+            one.get("name"): parts_text(parts)
+            for one in admission.get("podSetAssignments") or ()
+            if (parts := parts_in(one))
+        },
         "alarms": [(TITLES[each.kind], each.text) for each in alarms(board) if each.row.key == row.key],
         "why": answer,
         "story": story,
