@@ -199,6 +199,18 @@ def test_what_cannot_be_split_is_pending_with_the_reason(annotation: str, reason
     assert reason in message(world.last["job"])
 
 
+def test_flavors_that_the_pods_cannot_use_get_none_of_them() -> None:
+    world = World()
+    world.flavor("reserved")
+    world.flavor("spot", taints=["spot=true"])
+    queue(world, "q", quotas(reserved=12, spot=10))
+    job(world, "small", 12)
+    job(world, "large", 20)
+    world.stable()
+    assert world.reserved() == {"small"}
+    assert "untolerated taint spot=true:NoSchedule in flavor spot" in message(world.last["large"])
+
+
 @pytest.mark.parametrize(
     ("controller", "name"),
     [

@@ -287,6 +287,8 @@ class Chooser:
                     blocked = Attempt(group.name, step.trigger, option.flavor, "NoFit", 0, wanted[0], 0)
                     blocked.blocker, blocked.detail = option.blocker, option.detail
                     result.attempts.append(blocked)
+            if all(option.blocker for option in split.options):
+                return NO_FLAVOR
             most = ", ".join(
                 f"{slices.pods_at_most(count, index)} of flavor {option.flavor}"
                 for index, (option, count) in enumerate(zip(split.options, potential, strict=True))
