@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from pykueue.engine.budgets.rules import hours_text
 from pykueue.simulate.api import MissingPackageError, Simulated, check_packages
 from pykueue.simulate.figures import NAMES, figure, shown, summary
 from pykueue.simulate.measures import Outcome
@@ -213,6 +214,16 @@ def _document(prepared: Prepared, outcomes: Sequence[Outcome], found: Iterable[V
                     {**pair._asdict(), "count": lost.count, "lost": dict(lost.lost)}
                     for pair, lost in sorted(outcome.preemptions.items())
                 ],
+                "budgets": [
+                    {
+                        **key._asdict(),
+                        "usedHours": use.used,
+                        "limitHours": use.limit,
+                        "highest": use.highest,
+                        "actions": [{"at": at, "action": action} for at, action in use.actions],
+                    }
+                    for key, use in sorted(outcome.budgets.items())
+                ],
             }
             for outcome in outcomes
         ],
@@ -248,6 +259,9 @@ def _print_tables(
             )
             where = Where(cluster_queue=name) if by == "queue" else Where(job_class=name)
             console.print(_table(prepared, outcomes, where))
+    if any(outcome.budgets for outcome in outcomes):
+        console.print("\nBudgets: resource-hours used, and the largest part of a window", soft_wrap=True)
+        console.print(_budgets(prepared, outcomes))
     if found:
         failed = [each for each in found if not each.holds]
         console.print(f"\n{len(found) - len(failed)} of {len(found)} assertions hold", soft_wrap=True)
@@ -275,4 +289,22 @@ def _table(prepared: Prepared, outcomes: Sequence[Outcome], where: Where) -> Tab
             cells.append(text)
         if any(cell != "-" for cell in cells):
             table.add_row(name, *cells)
+    return table
+
+
+def _budgets(prepared: Prepared, outcomes: Sequence[Outcome]) -> Table:
+    """The use of Budgets, the mean of all seeds."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    variants = [one.name for one in prepared.variants]
+    for name in variants:
+        table.add_column(name, justify="right")
+    for key in sorted({key for outcome in outcomes for key in outcome.budgets}):
+        cells = []
+        for variant in variants:
+            uses = [each.budgets[key] for each in outcomes if each.variant == variant and key in each.budgets]
+            used = summary([use.used for use in uses]).mean
+            highest = summary([use.highest for use in uses]).mean
+            cells.append(f"{hours_text(key.resource, used)} ({highest:.0%})" if uses else "-")
+        table.add_row(" ".join(each for each in key if each), *cells)
     return table

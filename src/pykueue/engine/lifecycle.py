@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pykueue.api import kueue
 from pykueue.api.admission_checks import required_without
+from pykueue.api.budgets import BUDGET_EXHAUSTED
 from pykueue.api.hybrid import flavors_of
 from pykueue.api.kueue.names import (
     ADMITTED,
@@ -39,7 +40,7 @@ from pykueue.engine.queues.local_queue import LocalQueue
 from pykueue.engine.workload import has_delayed_domains
 
 #: Evictions after which a workload may compete again at once.
-_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+_REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures", BUDGET_EXHAUSTED})
 #: Conditions that a reservation ends.
 _ENDED_BY_QUOTA = frozenset({EVICTED, PREEMPTED, BLOCKED_ON_GATES})
 _DEACTIVATED = "Deactivated"

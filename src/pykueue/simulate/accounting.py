@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from pykueue.api import kueue
+from pykueue.api.hybrid import parts_of, shares_of
 from pykueue.engine import Engine, Removed, Upsert
 from pykueue.engine.events import Event
 from pykueue.questions.share import entitlements
@@ -93,3 +95,23 @@ class UsageAccounting:
         if usage is None:
             usage = all[key] = Usage(self._plan.interval, since=self._plan.warm_up)
         return usage
+
+
+def amounts_of(admission: kueue.Admission) -> tuple[tuple[UsageKey, float], ...]:
+    """Quota that an admission uses, in base units."""
+    assignments = admission.pod_set_assignments
+    if len(assignments) == 1 and not parts_of(assignments[0]):
+        one = assignments[0]
+        return tuple(
+            (UsageKey(admission.cluster_queue, one.flavors[name], name), amount.nanos * _NANO)
+            for name, amount in one.resource_usage.items()
+            if name in one.flavors
+        )
+    sums: Counter[UsageKey] = Counter()
+    for each in assignments:
+        parts, pods = parts_of(each), each.count or 1
+        for name, amount in each.resource_usage.items():
+            for part in shares_of(parts, each.flavors[name], pods, pods) if name in each.flavors else ():
+                key = UsageKey(admission.cluster_queue, part.flavor, name)
+                sums[key] += amount.nanos * part.pods // pods * _NANO  # type: ignore[assignment]
+    return tuple(sums.items())

@@ -156,6 +156,29 @@ class Share:
         self.deficit += max(0, now.entitled - now.received) * per
 
 
+class BudgetKey(NamedTuple):
+    """One resource of one ledger of a Budget."""
+
+    budget: str
+    value: str
+    """Of the label that the Budget selects by; empty for none."""
+    resource: str
+
+
+@dataclass(slots=True)
+class BudgetUse:
+    """What was used of a Budget."""
+
+    used: float = 0.0
+    """Resource-hours, in all windows of the run."""
+    limit: float = 0.0
+    """Resource-hours that the last window allowed."""
+    highest: float = 0.0
+    """The largest part of a window that was used."""
+    actions: list[tuple[float, str]] = field(default_factory=list)
+    """Actions in force, each from a time on, in seconds from the start; empty: none."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """What one run of one variant gave."""
@@ -167,6 +190,7 @@ class Outcome:
     quota: dict[UsageKey, Usage] = field(default_factory=dict)
     """Nominal quota over time."""
     preemptions: dict[Pair, Lost] = field(default_factory=dict)
+    budgets: dict[BudgetKey, BudgetUse] = field(default_factory=dict)
     first_admissions: dict[str, float] = field(default_factory=dict)
     """Of watched workloads: seconds from the start."""
     shares: dict[ShareKey, Share] = field(default_factory=dict)

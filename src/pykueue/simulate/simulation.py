@@ -8,7 +8,6 @@ outside of decisions: jobs run and end, pods take time to start and stop, checks
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -18,7 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pykueue.api import kueue, variants
-from pykueue.api.hybrid import parts_of, shares_of
+from pykueue.api.budgets import BUDGET_EXHAUSTED
 from pykueue.api.kueue.names import ADMITTED, EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED
 from pykueue.api.meta import ObjectMeta, format_micro_time
 from pykueue.api.preemption_policies import CHECKPOINT_ANNOTATION
@@ -35,7 +34,8 @@ from pykueue.engine import (
 )
 from pykueue.engine.driver import Change, Driver
 from pykueue.engine.events import Event
-from pykueue.simulate.accounting import UsageAccounting
+from pykueue.simulate.accounting import UsageAccounting, amounts_of
+from pykueue.simulate.budgets import BudgetLedgers
 from pykueue.simulate.hosts import hosts_of, unhealthy, with_unhealthy
 from pykueue.simulate.journal import Journal
 from pykueue.simulate.measures import (
@@ -110,6 +110,7 @@ class Simulation:
         #: When the client may write again, in seconds from the start.
         self._writes_from = 0.0
         self._accounting = UsageAccounting(self.outcome, plan)
+        self._budgets = BudgetLedgers(self.driver, plan.start)
         #: Hosts that failed or were drained.
         self._hosts_out: frozenset[str] = frozenset()
         #: When the next cycle may begin, in seconds from the start.
@@ -123,6 +124,7 @@ class Simulation:
         self._apply(plan.objects, 0.0)
         for each in plan.present:
             self._adopt(each)
+        self._budgets.begin()
 
     # --- running ----------------------------------------------------------------------------------------
 
@@ -164,6 +166,7 @@ class Simulation:
                 self._create(coming, now)
                 coming = self._next_job()
             self._follow(now)
+            self._settle_budgets(now)
             if not self._decide(now) or self._seen_all(now):
                 break
         return self._ended(now)
@@ -185,6 +188,8 @@ class Simulation:
         if not self._lives:
             return None
         due = self.driver.next_timer()
+        if (change := self._budgets.due()) is not None:
+            due = change if due is None else min(due, change)
         if others and (sample := self.driver.engine.next_sample()) is not None:
             due = sample if due is None else min(due, sample)
         return None if due is None else due - self._plan.start
@@ -207,6 +212,7 @@ class Simulation:
             self._follow(now)
             for key in self._evicted:
                 self._settle(key, now)
+            self._settle_budgets(now)
             if self._outside.cycle:
                 # The next cycle begins when this one is over; meanwhile other things happen.
                 self._next_cycle = now + self._outside.cycle
@@ -225,6 +231,7 @@ class Simulation:
     def _apply(self, events: Sequence[Event], now: float) -> None:
         self.driver.apply(*events)
         self._accounting.apply(events, now)
+        self._budgets.apply(events, self._plan.start + now)
 
     def _follow(self, now: float) -> None:
         self._happened(self.driver.follow(), now)
@@ -240,6 +247,8 @@ class Simulation:
             return
         key, attempt = workload.metadata.key, life.attempt
         self._hold(life, admission, 0.0)
+        if workload.condition_is(ADMITTED):
+            self._budgets.open(key, self._plan.start + (present.started or 0.0))
         if workload.condition_is(EVICTED):
             wait = self._outside.eviction() if self._outside.eviction is not None else 0.0
             self._later(wait, lambda at: self._release(key, at))
@@ -256,6 +265,7 @@ class Simulation:
             namespace=job.namespace,
             name=job.name,
             uid=job.key,
+            labels=dict(job.labels),
             creation_timestamp=format_micro_time(self._plan.start + now),
         )
         workload = kueue.Workload(metadata=metadata, spec=job.spec)
@@ -334,6 +344,14 @@ class Simulation:
                 self._interrupted(life, reason, now)
             self._settle(key, now)
 
+    def _settle_budgets(self, now: float) -> None:
+        """Ledgers are up to date before the engine decides; what may run no longer is evicted."""
+        while evicted := self._budgets.settle(self._plan.start + now):
+            self._follow(now)
+            for key in evicted:
+                self._evicted.pop(key, None)  # of an earlier eviction
+                self._happened([Change("Evicted", key, BUDGET_EXHAUSTED)], now)
+
     def _settle(self, key: str, now: float) -> None:
         """Quota that the driver gave back is not held any more."""
         life = self._lives.get(key)
@@ -354,7 +372,7 @@ class Simulation:
         if life.waiting_since is not None:
             life.pending += now - life.waiting_since
             life.waiting_since = None
-        life.held = _amounts(admission)
+        life.held = amounts_of(admission)
         for usage_key, amount in life.held:
             self._accounting.change(usage_key, amount, now)
 
@@ -381,6 +399,7 @@ class Simulation:
             if not life.was_admitted:
                 life.lives.wait.add(now - life.created)
         life.was_admitted = True
+        self._budgets.open(key, self._plan.start + now)
         if key in self._watched:
             self._watched.discard(key)
             self.outcome.first_admissions[key] = now
@@ -540,6 +559,7 @@ class Simulation:
             self._accounting.change(usage_key, -amount, now)
         life.held = ()
         life.attempt += 1
+        self._budgets.close(life.job.key, self._plan.start + now)
         if life.waiting_since is None:
             life.waiting_since = now
 
@@ -571,6 +591,7 @@ class Simulation:
         self._accounting.close(self.driver.engine, now)
         if self._timeline is not None:
             outcome.timeline, outcome.timeline_omitted = self._timeline.entries, self._timeline.omitted
+        outcome.budgets = self._budgets.finish(self._plan.start + now)
         outcome.end = now
         outcome.unfinished = sum(life.counts for life in self._lives.values())
         outcome.decisions = self.journal.close()
@@ -580,23 +601,3 @@ class Simulation:
 def _instant(seconds: float) -> float:
     """Whole microseconds: sums of the same durations are the same time, in whatever order they are made."""
     return round(seconds, 6)
-
-
-def _amounts(admission: kueue.Admission) -> tuple[tuple[UsageKey, float], ...]:
-    """Quota that an admission uses, in base units."""
-    assignments = admission.pod_set_assignments
-    if len(assignments) == 1 and not parts_of(assignments[0]):
-        one = assignments[0]
-        return tuple(
-            (UsageKey(admission.cluster_queue, one.flavors[name], name), amount.nanos * _NANO)
-            for name, amount in one.resource_usage.items()
-            if name in one.flavors
-        )
-    sums: Counter[UsageKey] = Counter()
-    for each in assignments:
-        parts, pods = parts_of(each), each.count or 1
-        for name, amount in each.resource_usage.items():
-            for part in shares_of(parts, each.flavors[name], pods, pods) if name in each.flavors else ():
-                key = UsageKey(admission.cluster_queue, part.flavor, name)
-                sums[key] += amount.nanos * part.pods // pods * _NANO  # type: ignore[assignment]
-    return tuple(sums.items())

@@ -98,6 +98,20 @@ def preemptions(outcomes: Sequence[Outcome]) -> Iterator[Row]:
                 yield {**row, "resource": resource, "lost": amount}
 
 
+def budgets(outcomes: Sequence[Outcome]) -> Iterator[Row]:
+    """What was used of each Budget, in resource-hours, and when which action came into force."""
+    for outcome in outcomes:
+        for key, use in sorted(outcome.budgets.items()):
+            yield {
+                **_run(outcome),
+                **key._asdict(),
+                "used": use.used,
+                "limit": use.limit,
+                "highest": use.highest,
+                "actions": ", ".join(f"{action or 'none'} at {at:.0f}" for at, action in use.actions),
+            }
+
+
 def shares(outcomes: Sequence[Outcome]) -> Iterator[Row]:
     """What each ClusterQueue was entitled to under weighted fair sharing, had, and was short of."""
     for outcome in outcomes:
@@ -161,6 +175,15 @@ TABLES: Final[Mapping[str, tuple[Callable[[Sequence[Outcome]], Iterator[Row]], C
                 "count": int,
                 "resource": str,
                 "lost": float,
+            },
+        ),
+        "budgets": (
+            budgets,
+            {
+                **_RUN,
+                **dict.fromkeys(("budget", "value", "resource"), str),
+                **dict.fromkeys(("used", "limit", "highest"), float),
+                "actions": str,
             },
         ),
         "shares": (

@@ -265,8 +265,8 @@ class Ledger:
                 left = -(-self.limit.get(name, 0) * each.percent // 100) - self.used.get(name, 0)
                 if left > 0:
                     times.append(self.now - (-left // rate))
-        if self.action == "Evict" and self.action_since is not None:
-            times.append(max(self.now + 1, self.action_since + grace(terms)))
+        if self.action == "Evict" and self.action_since is not None and self.running:
+            times += [end for end in [self.action_since + grace(terms)] if end > self.now]
         if self.parts and terms.rolling:
             times.append(self.parts[0][0] + _part(terms) + terms.rolling)
         times += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, count
 from random import Random
@@ -48,6 +48,8 @@ class Job:
     """Seconds from each of its evictions to the release of its quota, as recorded."""
     over: Callable[[float, bool], Job | None] | None = None
     """The job that follows when this one is over, by the time and whether it failed."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the Workload, where `metadata` is not recorded."""
 
     @property
     def key(self) -> str:
@@ -142,7 +144,17 @@ class _Class:
         if one.failure_probability and self._random.random() < one.failure_probability:
             fails = True
             run_time *= self._random.random()
-        return Job(at, self._namespace, name, one.name, self._spec, run_time, fails, one.checkpoint_every)
+        return Job(
+            at,
+            self._namespace,
+            name,
+            one.name,
+            self._spec,
+            run_time,
+            fails,
+            one.checkpoint_every,
+            labels=one.labels,
+        )
 
 
 class Generated:

@@ -102,6 +102,8 @@ class JobClass:
     """The job fails, at a moment of its run time at which any other is as likely."""
     weight: Number = 1.0
     """How often this class is drawn, relative to the others of the generator."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels of the Workload, for Budgets that select by label."""
 
 
 @dataclass(frozen=True)
