@@ -23,6 +23,10 @@ ChangeKind = Literal[
     "Queue",
     "Namespace",
     "PreemptionPolicy",
+    "BudgetHours",
+    "BudgetCredit",
+    "MaximumExecutionTime",
+    "Reservation",
     "Resume",
 ]
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from pykueue.api import kueue
+from pykueue.api.budgets import Budget, BudgetLedger, Credit
 from pykueue.api.kueue.common import ResourceGroup, ResourceQuota
 from pykueue.api.model import Model
+from pykueue.api.quantity import Quantity
+from pykueue.api.reservations import Reservation
 from pykueue.engine import Engine, Upsert
-from pykueue.engine.quota.usage import to_quantity
+from pykueue.engine.quota.usage import to_quantity, units
+from pykueue.manager.budgets.ledger import Ledger, Terms
 from pykueue.questions.answers import Edit
 
 #: Added to `metadata.generation` of a Workload whose spec is changed: the same number means the same spec.
@@ -21,7 +26,7 @@ _NEW_GENERATION: Final = 1 << 32
 class Ref(NamedTuple):
     """An object: kind, namespace (empty for cluster-scoped kinds) and name."""
 
-    kind: Literal["ClusterQueue", "Cohort", "LocalQueue", "Workload"]
+    kind: Literal["Budget", "ClusterQueue", "Cohort", "LocalQueue", "Reservation", "Workload"]
     namespace: str
     name: str
 
@@ -61,11 +66,26 @@ def events(engine: Engine, mutations: Iterable[Mutation]) -> list[Upsert]:
         obj = found.get(mutation.ref) or _object(engine, mutation.ref)
         assert obj is not None
         found[mutation.ref] = mutation.apply(obj)
-    return [Upsert(obj) for obj in found.values()]
+    changed = [Upsert(obj) for obj in found.values()]
+    ledgers = (_ledgers(engine, obj) for obj in found.values() if isinstance(obj, Budget))
+    return [*changed, *chain.from_iterable(ledgers)]
+
+
+def _ledgers(engine: Engine, budget: Budget) -> Iterator[Upsert]:
+    """The ledgers of a Budget as they are once it is changed."""
+    for obj in engine.budget_ledgers(budget.metadata.name):
+        ledger = Ledger.read(obj.spec)
+        begin = ledger.window[0] if ledger.window is not None else 0
+        ledger.advance(max(ledger.now, begin), Terms(budget.spec, ledger.value))
+        yield Upsert(BudgetLedger(metadata=obj.metadata, spec=ledger.spec()))
 
 
 def _object(engine: Engine, ref: Ref) -> Model | None:
     match ref.kind:
+        case "Budget":
+            return engine.budget_object(ref.name)
+        case "Reservation":
+            return engine.reservation_object(ref.name)
         case "ClusterQueue":
             return engine.cluster_queue_object(ref.name)
         case "Cohort":
@@ -195,6 +215,82 @@ def activated(workload: kueue.Workload) -> Mutation:
     return Mutation(
         workload_ref(workload), "spec.active", "false", "true", lambda obj: _respecified(obj, active=True)
     )
+
+
+def maximum_execution_time(workload: kueue.Workload, seconds: int) -> Mutation:
+    """Another declared maximum execution time."""
+    before = workload.spec.maximum_execution_time_seconds
+    return Mutation(
+        workload_ref(workload),
+        "spec.maximumExecutionTimeSeconds",
+        "" if before is None else str(before),
+        str(seconds),
+        lambda obj: _respecified(obj, maximum_execution_time_seconds=seconds),
+    )
+
+
+# --- policies -----------------------------------------------------------------------------------------------
+
+
+def budget_hours(budget: Budget, resource: str, milli: int) -> Mutation:
+    """Thousandths of hours more of a resource in each window."""
+    before = next(each.hours for each in budget.spec.resources if each.name == resource)
+    after = before + Quantity.of_milli(milli)
+
+    def change(obj: Budget) -> Budget:
+        found = [replace(each, hours=after) if each.name == resource else each for each in obj.spec.resources]
+        return replace(obj, spec=replace(obj.spec, resources=found))
+
+    ref = Ref("Budget", "", budget.metadata.name)
+    return Mutation(ref, f"spec.resources[{resource}].hours", str(before), str(after), change)
+
+
+def budget_credit(
+    budget: Budget, value: str, resource: str, milli: int, workload: kueue.Workload
+) -> Mutation:
+    """A credit of thousandths of hours, for the value of the label that a workload has."""
+    name, hours = f"{workload.metadata.name[:40]}-{len(budget.spec.credits)}", Quantity.of_milli(milli)
+    credit = Credit(
+        name=name,
+        resource=resource,
+        hours=hours,
+        reason=f"for Workload {workload.metadata.key}",
+        granted_by="pykueue why",
+        value=value if budget.spec.selector.label is not None else None,
+    )
+
+    def change(obj: Budget) -> Budget:
+        return replace(obj, spec=replace(obj.spec, credits=[*obj.spec.credits, credit]))
+
+    ref = Ref("Budget", "", budget.metadata.name)
+    return Mutation(ref, f"spec.credits[{name}].hours", "", str(hours), change)
+
+
+def reserved_less(reservation: Reservation, flavor: str, resource: str, by: int) -> Mutation:
+    """A Reservation of `by` quota units less."""
+    before = next(
+        one.quantity
+        for each in reservation.spec.flavors
+        if each.name == flavor
+        for one in each.resources
+        if one.name == resource
+    )
+    after = to_quantity(resource, units(resource, before) - by)
+
+    def change(obj: Reservation) -> Reservation:
+        flavors = []
+        for each in obj.spec.flavors:
+            if each.name == flavor:
+                amounts = [
+                    replace(one, quantity=after) if one.name == resource else one for one in each.resources
+                ]
+                each = replace(each, resources=amounts)
+            flavors.append(each)
+        return replace(obj, spec=replace(obj.spec, flavors=flavors))
+
+    ref = Ref("Reservation", "", reservation.metadata.name)
+    field = f"spec.flavors[{flavor}].resources[{resource}].quantity"
+    return Mutation(ref, field, str(before), str(after), change)
 
 
 # --- queues -------------------------------------------------------------------------------------------------

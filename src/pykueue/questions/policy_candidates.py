@@ -62,7 +62,7 @@ def _budgets(
     ):
         yield Candidate(
             kind,  # type: ignore[arg-type]
-            partial(make, lacking, known),  # type: ignore[operator]
+            partial(make, lacking, known),
             partial(text, lacking, known),
             guesses,
             ceiling,

@@ -19,6 +19,7 @@ from pykueue.questions import facts, mutations
 from pykueue.questions.answers import Change, ChangeKind, Position, Prospect, State, Why
 from pykueue.questions.candidates import Candidate, candidates, higher_priority
 from pykueue.questions.mutations import Mutations
+from pykueue.questions.policy_candidates import policy_candidates
 from pykueue.questions.rights import EVERYTHING, Rights
 from pykueue.questions.smallest import Amounts, Smallest, bisected, smallest
 from pykueue.questions.trials import Outcome, Trials, TrialsExhausted
@@ -166,7 +167,10 @@ class _Inquiry:
             for event in mutations.events(fork, self.base):
                 fork.apply(event)
             explanation = fork.explain(key, self.trials.now)
-            found = list(candidates(fork, self.workload, explanation, self.rights))
+            found = [
+                *candidates(fork, self.workload, explanation, self.rights),
+                *policy_candidates(fork, self.workload, explanation, self.trials.now),
+            ]
         self.answer.flavors = facts.flavor_facts(engine, self.answer.cluster_queue, explanation, self.rights)
         if explanation is not None and not self.answer.message:
             self.answer.message = reason_text(explanation)

@@ -56,6 +56,22 @@ class BudgetDemand(NamedTuple):
     """The uid of the workload slice that it replaces."""
 
 
+class BudgetShortage(NamedTuple):
+    """What one resource of a ledger lacks for a workload. Amounts are nanos of resource-seconds."""
+
+    key: LedgerKey
+    resource: str
+    seconds: int | None
+    """For which something is set aside; None: the workload declares no maximum, 0: nothing is set aside."""
+    requested: int
+    """What is set aside."""
+    left: int
+    used: int
+    limit: int
+    closed: bool
+    """A threshold keeps the workload from starting, whatever it requests."""
+
+
 class BudgetCapacity(SharedCapacity):
     """All Budgets. `path_of` returns the path of the ClusterQueue of a workload from its root cohort."""
 
@@ -246,6 +262,23 @@ class BudgetCapacity(SharedCapacity):
             wanted = {name: amount for name, amount in expected.get(key, {}).items() if amount}
             if found != wanted:
                 yield f"{_named(key)} counts {found} outside of its ledger, {wanted} is reserved"
+
+    def shortages(self, demand: BudgetDemand) -> list[BudgetShortage]:
+        """What ledgers lack for a demand, by resource."""
+        found = []
+        for each in demand.ledgers:
+            key, view = each.key, self._views.get(each.key)
+            if key[0] not in self._rules:
+                continue
+            closed = view is not None and view.action not in ("", "Warn")
+            seconds = 0 if each.seconds == _NOT_SET_ASIDE else each.seconds
+            for resource, amount in each.amounts:
+                limit = self.limit(key, resource)
+                left = limit - self.committed(key, resource, demand.replaces)
+                if closed or (seconds and amount > left):
+                    used = view.used.get(resource, 0) if view is not None else 0
+                    found.append(BudgetShortage(key, resource, seconds, amount, left, used, limit, closed))
+        return found
 
     # --- arithmetic -------------------------------------------------------------------------------------
 

@@ -9,10 +9,13 @@ from math import ceil
 from typing import NamedTuple
 
 from pykueue.api import kueue, pending_reasons
+from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.api.cohorts import COHORT_CYCLE, cycle_message
 from pykueue.api.meta import parse_time
 from pykueue.api.pending_reasons import PendingReason
 from pykueue.api.quantity import MAX_INT64, Quantity
+from pykueue.api.reservations import Reservation
+from pykueue.engine.budgets.capacity import BudgetShortage
 from pykueue.engine.budgets.rules import BudgetRules, LedgerKey
 from pykueue.engine.cycle.backfill import Planner
 from pykueue.engine.cycle.evaluation import Evaluation, Evaluator
@@ -351,6 +354,20 @@ class Queries(QuotaQueries):
 
     # --- workloads --------------------------------------------------------------------------------------
 
+    def budget_object(self, name: str) -> Budget | None:
+        """The Budget as it was applied."""
+        return self._state.budgets.budgets.get(name)
+
+    def budget_ledgers(self, name: str) -> list[BudgetLedger]:
+        """The ledgers of a Budget, by value."""
+        ledgers = self._state.budgets.ledgers
+        return [ledger for key, ledger in sorted(ledgers.items()) if key[0] == name]
+
+    def reservation_object(self, name: str) -> Reservation | None:
+        """The Reservation as it was applied."""
+        objects = self._state.backfill.windows.objects()
+        return next((obj for obj in objects if obj.metadata.name == name), None)
+
     def ledgers_of(self, workload: kueue.Workload) -> list[tuple[LedgerKey, BudgetRules]]:
         """The ledgers that a workload is counted in, with the rules of their Budgets."""
         self._state.settle()
@@ -498,6 +515,16 @@ class Queries(QuotaQueries):
         if not state.admits_namespace(queue, info.namespace):
             problem = pending_reasons.namespace_mismatch(queue.name, info.namespace).message
             return Explanation(problem=problem)
+        found = self._evaluate(info, queue, now)
+        explanation = Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
+        if found.protected_until is not None and not found.targets:
+            explanation.outcome = "NoCandidates"
+        if state.backfill.on:
+            self._explain_backfill(info, found, explanation, state.now if now is None else now)
+        return explanation
+
+    def _evaluate(self, info: WorkloadInfo, queue: ClusterQueue, now: float | None) -> Evaluation:
+        state = self._state
         scan, info.scan = info.scan, NO_SCAN
         found = self._evaluator.evaluate(
             info,
@@ -506,12 +533,20 @@ class Queries(QuotaQueries):
             context=self._evaluator.context(state.now if now is None else now),
         )
         info.scan = scan
-        explanation = Explanation(found.assignment.attempts, found.report, shortages=found.shortages)
-        if found.protected_until is not None and not found.targets:
-            explanation.outcome = "NoCandidates"
-        if state.backfill.on:
-            self._explain_backfill(info, found, explanation, state.now if now is None else now)
-        return explanation
+        return found
+
+    def budget_shortages(self, key: str, now: float) -> list[BudgetShortage]:
+        """What Budgets lack for a pending workload that would have quota at `now` (seconds since 1970)."""
+        state = self._state
+        state.settle()
+        info = state.workloads.get(key)
+        if not state.budgets.on or info is None or info.queue is None or not _waits(info):
+            return []
+        if info.scheduling_class is None or info.scheduling_class.problem or self._problems(info.queue):
+            return []
+        found = self._evaluate(info, info.queue, now)
+        demands = (demand for shared, demand in found.demands if shared is state.budgets)
+        return [short for demand in demands for short in state.budgets.shortages(demand)]
 
     def pending_reservations(self, now: float) -> list[PendingReservation]:
         """The reservations of pending workloads under BackfillPolicies at `now` (seconds since 1970)."""
