@@ -31,6 +31,12 @@ HOSTILE = "</script><script>document.title='ran'</script><img src=x onerror=docu
 OBJECTS = [
     *queue("q", 4, "c", preemption={"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}),
     *queue("r", 4, "c", preemption={"reclaimWithinCohort": "Any"})[1:],
+    {
+        "apiVersion": "pykueue.io/v1alpha1",
+        "kind": "Budget",
+        "metadata": {"name": "plenty"},
+        "spec": {"selector": {"clusterQueue": "q"}, "resources": [{"name": "cpu", "hours": "1000"}]},
+    },
 ]
 
 

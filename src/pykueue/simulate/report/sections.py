@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
 
+from pykueue.engine.budgets.rules import hours_text
 from pykueue.simulate.distribution import Distribution, merged
 from pykueue.simulate.figures import figure, shown, summary
 from pykueue.simulate.measures import Lives, Outcome, UsageKey
@@ -62,6 +63,7 @@ def sections(outcomes: Sequence[Outcome]) -> list[Section]:
         _waits("waits-by-queue", "Waits by ClusterQueue", by_variant, lambda group: group[0] or "(none)"),
         _usage(by_variant),
         _preemptions(by_variant),
+        _budgets(by_variant),
         _fairness(by_variant),
         _lost(by_variant),
     ]
@@ -272,6 +274,24 @@ def _total(found: Sequence[Outcome], flavor: str, resource: str) -> list[tuple[f
 
 def _mean(values: Sequence[float]) -> str:
     return shown("used", summary(values).mean)
+
+
+def _budgets(by_variant: dict[str, list[Outcome]]) -> Section:
+    section = Section(
+        "budgets",
+        "Budgets",
+        "Resource-hours used and the largest part of a window, mean over the seeds.",
+        ("variant", "budget", "value", "resource", "hours used", "hours of a window", "largest part"),
+    )
+    for variant, found in by_variant.items():
+        for key in sorted({key for one in found for key in one.budgets}):
+            uses = [one.budgets[key] for one in found if key in one.budgets]
+            used, limit, highest = (
+                summary([getattr(use, name) for use in uses]).mean for name in ("used", "limit", "highest")
+            )
+            amounts = hours_text(key.resource, used), hours_text(key.resource, limit), f"{highest:.0%}"
+            section.rows.append((variant, *key, *amounts))
+    return section
 
 
 def _preemptions(by_variant: dict[str, list[Outcome]]) -> Section:
