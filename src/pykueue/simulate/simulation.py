@@ -58,8 +58,6 @@ CYCLES_AT_ONCE: Final = 20_000
 #: Steps in a row of retries that nothing else accompanies, after which a run ends.
 RETRIES_ALONE: Final = 1000
 
-_NANO = 1e-9
-
 
 @dataclass(slots=True)
 class _Life:
