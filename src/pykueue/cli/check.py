@@ -9,6 +9,8 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from pykueue.cli.options import duration
+from pykueue.simulate.check.bounds import bounds
 from pykueue.simulate.check.findings import RULES, Severity
 from pykueue.simulate.check.formats import FORMATS
 from pykueue.simulate.check.past import past
@@ -54,6 +56,13 @@ _FOUND, _WRONG = 1, 2
     type=click.Path(path_type=Path),
     help="Directory of the flight recorder, or dump: also compare the waits of that time.",
 )
+@click.option(
+    "--quota-held-max",
+    metavar="DURATION",
+    callback=duration,
+    help="Longest time for which a workload holds quota, such as 24h: also note how long one can be first "
+    "in its queue.",
+)
 @click.option("-o", "--output", type=click.Choice(list(FORMATS)), default="text", show_default=True)
 def check(
     folder: Path,
@@ -62,6 +71,7 @@ def check(
     fail_on: str,
     runs: int,
     recording: Path | None,
+    quota_held_max: float | None,
     output: str,
 ) -> None:
     """Check the queues, cohorts and flavors in FOLDER (or one file) before they are applied.
@@ -82,6 +92,8 @@ def check(
         found = run_check(
             policy, runs, ignored, lambda done, total: progress.update(task, completed=done, total=total)
         )
+        if quota_held_max is not None:
+            found = kept(policy, [*found, *bounds(policy, quota_held_max)], ignored)
         if recording is not None:
             try:
                 found = kept(policy, [*found, *past(policy, folder, recording)], ignored)

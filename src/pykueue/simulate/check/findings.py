@@ -85,6 +85,11 @@ RULES: Final = MappingProxyType(
             "Workloads of the recorded period wait longer under the new manifests.",
             "Compare the quotas and policies of the queue with those of the record.",
         ),
+        "starvation-bound": Rule(
+            Severity.NOTE,
+            "The longest time for which a workload can be first in its queue, or why none is derived.",
+            "For a bound, set queueingStrategy: StrictFIFO in a ClusterQueue that shares no cohort.",
+        ),
     }
 )
 
@@ -115,8 +120,8 @@ class Finding:
     place: Place = _NOWHERE
     events: tuple[str, ...] = ()
     """The counterexample: what happens, in order."""
-    remedy: str = ""
-    """Replaces that of the rule."""
+    remedy: str | None = None
+    """Replaces that of the rule; empty for none."""
     level: Severity | None = None
     """Replaces that of the rule."""
 
@@ -126,5 +131,5 @@ class Finding:
 
     @property
     def advice(self) -> str:
-        """What usually repairs it."""
-        return self.remedy or RULES[self.rule].remedy
+        """What usually repairs it; empty where nothing is wrong."""
+        return RULES[self.rule].remedy if self.remedy is None else self.remedy

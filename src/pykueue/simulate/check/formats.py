@@ -32,7 +32,8 @@ def as_text(findings: Sequence[Finding]) -> str:
         lines.append(f"{place}{one.severity.title}: {one.object}: {one.message} [{one.rule}]")
         width = len(str(len(one.events)))
         lines += [f"    {number:>{width}}. {event}" for number, event in enumerate(one.events, 1)]
-        lines.append(f"    Remedy: {one.advice}")
+        if one.advice:
+            lines.append(f"    Remedy: {one.advice}")
     lines.append(counted(findings))
     return "\n".join(lines)
 
@@ -101,7 +102,7 @@ def _result(one: Finding, index: int) -> dict[str, Any]:
         "ruleId": one.rule,
         "ruleIndex": index,
         "level": _LEVELS[one.severity],
-        "message": {"text": f"{one.object}: {one.message}. {one.advice}"},
+        "message": {"text": f"{one.object}: {one.message}. {one.advice}".rstrip()},
         "locations": [location],
     }
     if one.events:

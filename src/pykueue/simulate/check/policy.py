@@ -86,6 +86,11 @@ class Policy:
             found.setdefault(self.root(name), []).append(name)
         return [Tree(root, tuple(names)) for root, names in sorted(found.items())]
 
+    def members(self, cluster_queue: str) -> list[str]:
+        """The ClusterQueues of the tree of cohorts that a queue is in, itself included."""
+        root = self.root(cluster_queue)
+        return [name for name in self.cluster_queues if self.root(name) == root]
+
     def root(self, cluster_queue: str) -> str:
         """Name of the root cohort above a queue; of a queue without a cohort, its own name after a slash."""
         name = self.cluster_queues[cluster_queue].spec.cohort_name
