@@ -24,6 +24,7 @@ Object = dict[str, Any]
 LABEL = "kueue.x-k8s.io/"
 DRIVER = "gpu.example.com"
 GPUS, NICS, MEMORY, LINKS = (f"example.com/{name}" for name in ("gpus", "nics", "gpu-memory", "links"))
+_TRY_PREFERRED = {"migration": {"mode": "TryPreferredFlavors"}}
 #: WorkloadPriorityClasses that all scenarios share.
 PRIORITIES = {"low": -10, "high": 10}
 
@@ -267,6 +268,21 @@ def variants(seed: int, steps: int = 10) -> Scenario:
 
     submit()
     plan.act({submit: 5, plan.delete_job: 2, lambda: plan.new_quota(cpu): 3, plan.stop: 1}, steps)
+    return plan.scenario(objects)
+
+
+def preempted_variant() -> Scenario:
+    """Two jobs fill the preferred flavor; a third one of higher priority preempts the first there."""
+    plan = _Plan(0, "preempted")
+    plan.queues, plan.flavors = ["q0-0"], ["f0-0", "f1-0"]
+    objects = plan.objects({"cpu": (6, 6)}, concurrentAdmissionPolicy=_TRY_PREFERRED)
+    queue = next(each for each in objects if each["kind"] == "ClusterQueue")
+    queue["spec"]["preemption"] = {"withinClusterQueue": "LowerPriority"}
+    queue["spec"]["flavorFungibility"] = {"whenCanPreempt": "TryNextFlavor"}
+    for pods, level in ((3, "low"), (2, "low"), (4, "high")):
+        job = plan.job(pods, {"cpu": "1"}, {})
+        job["metadata"]["labels"][LABEL + "priority-class"] = level
+        plan.create(JOBS, job)
     return plan.scenario(objects)
 
 
