@@ -12,7 +12,7 @@ from engine_world import World
 
 from pykueue.api.hybrid import HybridFlavor, HybridRequest, count_problem, parse_request, parts_of
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION, HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
-from pykueue.engine import Engine, Preempt, Upsert
+from pykueue.engine import Engine, Options, Preempt, Upsert
 from pykueue.engine.dump import dump, load
 from pykueue.engine.explain.render import message
 from pykueue.engine.flavors.splitting import Slices
@@ -229,6 +229,17 @@ def test_queues_with_such_a_check_split_nothing(controller: str, name: str) -> N
     job(world, "job", 20)
     world.stable()
     assert f"pods cannot be split over flavors: ClusterQueue q uses {name}" in message(world.last["job"])
+
+
+def test_without_the_gate_of_topology_aware_scheduling_nothing_is_split() -> None:
+    world = World(Options(gates={"TopologyAwareScheduling": False}))
+    for name in ("reserved", "spot"):
+        world.flavor(name)
+    queue(world, "q", quotas(reserved=12, spot=10))
+    job(world, "job", 20)
+    world.stable()
+    text = "hybrid assignments need the feature gate TopologyAwareScheduling"
+    assert text in message(world.last["job"])
 
 
 def test_elastic_jobs_are_not_split() -> None:

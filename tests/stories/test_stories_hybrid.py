@@ -83,6 +83,8 @@ def test_first_pods_run_on_the_preferred_flavor_and_the_rest_on_the_next() -> No
         labels = Counter(pod["metadata"]["labels"][FLAVOR_LABEL] for pod in await s.pods("a-"))
         assert labels == {"reserved": 12, "spot": 8}
         assert await s.used("q") == "12 8"
+        local = (await s.local_queue("q"))["flavorsReservation"]
+        assert {one["name"]: one["resources"][0]["total"] for one in local} == {"reserved": "12", "spot": "8"}
         (given,) = (await s.workload("a"))["status"]["admission"]["podSetAssignments"]
         assert given["flavors"] == {"cpu": "reserved"}
         assert given["resourceUsage"] == {"cpu": "20"}

@@ -15,9 +15,9 @@ from msgspec import Struct
 from pykueue.api.hybrid import Part
 from pykueue.engine.capacity import AssignedPodSet
 from pykueue.engine.explanation import Attempt, Blocker, Mode
-from pykueue.engine.flavors import splitting
 from pykueue.engine.flavors.plan import GroupPlan, Option, Plan, Step, group_requests
 from pykueue.engine.flavors.requests import SchedulingClass
+from pykueue.engine.flavors.splitting import Slices
 from pykueue.engine.queues.cluster_queue import PODS, ClusterQueue
 from pykueue.engine.quota import capacity as quota
 from pykueue.engine.quota.usage import FlavorUsage
@@ -253,19 +253,14 @@ class Chooser:
         split = step.split
         assert split is not None
         wanted = step.amounts if amounts is None else [amounts[resource] for resource in step.resources]
-
-        def fail(reason: int, text: str) -> int:
-            attempt = Attempt(group.name, step.trigger, "", "NoFit", 0, wanted[0], 0, "NotSplit", text)
-            result.attempts.append(attempt)
-            return reason
-
         problem = split.problem or terms.unsplittable
         if problem or split.request is None:
-            return fail(NO_FLAVOR, problem)
+            result.attempts.append(_unsplit(group, step, wanted[0], problem))
+            return NO_FLAVOR
         (member,) = group.members
         pods = result.counts[member]
         per_pod = [amount // pods for amount in wanted]
-        slices = splitting.Slices(pods, split.request)
+        slices = Slices(pods, split.request)
 
         def room(most: Callable[[FlavorUsage], int]) -> list[int]:
             return [slices.in_pods(_pods_in(option, per_pod, result.usage, most)) for option in split.options]
@@ -282,29 +277,8 @@ class Chooser:
 
         potential = room(lambda usage: usage.potential)
         if slices.fill(potential) is None:
-            for option in split.options:
-                if option.blocker:
-                    blocked = Attempt(group.name, step.trigger, option.flavor, "NoFit", 0, wanted[0], 0)
-                    blocked.blocker, blocked.detail = option.blocker, option.detail
-                    result.attempts.append(blocked)
-            if all(option.blocker for option in split.options):
-                return NO_FLAVOR
-            most = ", ".join(
-                f"{slices.pods_at_most(count, index)} of flavor {option.flavor}"
-                for index, (option, count) in enumerate(zip(split.options, potential, strict=True))
-            )
-            return fail(EXCEEDS, f"{pods} pods cannot be split over flavors: at most {most} can be used")
-        queue, counts = self.queue, None
-        tries_preemption_last = queue.preempt_try_next or not self.fungible
-        if self.fungible and queue.borrow_try_next:
-            counts = slices.fill(room(quota.available_without_borrowing))
-        available = room(quota.available)
-        if counts is None and tries_preemption_last:
-            counts = slices.fill(available)
-        if counts is None:
-            counts = slices.fill_with_preemption(
-                available if tries_preemption_last else None, potential, preempts
-            )
+            return self._too_many(result, group, step, slices, potential)
+        counts = self._slices(slices, room, potential, preempts)
         parts = []
         for index, count in slices.parts(counts):
             mode, _, choices, failure = attempt(index, count)
@@ -319,6 +293,49 @@ class Chooser:
                 for choice in part.choices.values():
                     self._count(result, choice)
         return 0
+
+    def _slices(
+        self,
+        slices: Slices,
+        room: Callable[[Callable[[FlavorUsage], int]], list[int]],
+        potential: list[int],
+        preempts: Callable[[int, int], bool],
+    ) -> list[int]:
+        """Slices by flavor, in the order in which the queue borrows and preempts.
+
+        `room` says how many slices each flavor has room for, by what is available of a flavor resource.
+        """
+        queue, counts = self.queue, None
+        preempts_last = queue.preempt_try_next or not self.fungible
+        if self.fungible and queue.borrow_try_next:
+            counts = slices.fill(room(quota.available_without_borrowing))
+        available = room(quota.available)
+        if counts is None and preempts_last:
+            counts = slices.fill(available)
+        if counts is None:
+            counts = slices.fill_with_preemption(available if preempts_last else None, potential, preempts)
+        return counts
+
+    def _too_many(
+        self, result: Assignment, group: GroupPlan, step: Step, slices: Slices, potential: list[int]
+    ) -> int:
+        """The failure of a pod set with more pods than its flavors could ever have."""
+        assert step.split is not None
+        options = step.split.options
+        for option in options:
+            if option.blocker:
+                attempt = Attempt(group.name, step.trigger, option.flavor, "NoFit", 0, step.amounts[0], 0)
+                attempt.blocker, attempt.detail = option.blocker, option.detail
+                result.attempts.append(attempt)
+        if all(option.blocker for option in options):
+            return NO_FLAVOR
+        most = ", ".join(
+            f"{slices.pods_at_most(count, index)} of flavor {option.flavor}"
+            for index, (option, count) in enumerate(zip(options, potential, strict=True))
+        )
+        text = f"{slices.pods} pods cannot be split over flavors: at most {most} can be used"
+        result.attempts.append(_unsplit(group, step, step.amounts[0], text))
+        return EXCEEDS
 
     def _search(
         self,
@@ -465,6 +482,11 @@ class Chooser:
                 result.attempts.append(attempt)
                 return EXCEEDS
         return WAITING
+
+
+def _unsplit(group: GroupPlan, step: Step, requested: int, text: str) -> Attempt:
+    """Why the pods of a pod set are not split."""
+    return Attempt(group.name, step.trigger, "", "NoFit", 0, requested, 0, "NotSplit", text)
 
 
 def _pods_in(

@@ -160,7 +160,8 @@ def make_plan(
     ]
     # Variants of a workload have one flavor each: they are not split.
     for group in groups if splits and rules.allowed is None else ():
-        _split(scheduling_class.pod_sets[group.members[0]], group.steps, queue, rules)
+        if len(group.members) == 1:
+            _split(scheduling_class.pod_sets[group.members[0]], group.steps, queue, rules)
     return Plan(queue.flavor_usages, groups, rules.implied)
 
 
