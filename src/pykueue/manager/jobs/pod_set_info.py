@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pykueue.api import hybrid
+from pykueue.api.hybrid import parts_in
 from pykueue.api.kueue import names
 from pykueue.api.objects import Object, get, labels_of, section
 from pykueue.jobs import slices
@@ -34,7 +34,8 @@ def pod_set_infos(
 
     `queue_labels`: pods are labelled with their queues too (gate AssignQueueLabelsForPods). `elastic_jobs`:
     those of elastic jobs are gated until they have quota (gate ElasticJobsViaWorkloadSlices). `topology`:
-    pods name their Workload, and are gated if they have domains (gate TopologyAwareScheduling). Raises
+    pods name their Workload, and are gated if they have domains (gate TopologyAwareScheduling); those that
+    are split over flavors are gated in any case. Raises
     MissingFlavorError, and PodSetConflictError when flavors or checks contradict each other.
     """
     elastic = elastic_jobs and slices.is_elastic(workload)
@@ -62,13 +63,12 @@ def pod_set_infos(
         template = section(pod_set, "template")
         gates = (slices.GATE,) if elastic and slices.is_gated_pod_set(workload, name) else ()
         info = PodSetInfo(name, int(count), own, annotations, scheduling_gates=gates, template=template)
-        if topology:
+        split = {part.flavor for part in parts_in(assignment)}
+        if topology or split:
             info = _with_topology(info, workload, pod_set, assignment)
-        # The flavors of parts are given to each pod when it is ungated.
-        split = [part.flavor for part in hybrid.parts_in(assignment)]
-        for flavor_name in hybrid.flavors_in(assignment):
+        for flavor_name in dict.fromkeys((assignment.get("flavors") or {}).values()):
             if flavor_name in split:
-                continue
+                continue  # each pod gets the flavor of its part when it is ungated
             found = flavor(flavor_name)
             if found is None:
                 raise MissingFlavorError(f"ResourceFlavor {flavor_name} doesn't exist")
@@ -93,7 +93,7 @@ def _with_topology(
     annotations = {names.WORKLOAD_ANNOTATION: str(workload["metadata"]["name"])}
     if not assignment.get("topologyAssignment"):
         return info.merged(annotations=annotations)
-    if not hybrid.parts_in(assignment) and all(
+    if not parts_in(assignment) and all(
         get(pod_set, "topologyRequest", field) is None for field in _REQUESTS
     ):
         annotations[names.UNCONSTRAINED_TOPOLOGY_ANNOTATION] = "true"
