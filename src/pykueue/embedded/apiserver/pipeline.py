@@ -171,9 +171,8 @@ class Pipeline:
                 _report(call, verb, error)
             raise
         except StoreError as error:
-            fault = internal_error(str(error))
-            _report(call, verb, fault)
-            raise fault from error
+            # The store logs that its disk fails, once.
+            raise internal_error(str(error)) from error
         finally:
             if verb == "patch" and call.content_type == APPLY_PATCH:
                 verb = "apply"
