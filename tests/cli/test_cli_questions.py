@@ -91,6 +91,34 @@ spec:
 """
 
 
+PAST = """
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: team}
+spec: {clusterQueue: a, fairSharing: {weight: 2}}
+status:
+  fairSharing:
+    weightedShare: 0
+    admissionFairSharingStatus:
+      consumedResources: {cpu: 2500m, memory: 3Gi}
+      lastUpdate: "2026-01-01T00:05:00Z"
+"""
+
+
+def test_share_prints_the_past_usage_of_local_queues(tmp_path: Path) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(UNEVEN + PAST)
+    tables = run("share", "-f", str(path)).output.split("\n\n")
+    assert [line.split() for line in tables[1].splitlines()] == [
+        ["NAMESPACE", "LOCALQUEUE", "CLUSTERQUEUE", "WEIGHT", "RESOURCE", "PAST-USAGE", "LAST-UPDATE"],
+        ["team", "lq", "a", "2", "cpu", "2500m", "2026-01-01T00:05:00Z"],
+        ["memory", "3Gi", "2026-01-01T00:05:00Z"],
+    ]
+    (queue,) = json.loads(run("share", "-f", str(path), "-o", "json").output)["pastUsage"]
+    assert (queue["name"], queue["amounts"]) == ("lq", {"cpu": "2500m", "memory": "3Gi"})
+
+
 def test_bytes_are_rounded_as_kubectl_does_in_text_and_exact_in_data(tmp_path: Path) -> None:
     path = tmp_path / "queues.yaml"
     path.write_text(UNEVEN + "".join(MEMBER.format(name=name) for name in "abc"))

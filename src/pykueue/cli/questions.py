@@ -199,6 +199,8 @@ def top(**options: Any) -> None:
 def share(**options: Any) -> None:
     """Print what each ClusterQueue and cohort is entitled to, has received, borrows and lends.
 
+    A second table has the past usage of LocalQueues, where their status shows it (admission fair sharing).
+
     Exit status: 0; 1 if the cluster cannot be read; 2 if an option or a manifest is wrong; 3 if not
     everything could be read.
     """

@@ -1,4 +1,4 @@
-"""`pykueue share`: what each queue is entitled to, and what it has."""
+"""`pykueue share`: what each queue is entitled to, and what it has and has used."""
 
 from __future__ import annotations
 
@@ -34,3 +34,19 @@ def lines(answer: Shares) -> Iterator[str]:
             rows.append([*head, each.resource, *(rounded(each.resource, amount) for amount in amounts)])
     titles = "NAME KIND WEIGHT WEIGHTED-SHARE RESOURCE DEMAND ENTITLED RECEIVED BORROWED LENT DEBT"
     yield from table(titles.split(), rows).splitlines()
+    if answer.past_usage:
+        yield ""
+        yield from _past_usage(answer).splitlines()
+
+
+def _past_usage(answer: Shares) -> str:
+    """A table of the past usage of LocalQueues."""
+    rows = []
+    for queue in answer.past_usage:
+        for number, (resource, amount) in enumerate(queue.amounts.items()):
+            head = ["", "", "", ""]
+            if not number:
+                head = [queue.namespace, queue.name, queue.cluster_queue, f"{queue.weight:g}"]
+            rows.append([*head, resource, rounded(resource, amount), queue.last_update])
+    titles = "NAMESPACE LOCALQUEUE CLUSTERQUEUE WEIGHT RESOURCE PAST-USAGE LAST-UPDATE"
+    return table(titles.split(), rows)

@@ -47,10 +47,23 @@ class QueueShare(Answer, kw_only=True):
     resources: list[ResourceShare] = []
 
 
+class PastUsage(Answer, kw_only=True):
+    """What a LocalQueue used before, by which admission fair sharing orders its ClusterQueue."""
+
+    namespace: str
+    name: str
+    cluster_queue: str
+    weight: float
+    amounts: dict[str, str] = {}
+    """By resource, with a half-life; without the penalties of workloads that were just admitted."""
+    last_update: str = ""
+
+
 class Shares(Answer, kw_only=True):
-    """The shares of all queues and cohorts, each below its parent."""
+    """The shares of all queues and cohorts, each below its parent, and the past usage of LocalQueues."""
 
     queues: list[QueueShare]
+    past_usage: list[PastUsage] = []
     unread: list[str] = []
     notes: list[str] = []
 
@@ -101,7 +114,28 @@ def entitlements(engine: Engine) -> dict[Key, Entitlement]:
 def shares(engine: Engine) -> Shares:
     """What each queue and cohort is entitled to and has received."""
     views, resources, parts = _divide(engine)
-    return Shares(queues=[_row(view, parts, resources) for view in views])
+    return Shares(queues=[_row(view, parts, resources) for view in views], past_usage=_past_usage(engine))
+
+
+def _past_usage(engine: Engine) -> list[PastUsage]:
+    """The past usage that the status of LocalQueues shows."""
+    found = []
+    for queue in engine.local_queue_objects():
+        status = queue.status.fair_sharing
+        past = status.admission_fair_sharing_status if status is not None else None
+        if past is not None:
+            sharing, amounts = queue.spec.fair_sharing, sorted(past.consumed_resources.items())
+            found.append(
+                PastUsage(
+                    namespace=queue.metadata.namespace,
+                    name=queue.metadata.name,
+                    cluster_queue=queue.spec.cluster_queue,
+                    weight=1.0 if sharing is None else float(sharing.weight),
+                    amounts={name: str(quantity) for name, quantity in amounts},
+                    last_update=past.last_update or "",
+                )
+            )
+    return found
 
 
 def _divide(engine: Engine) -> tuple[list[NodeView], list[str], dict[Key, _Part]]:
