@@ -109,6 +109,26 @@ def test_example_runs_on_reserved_and_spot_nodes() -> None:
     play(story, nodes=load_pools(EXAMPLE / "nodes.yaml"), objects=[(EXAMPLE / "queues.yaml").read_text()])
 
 
+def test_jobs_of_a_job_set_are_on_the_flavors_in_their_order() -> None:
+    async def story(s: Story) -> None:
+        pods = split(job("w", 5, run_time="1h"), slice_size=5)["spec"]
+        workers = {"name": "w", "replicas": 4, "template": {"spec": pods}}
+        metadata = {"name": "s", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+        spec = {"replicatedJobs": [workers]}
+        api = "jobset.x-k8s.io/v1alpha2"
+        await s.create({"apiVersion": api, "kind": "JobSet", "metadata": metadata, "spec": spec})
+        await s.wait(20)
+        assert await parts(s, "s") == [("reserved", 10), ("spot", 10)]
+        of_job = {
+            (pod["metadata"]["labels"]["batch.kubernetes.io/job-name"], pod["spec"]["nodeName"][:4])
+            for pod in await s.pods("s-")
+        }
+        assert of_job == {("s-w-0", "rese"), ("s-w-1", "rese"), ("s-w-2", "spot"), ("s-w-3", "spot")}
+
+    configuration = "integrations: {frameworks: [jobset.x-k8s.io/jobset]}\n"
+    play(story, configuration=configuration, nodes=pools(), objects=queues())
+
+
 def test_a_pod_that_is_replaced_returns_to_the_flavor_of_its_index() -> None:
     async def story(s: Story) -> None:
         await s.create(split(job("a", 20, {"cpu": 1}, run_time="1h")))

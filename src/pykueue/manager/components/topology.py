@@ -14,7 +14,7 @@ def ungater(workers: int) -> Component:
     """The component that lets pods go to their domains."""
     return Component(
         "topology-ungater",
-        "Pins the pods of Workloads with a topology assignment to their domains, and removes their gates.",
+        "Pins pods to the domains, or gives them the flavors, that their Workload has; removes their gates.",
         lambda c: Ungater(c.cluster, c.connection.writer, c.metrics, c.clock, c.workers),
         watches=(NODES, PODS, RESOURCE_FLAVORS, WORKLOADS),
         writes=(allow(PODS, "patch"),),
