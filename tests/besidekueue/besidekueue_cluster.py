@@ -86,6 +86,14 @@ def condition_of(workload: Object | None, type: str) -> Object:
     return dict(conditions.condition(workload or {}, type) or {})
 
 
+def pykueue(*arguments: str, status: int = 0) -> str:
+    """The output of a command that must end with a status."""
+    command = [sys.executable, "-m", "pykueue.cli.main", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+    assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
 class Beside:
     """The cluster."""
 
@@ -93,11 +101,17 @@ class Beside:
         self.kubeconfig, self.kubectl = kubeconfig, kubectl
 
     def pykueue(self, *arguments: str, status: int = 0) -> str:
-        """The output of a command that must end with a status."""
-        command = [sys.executable, "-m", "pykueue.cli.main", *arguments, "--kubeconfig", str(self.kubeconfig)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
-        assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        """The output of a command about the cluster, which must end with a status."""
+        return pykueue(*arguments, "--kubeconfig", str(self.kubeconfig), status=status)
+
+    def full_lab(self, pods: int = 6) -> Lab:
+        """A job holds 6 of 8 cpu on demand; one of some pods of 1.5 cpu is pending."""
+        lab = self.lab()
+        lab.submit("survey", 3, "2")
+        lab.wait_admitted("survey")
+        lab.submit("training", pods, "1500m")
+        lab.wait_evaluated("training")
+        return lab
 
     def lab(self, preemption: str = "{withinClusterQueue: LowerPriority}") -> Lab:
         """New queues for a test: `research` may borrow 2 cpu from `production`."""

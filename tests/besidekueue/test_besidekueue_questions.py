@@ -8,19 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from besidekueue_cluster import Beside, Lab
+from besidekueue_cluster import Beside
 
 from pykueue.questions import Why
-
-
-def full(beside: Beside, pods: int = 6) -> Lab:
-    """A job holds 6 of 8 cpu on demand; one of some pods of 1.5 cpu is pending."""
-    lab = beside.lab()
-    lab.submit("survey", 3, "2")
-    lab.wait_admitted("survey")
-    lab.submit("training", pods, "1500m")
-    lab.wait_evaluated("training")
-    return lab
 
 
 def change(answer: Why, kind: str, text: str = "") -> list[object]:
@@ -41,14 +31,14 @@ def change(answer: Why, kind: str, text: str = "") -> list[object]:
     ],
 )
 def test_change_admits_what_it_promises(beside: Beside, kind: str, text: str) -> None:
-    lab = full(beside)
+    lab = beside.full_lab()
     for edit in change(lab.why("training"), kind, text):
         lab.make(edit, "training")
     lab.wait_admitted("training")
 
 
 def test_higher_priority_preempts_as_promised(beside: Beside) -> None:
-    lab = full(beside, pods=3)
+    lab = beside.full_lab(pods=3)
     for edit in change(lab.why("training"), "Priority"):
         lab.make(edit, "training")
     lab.wait_admitted("training")
@@ -71,7 +61,7 @@ def test_looser_preemption_policy_preempts_as_promised(beside: Beside) -> None:
 
 
 def test_facts_are_those_of_kueue(beside: Beside) -> None:
-    lab = full(beside)
+    lab = beside.full_lab()
     answer = lab.why("training")
     assert (answer.state, answer.unread) == ("Pending", [])
     said = lab.condition("training", "QuotaReserved")["message"]
@@ -90,7 +80,7 @@ def test_facts_are_those_of_kueue(beside: Beside) -> None:
 
 
 def test_top_share_and_used_read_what_kueue_wrote(beside: Beside) -> None:
-    lab = full(beside)
+    lab = beside.full_lab()
     top = json.loads(beside.pykueue("top", "-o", "json"))
     assert f'"research-{lab.number}"' in json.dumps(top)
     text = beside.pykueue("top")
@@ -102,7 +92,7 @@ def test_top_share_and_used_read_what_kueue_wrote(beside: Beside) -> None:
 
 
 def test_story_tells_what_objects_and_events_retain(beside: Beside) -> None:
-    lab = full(beside)
+    lab = beside.full_lab()
     workload = lab.workload("survey")
     assert workload is not None
     text = beside.pykueue("story", workload["metadata"]["name"], "-n", lab.namespace)
@@ -124,7 +114,7 @@ def test_shadow_finds_no_decision_of_its_own(beside: Beside) -> None:
     for line in process.stderr:
         if "comparing decisions" in line:
             break
-    lab = full(beside)
+    lab = beside.full_lab()
     lab.submit("urgent", 4, "1", priority=50)
     lab.wait_admitted("urgent")
     out, err = process.communicate(timeout=120)
