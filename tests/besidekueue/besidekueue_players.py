@@ -26,6 +26,7 @@ from cli_processes import Up
 from pykueue.api import conditions
 from pykueue.api.objects import get, is_deleting
 from pykueue.api.pods import is_terminal
+from pykueue.api.quantity import Quantity, parse
 from pykueue.api.resources import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
 from pykueue.clock import VIRTUAL_EPOCH, Clock, run_virtual
 from pykueue.cluster import FRAMEWORKS, Cluster
@@ -34,7 +35,7 @@ from pykueue.kube.client import Client
 from pykueue.kube.config import load
 from pykueue.kube.discovery import Discovery
 from pykueue.kube.errors import ApiError
-from pykueue.manager.configuration import parse
+from pykueue.manager.configuration import parse as parse_configuration
 from pykueue.simulate.submit import Submitter
 
 Object = dict[str, Any]
@@ -158,6 +159,9 @@ def _workload(workload: Object) -> Object:
         seen["admission"] = [
             {name: each.get(name) for name in fields} for each in admission["podSetAssignments"]
         ]
+        for each in seen["admission"]:
+            if "resourceUsage" in each:
+                each["resourceUsage"] = {name: _plain(text) for name, text in each["resourceUsage"].items()}
         seen["admitted"] = conditions.is_true(workload, "Admitted")
     else:
         reason = conditions.reason(workload, "QuotaReserved")
@@ -166,9 +170,14 @@ def _workload(workload: Object) -> Object:
     return seen
 
 
+def _plain(text: str) -> str:
+    """A quantity without a suffix for powers of two, which Kueue keeps."""
+    return str(Quantity(parse(text).nanos))
+
+
 def _usage(queue: Object) -> Object:
     reserved = {
-        f"{flavor['name']} {each['name']}": each["total"]
+        f"{flavor['name']} {each['name']}": _plain(each["total"])
         for flavor in get(queue, "status", "flavorsReservation") or ()
         for each in flavor["resources"]
         if each["total"] != "0"
@@ -189,7 +198,7 @@ def play_ours(scenarios: list[Scenario]) -> Views:
         cluster = Cluster(
             clock=clock,
             rng=random.Random(1),
-            configuration=parse(json.dumps(document), frameworks=FRAMEWORKS),
+            configuration=parse_configuration(json.dumps(document), frameworks=FRAMEWORKS),
             pools=_pools(),
         )
         await cluster.start()
