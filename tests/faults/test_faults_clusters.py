@@ -1,6 +1,7 @@
 """Runs of a manager cluster and its workers by seed; docs/use/multikueue.md states the guarantee they check.
 
-`PYKUEUE_CLUSTER_RUNS` is how many there are (4 unless set), `PYKUEUE_FAULT_SEED` the first seed.
+`PYKUEUE_CLUSTER_RUNS` is how many there are (4 unless set), and half as many with elastic jobs. The first
+seed is `PYKUEUE_FAULT_SEED`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ SHOWN = 120
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
 def test_jobs_run_in_one_cluster_at_a_time_and_finish_once(seed: int) -> None:
     report = play_clusters(seed)
+    assert not report.violations, report.text(SHOWN)
+    assert report.writes
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS // 2))
+def test_elastic_jobs_run_in_one_cluster_at_a_time_and_finish_once(seed: int) -> None:
+    report = play_clusters(seed, elastic=True)
     assert not report.violations, report.text(SHOWN)
     assert report.writes
 

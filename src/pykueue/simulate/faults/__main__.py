@@ -79,7 +79,7 @@ def main(
         if seconds is not None and time.perf_counter() - started > seconds:
             break
         if clusters:
-            report = play_clusters(number)
+            report = play_clusters(number, elastic)
         elif kinds:
             report = play_kinds(number, chosen(kinds), edits)
         elif elastic:

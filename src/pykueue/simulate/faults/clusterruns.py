@@ -19,7 +19,7 @@ import yaml
 
 from pykueue.api import conditions
 from pykueue.api.kueue import names
-from pykueue.api.objects import Object, get, labels_of
+from pykueue.api.objects import Object, controller_of, get, labels_of
 from pykueue.api.resources import (
     CLUSTER_QUEUES,
     JOBS,
@@ -35,6 +35,7 @@ from pykueue.api.resources import (
 )
 from pykueue.clock import VIRTUAL_EPOCH, Clock
 from pykueue.jobs.kinds import BUILT_IN
+from pykueue.jobs.slices import OUT_OF_SYNC, REPLACED
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Transport
 from pykueue.manager.components import Component, Context, Runnable
@@ -69,6 +70,7 @@ multiKueue:
   workerLostTimeout: {LOST}s
   gcInterval: 30s
 """
+_ELASTIC = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
 _INCREMENTAL = """  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-incremental
   incrementalDispatcherConfig: {stepSize: 1}
 """
@@ -160,16 +162,19 @@ class Placements:
 class ClusterRun:
     """The parts of one run."""
 
-    def __init__(self, seed: int, rng: random.Random, clock: Clock) -> None:
+    def __init__(self, seed: int, rng: random.Random, clock: Clock, elastic: bool = False) -> None:
         self.seed = seed
+        #: Whether most jobs are elastic, and users change their size.
+        self._elastic = elastic
         self.clock = clock
         self.trace = Trace()
         self.faults: Counter[str] = Counter()
         self._rng = rng
         self._placements = Placements(self.trace)
-        configuration = parse(_CONFIGURATION + (_INCREMENTAL if rng.random() < 0.3 else ""))
+        every = (_ELASTIC if elastic else "") + _CONFIGURATION
+        configuration = parse(every + (_INCREMENTAL if rng.random() < 0.3 else ""))
         self._workers = {
-            f"w{number}": self._site(f"w{number}", parse(_CONFIGURATION))
+            f"w{number}": self._site(f"w{number}", parse(every))
             for number in range(1, rng.choice((2, 2, 3)) + 1)
         }
         self._manager = self._site("manager", configuration)
@@ -357,11 +362,30 @@ class ClusterRun:
         for number in range(rng.randint(4, 9)):
             await self.clock.sleep(rng.uniform(0.0, TROUBLE / 12))
             name = f"j{number}"
-            await self._retry(partial(self._manager.client.create, JOBS, _job(name, rng)))
+            await self._retry(partial(self._manager.client.create, JOBS, self._job(name)))
             self.trace.note("user", f"creates {name}")
             if rng.random() < 0.5:
                 acts.append(asyncio.create_task(self._act(name)))
+            if self._elastic:
+                acts.append(asyncio.create_task(self._resize(name)))
         await asyncio.gather(*acts)
+
+    def _job(self, name: str) -> Object:
+        rng = self._rng
+        pods = rng.choice((1, 1, 2, 3))
+        labels = {names.QUEUE_LABEL: "lq", names.PRIORITY_CLASS_LABEL: rng.choice(("low", "high"))}
+        if not self._elastic or rng.random() < 0.2:
+            return job_manifest(name, labels, {}, pods, 1, pods)
+        # With more to do than it has pods, growing and shrinking makes a difference.
+        return job_manifest(name, labels, {names.ELASTIC_JOB_ANNOTATION: "true"}, pods, 1, 4)
+
+    async def _resize(self, name: str) -> None:
+        """Change the size of a job a few times; one that is not elastic is stopped and queued again."""
+        for _ in range(self._rng.randint(0, 3)):
+            await self.clock.sleep(self._rng.uniform(1.0, 40.0))
+            pods = self._rng.randint(1, 4)
+            self.trace.note("user", f"sets parallelism {pods} of {name}")
+            await self._patch(JOBS, name, {"spec": {"parallelism": pods}})
 
     async def _act(self, name: str) -> None:
         await self.clock.sleep(self._rng.uniform(0.0, 30.0))
@@ -381,7 +405,7 @@ class ClusterRun:
 
     async def _set_active(self, job: str, active: bool) -> None:
         for workload in (await self._manager.client.list(WORKLOADS)).items:
-            if workload["metadata"]["name"].startswith(f"job-{job}-"):
+            if _job_name(workload) == job and not conditions.is_finished(workload):
                 await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": active}})
 
     async def _patch(self, resource: Resource, name: str, patch: Object) -> None:
@@ -432,7 +456,7 @@ class ClusterRun:
         self._note("set back", f"{worker.name} is restored from an older state")
         jobs = [record.object for record in store.table(f"{JOBS.group}/{JOBS.plural}")]
         workloads = (await self._manager.client.list(WORKLOADS)).items
-        finished = {_job_name(one) for one in workloads if conditions.is_finished(one)}
+        finished = {_job_name(one) for one in workloads if _has_run(one)}
         worker.line.cut()
         self._placements.restored(worker.name, jobs, finished)
         await asyncio.shield(asyncio.ensure_future(worker.set_back(store)))
@@ -485,18 +509,19 @@ _KINDS = BUILT_IN.enabled(["batch/job"])
 
 
 def _job_name(workload: Object) -> str:
-    return str(workload["metadata"]["name"].removeprefix("job-").rpartition("-")[0])
+    owner = controller_of(workload) or {}
+    return str(owner.get("name"))
+
+
+def _has_run(workload: Object) -> bool:
+    """Whether its job has ended; not that of a slice that another one has replaced."""
+    over = (REPLACED, OUT_OF_SYNC)
+    return conditions.is_finished(workload) and conditions.reason(workload, conditions.FINISHED) not in over
 
 
 def _object(resource: Resource, name: str, **fields: Any) -> Object:
     metadata = {"name": name, **({"namespace": "default"} if resource.namespaced else {})}
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
-
-
-def _job(name: str, rng: random.Random) -> Object:
-    pods = rng.choice((1, 1, 2, 3))
-    labels = {names.QUEUE_LABEL: "lq", names.PRIORITY_CLASS_LABEL: rng.choice(("low", "high"))}
-    return job_manifest(name, labels, {}, pods, 1, pods)
 
 
 def _cluster(name: str, worker: str) -> Object:
@@ -517,10 +542,12 @@ def _secret(worker: str, version: int) -> Object:
     return secret
 
 
-def play_clusters(seed: int) -> Report:
-    """Play the run of this seed, in virtual time."""
+def play_clusters(seed: int, elastic: bool = False) -> Report:
+    """Play the run of this seed, in virtual time; `elastic`: most jobs change their size."""
     installed_store()  # the first time outside an event loop
-    run, lasted = play_to_end(lambda: ClusterRun(seed, random.Random(seed), Clock(VIRTUAL_EPOCH.timestamp())))
+    run, lasted = play_to_end(
+        lambda: ClusterRun(seed, random.Random(seed), Clock(VIRTUAL_EPOCH.timestamp()), elastic)
+    )
     return Report(
         seed,
         run.trace.violations,
@@ -530,5 +557,5 @@ def play_clusters(seed: int) -> Report:
         run.trace.digest(),
         run.trace.entries,
         sum(site.deaths for site in run.sites),
-        " --clusters",
+        " --clusters" + " --elastic" * elastic,
     )
