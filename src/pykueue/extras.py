@@ -9,7 +9,7 @@ from typing import Final
 #: Extra of the package -> the modules that it installs and that its part cannot do without.
 EXTRAS: Final = {
     "cel": ("cel_expr_python",),
-    "cluster": ("cel_expr_python", "httptools", "uvloop", "websockets"),
+    "cluster": ("cel_expr_python", "uvloop", "websockets"),
     "reports": ("jinja2", "plotly", "polars"),
 }
 

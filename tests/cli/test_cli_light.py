@@ -77,7 +77,7 @@ def test_simulation_needs_no_extra() -> None:
 def test_command_without_its_extra_names_the_command_that_installs_it(name: str) -> None:
     done = command(name)
     assert done.returncode == 1
-    assert "needs the extra 'cluster' (cel_expr_python, httptools, uvloop, websockets)" in done.stderr
+    assert "needs the extra 'cluster' (cel_expr_python, uvloop, websockets)" in done.stderr
     assert "pip install 'pykueue[cluster]'" in done.stderr
 
 

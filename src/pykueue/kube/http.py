@@ -1,17 +1,21 @@
 """The transport to an API server over HTTPS.
 
-Ordinary requests share a bounded pool of kept-alive connections; each watch has a connection of its own, so
-that watches never use up the pool. Whatever breaks below HTTP comes out as ConnectionError, and the caller
-does not know whether a write took effect: controllers look again, they do not assume.
+Reads and writes each share a bounded pool of kept-alive connections; each watch has a connection of its own,
+so that watches never use up the pool. Writes, most of what a manager sends, do without aiohttp
+(`kube.connections`). Whatever breaks below HTTP comes out as ConnectionError, and the caller does not know
+whether a write took effect: controllers look again, they do not assume.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
 import ssl as tls
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -19,10 +23,11 @@ import orjson
 from multidict import CIMultiDict
 from yarl import URL
 
+from pykueue.kube.connections import Answer, Connections
 from pykueue.kube.errors import ApiError
 from pykueue.kube.transport import Request, WatchEvent
 
-#: Requests under way at the same time; more wait here, not in the server.
+#: Writes under way at the same time, and as many reads; more wait here, not in the server.
 MAX_CONCURRENT = 64
 #: Seconds to connect, and for one request as a whole.
 CONNECT_TIMEOUT = 10.0
@@ -37,6 +42,9 @@ USER_AGENT = "pykueue"
 
 #: Gives the value of the Authorization header, or None; asked before every request, so it should be cheap.
 Authorization = Callable[[], Awaitable[str | None]]
+
+#: Paths that need no quoting.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~:@!$&'()*+,;=-]*")
 
 log = logging.getLogger(__name__)
 
@@ -88,37 +96,72 @@ class HttpTransport:
         self._limit = self._requests.timeout or REQUEST_TIMEOUT
         self._timeout = aiohttp.ClientTimeout(total=self._limit, sock_connect=CONNECT_TIMEOUT)
         self._calls: aiohttp.ClientSession | None = None
+        self._writes: Connections | None = None
+        self._own_headers = (("User-Agent", user_agent), *self._requests.headers)
+        self._prefix = URL(self.base_url).raw_path.rstrip("/")
         self._watches: aiohttp.ClientSession | None = None
 
     async def call(self, request: Request) -> Any:
         """The decoded JSON answer; text answers (logs, metrics) come as str."""
-        if self._calls is None:
-            self._calls = self._session(self._max_concurrent)
         body = None if request.body is None else orjson.dumps(request.body)
         try:
-            async with self._calls.request(
-                request.method,
-                self._url(request),
-                params=dict(request.query) or None,
-                data=body,
-                headers=await self._headers(request, body is not None),
-                server_hostname=self._server_name,
-                proxy=self._proxy,
-                timeout=self._timeout,
-            ) as response:
-                content = await response.read()
-                if response.status >= 400:
-                    raise _refusal(response, content)
-                for warning in response.headers.getall("Warning", ()):
-                    self._warn(request, warning)
-                if "json" not in response.headers.get("Content-Type", ""):
-                    return content.decode(errors="replace")
+            answer = None
+            if request.method != "GET" and self._proxy is None:
+                answer = await self._written(request, body)
+            if answer is None:
+                answer = await self._answered(request, body)
         except TimeoutError as error:
             raise ConnectionError(f"{self.base_url} did not answer within {self._limit:g} s") from error
         except aiohttp.ClientError as error:
             raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
-        answer = orjson.loads(content)
-        return self._stripped(answer)
+        if answer.status >= 400:
+            raise _refusal(answer)
+        for name, value in answer.headers:
+            if name == "warning":
+                self._warn(request, value)
+        if "json" not in (answer.header("content-type") or ""):
+            return answer.content.decode(errors="replace")
+        return self._stripped(orjson.loads(answer.content))
+
+    async def _written(self, request: Request, body: bytes | None) -> Answer | None:
+        """The answer over a connection for writes; None if it redirects, which aiohttp follows."""
+        if self._writes is None:
+            self._writes = self._connections()
+        headers = [("Accept", request.accept), *self._own_headers]
+        if body is not None:
+            headers.append(("Content-Type", request.content_type))
+        if authorization := await self.authorization():
+            headers.append(("Authorization", authorization))
+        target = self._prefix + request.path
+        if not _PLAIN_PATH.fullmatch(target):
+            target = self._url(request).raw_path
+        if request.query:
+            target += f"?{urlencode(request.query)}"
+        try:
+            async with asyncio.timeout(self._limit):
+                answer = await self._writes.request(request.method, target, headers, body)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ConnectionError(f"{self.base_url}: {error or type(error).__name__}") from error
+        return None if 300 <= answer.status < 400 and answer.header("location") else answer
+
+    async def _answered(self, request: Request, body: bytes | None) -> Answer:
+        if self._calls is None:
+            self._calls = self._session(self._max_concurrent)
+        async with self._calls.request(
+            request.method,
+            self._url(request),
+            params=dict(request.query) or None,
+            data=body,
+            headers=await self._headers(request, body is not None),
+            server_hostname=self._server_name,
+            proxy=self._proxy,
+            timeout=self._timeout,
+        ) as response:
+            content = await response.read()
+            headers = [(name.lower(), value) for name, value in response.headers.items()]
+            return Answer(response.status, response.reason or "", headers, content)
 
     async def watch(self, request: Request) -> AsyncGenerator[WatchEvent, None]:
         """Events until the server ends the watch, at the latest after WATCH_TIMEOUT."""
@@ -136,7 +179,10 @@ class HttpTransport:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=silence),
             ) as response:
                 if response.status >= 400:
-                    raise _refusal(response, await response.read())
+                    retry_after = response.headers.get("Retry-After")
+                    headers = [] if retry_after is None else [("retry-after", retry_after)]
+                    content = await response.read()
+                    raise _refusal(Answer(response.status, response.reason or "", headers, content))
                 async for line in _lines(response.content):
                     frame = orjson.loads(line)
                     if frame["type"] == "ERROR":
@@ -158,7 +204,22 @@ class HttpTransport:
         for session in (self._calls, self._watches):
             if session is not None:
                 await session.close()
-        self._calls = self._watches = None
+        if self._writes is not None:
+            self._writes.close()
+        self._calls = self._watches = self._writes = None
+
+    def _connections(self) -> Connections:
+        """Those for writes."""
+        url = URL(self.base_url)
+        ssl = (self._ssl or tls.create_default_context()) if url.scheme == "https" else None
+        return Connections(
+            url.raw_host or "",
+            url.port or 0,
+            ssl=ssl,
+            server_name=self._server_name,
+            limit=self._max_concurrent,
+            connect_timeout=CONNECT_TIMEOUT,
+        )
 
     def _session(self, limit: int) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(limit=limit, ssl=self._ssl if self._ssl is not None else True)
@@ -229,22 +290,18 @@ def environment_proxy(url: URL) -> str | None:
     return None if proxy_bypass(host) else getproxies().get(url.scheme)
 
 
-def _refusal(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
+def _refusal(answer: Answer) -> ApiError:
     """The Status the server answered with, or the nearest thing to one."""
-    retry_after = _seconds(response.headers.get("Retry-After"))
+    retry_after = _seconds(answer.header("retry-after"))
     try:
-        status = orjson.loads(content)
+        status = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
         status = None
     if isinstance(status, dict) and status.get("kind") == "Status":
-        return ApiError.from_status(status, response.status, retry_after)
-    text = content[:200].decode(errors="replace").strip()
+        return ApiError.from_status(status, answer.status, retry_after)
+    text = answer.content[:200].decode(errors="replace").strip()
     return ApiError(
-        response.status,
-        response.reason or "",
-        text or f"the server answered {response.status}",
-        None,
-        retry_after,
+        answer.status, answer.reason, text or f"the server answered {answer.status}", None, retry_after
     )
 
 

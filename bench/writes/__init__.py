@@ -1,0 +1,1 @@
+"""CPU time of a write in the client."""
