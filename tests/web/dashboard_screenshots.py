@@ -37,6 +37,8 @@ PAGES = {
     "flavor": "/resource-flavors/h100",
     "nodes": "/nodes",
     "preemptions": "/preemptions",
+    "budgets": "/budgets",
+    "reservations": "/reservations",
     "trends": "/trends",
     "object": "/objects/ClusterQueue/language",
     "missing": "/workloads/vision/no-such-workload",

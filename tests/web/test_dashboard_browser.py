@@ -22,6 +22,8 @@ LISTS = (
     "/resource-flavors",
     "/nodes",
     "/preemptions",
+    "/budgets",
+    "/reservations",
     "/trends",
 )
 DETAILS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from typing import Any
 
 import pytest
 from dashboard_world import EVERYTHING, READ_ALL, READ_TEAM, World, first, job, submit
@@ -10,6 +11,7 @@ from dashboard_world import EVERYTHING, READ_ALL, READ_TEAM, World, first, job, 
 from pykueue.api.backfill_policies import BACKFILL_POLICIES
 from pykueue.api.budgets import BUDGET_LEDGERS, BUDGETS
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION, HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION
+from pykueue.api.meta import parse_time
 from pykueue.api.preemption_policies import PREEMPTION_POLICIES
 from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import (
@@ -24,7 +26,9 @@ from pykueue.api.resources import (
 )
 from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.install.dashboard import RULES
+from pykueue.questions.budgets import Use
 from pykueue.questions.cluster_state import KINDS
+from pykueue.web.dashboard.pages.budgets import burn_down
 from pykueue.web.dashboard.state.board import BESIDE
 from queue_manifests import cluster_queue, flavor, local_queue
 
@@ -236,3 +240,40 @@ def test_page_of_a_workload_on_several_flavors_names_the_pods_of_each(world: Wor
     path = f"/workloads/team-a/{world.workload_of('team-a', 'split')}"
     visitor = world.visitor().sign_in(world.admin_token)
     world.eventually(lambda: "split over default (pods 0-1) and other (pod 2)" in visitor.get(path).text)
+
+
+def own(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "pykueue.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def test_budgets_and_reservations_are_shown_to_those_who_may_list_them(world: World) -> None:
+    resources = [{"name": "cpu", "hours": "100"}]
+    lab = own("Budget", "lab", {"selector": {"namespace": "team-a"}, "resources": resources})
+    flavors = [{"name": "default", "resources": [{"name": "cpu", "quantity": 2}]}]
+    spec = {"clusterQueue": "team-a", "flavors": flavors, "start": "2040-01-01T00:00:00Z", "duration": "1h"}
+    world.call(world.admin.create(BUDGETS, lab))
+    world.call(world.admin.create(RESERVATIONS, own("Reservation", "course", spec)))
+    visitor = world.visitor().sign_in(world.token("reader-of-budgets", everywhere=READ_ALL))
+    world.eventually(lambda: "of 100.00 h" in visitor.get("/budgets").text or None)
+    page = html.unescape(visitor.get("/budgets").text)
+    assert "For namespace team-a." in page
+    assert 'href="/objects/Budget/lab"' in page
+    assert visitor.get("/objects/Budget/lab").status == 200
+    listed = html.unescape(visitor.get("/reservations").text)
+    assert "default: 2 cpu" in listed
+    assert "2040-01-01T00:00:00Z for 1h" in listed
+    assert "Upcoming" in listed
+    other = world.visitor().sign_in(world.token("of-team-a-only", **{"team-a": READ_TEAM}))
+    assert [other.get(path).status for path in ("/budgets", "/reservations")] == [403, 403]
+
+
+def test_what_was_left_is_drawn_by_hour() -> None:
+    by_hour = {"2026-01-01T00:00:00Z": 10.0, "2026-01-01T02:00:00Z": 20.0}
+    use = Use(
+        resource="cpu", limit=100.0, used=40.0, reserved=0.0, remaining=60.0, percent=40, by_hour=by_hour
+    )
+    chart = burn_down(use, "vision", parse_time("2026-01-01T03:00:00Z"))
+    assert chart is not None
+    # 90 before the first hour, 80 after it and until the third, 60 now; the scale ends at 100.
+    assert 'points="0.0,10.0 200.0,20.0 400.0,20.0 600.0,40.0 600.0,40.0"' in chart
+    assert 'aria-label="Hours of cpu that were left for vision over time, now 60.00 h"' in chart

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import cohorts, flavors, nodes, objects, overview, preemptions, queues, trends, workload, workloads
+from . import (
+    budgets,
+    cohorts,
+    flavors,
+    nodes,
+    objects,
+    overview,
+    preemptions,
+    queues,
+    trends,
+    workload,
+    workloads,
+)
 from .base import Page
 
 PAGES: Final[tuple[Page, ...]] = (
@@ -16,6 +28,7 @@ PAGES: Final[tuple[Page, ...]] = (
     *flavors.PAGES,
     nodes.PAGE,
     preemptions.PAGE,
+    *budgets.PAGES,
     trends.PAGE,
     objects.PAGE,
 )

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pykueue.api import resources
+from pykueue.api.budgets import BUDGETS
 from pykueue.api.objects import Object
+from pykueue.api.reservations import RESERVATIONS
 from pykueue.api.resources import Resource
 from pykueue.web.dashboard.security.reviews import Need
 from pykueue.web.dashboard.state.board import Board
@@ -27,6 +29,8 @@ TYPES: Final[Mapping[str, Resource]] = {
         resources.NODES,
         resources.PODS,
         resources.EVENTS,
+        BUDGETS,
+        RESERVATIONS,
     )
     for name in (resource.kind.lower(), resource.plural)
 }
