@@ -21,7 +21,7 @@ from pykueue.web.dashboard.charts.trend import trend
 from .base import Page, View, everywhere, part_of
 
 #: Budgets on one page, and ledgers of each: those with the highest use.
-BUDGETS_MAX: Final = 20
+BUDGETS_SHOWN: Final = 20
 LEDGERS_SHOWN: Final = 10
 #: Windows shown of a Reservation.
 WINDOWS_SHOWN: Final = 3
@@ -31,7 +31,7 @@ async def _budgets(view: View) -> Mapping[str, Any]:
     view.require("list", BUDGETS)
     ledgers = _decoded(view, BudgetLedger) if view.grants.lists(BUDGET_LEDGERS) else []
     found = budgets(_decoded(view, Budget), ledgers).budgets
-    part = part_of(found, view, "/budgets", BUDGETS_MAX)
+    part = part_of(found, view, "/budgets", BUDGETS_SHOWN)
     return {"part": part, "rows": [_row(each, view.now) for each in part.items]}
 
 
