@@ -32,7 +32,7 @@ def test_elastic_jobs_run_in_one_cluster_at_a_time_and_finish_once(seed: int) ->
     assert report.writes
 
 
-@pytest.mark.parametrize("seed", [4009, 5057, 7028, 20125])
+@pytest.mark.parametrize("seed", [4009, 5057, 7028, 20125, 100003])
 def test_runs_that_found_faults(seed: int) -> None:
     report = play_clusters(seed)
     assert not report.violations, report.text(SHOWN)

@@ -14,7 +14,7 @@ from pykueue.jobs.described import DescribedJob
 from pykueue.jobs.identifiers import Identifiers
 from pykueue.jobs.kinds import BUILT_IN
 from pykueue.jobs.podsets import PodSetInfo
-from pykueue.jobs.remote import Origin, remote_copy, with_remote_status
+from pykueue.jobs.remote import Origin, remote_copy, with_remote_job_status, with_remote_status
 from pykueue.manager.configuration import Configuration
 from pykueue.manager.install.roles import component_rules
 
@@ -112,6 +112,43 @@ def test_copy_for_a_worker_cluster_names_its_workload_and_no_other_controller(an
     assert copy["metadata"].get("annotations", {}) == (named if annotations else {})
     assert "uid" not in copy["metadata"]
     assert with_remote_status(local, {"status": {"active": 2}})["status"] == {"active": 2}
+
+
+EARLY, END, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:30:00Z", "2026-01-01T01:00:00Z"
+NO_PODS = {"active": 0}
+SUSPENDED = {"conditions": [{"type": "Suspended", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("suspend", "here", "there", "expected"),
+    [
+        pytest.param(False, None, {"active": 1}, {"active": 1}, id="first"),
+        pytest.param(False, {"failed": 2}, {"active": 1}, {"active": 1, "failed": 2}, id="new copy"),
+        pytest.param(False, {"failed": 1}, {"failed": 2}, {"failed": 2}, id="counter grows"),
+        pytest.param(False, {"startTime": EARLY}, {"startTime": LATE}, {"startTime": EARLY}, id="restarted"),
+        pytest.param(
+            False, {"startTime": EARLY}, {"active": 0}, {"active": 0, "startTime": EARLY}, id="stopped"
+        ),
+        pytest.param(
+            True, {"startTime": EARLY}, {"startTime": LATE}, {"startTime": LATE}, id="suspended here"
+        ),
+        pytest.param(
+            False, {"startTime": EARLY} | SUSPENDED, {"startTime": LATE}, {"startTime": LATE}, id="resumed"
+        ),
+        pytest.param(
+            False,
+            {"startTime": LATE},
+            {"startTime": EARLY, "completionTime": END},
+            {"startTime": LATE, "completionTime": LATE},
+            id="ended before it started here",
+        ),
+    ],
+)
+def test_status_of_a_job_follows_its_copy_as_far_as_the_api_server_takes_it(
+    suspend: bool, here: dict[str, Any] | None, there: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    local: dict[str, Any] = {"spec": {"suspend": suspend}} | ({"status": here} if here else {})
+    assert with_remote_job_status(local, {"status": there})["status"] == expected
 
 
 def test_templates_of_a_described_kind_are_restored_when_it_stops() -> None:

@@ -106,6 +106,33 @@ def test_status_that_is_written_after_the_quota_was_released_does_not_hold_the_j
     dispatched(test, "w1")
 
 
+def test_end_of_a_job_comes_back_that_was_started_again_while_its_worker_could_not_be_reached() -> None:
+    async def test(c: Clusters) -> None:
+        await c.manager.apply(job("a"))
+        await c.wait()
+        worker = c.workers["w1"]
+        await worker.run_job("a")
+        await c.wait()
+        started = (await c.manager.job("a"))["status"]["startTime"]
+        c.lines["w1"].cut()
+        name = (await c.manager.workload("a"))["metadata"]["name"]
+        await worker.patch(WORKLOADS, name, {"spec": {"active": False}})
+        await c.wait()
+        suspended = {"type": "Suspended", "status": "True", "lastTransitionTime": worker.now()}
+        await worker.job_status("a", active=0, ready=0, startTime=None, conditions=[suspended])
+        await worker.patch(WORKLOADS, name, {"spec": {"active": True}})
+        await c.wait()
+        await worker.job_status("a", conditions=[{**suspended, "status": "False"}])
+        await worker.finish_job("a")
+        c.lines["w1"].restore()
+        await c.wait(60)
+        assert (await c.manager.conditions("a"))["Finished"] == ("True", "Succeeded")
+        # The API server lets the start time of a Job that is not suspended stay as it is only.
+        assert (await c.manager.job("a"))["status"]["startTime"] == started
+
+    dispatched(test, "w1")
+
+
 def test_job_that_a_worker_got_before_its_connection_broke_is_given_to_no_other() -> None:
     async def test(c: Clusters) -> None:
         await c.make_busy("w2")

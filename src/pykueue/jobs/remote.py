@@ -146,6 +146,29 @@ def with_remote_status(job: Mapping[str, Any], remote: Mapping[str, Any]) -> Obj
     return replaced(job, ("status",), get(dict(remote), "status"))
 
 
+def with_remote_job_status(job: Mapping[str, Any], remote: Mapping[str, Any]) -> Object:
+    """The local Job with the status of its copy, as far as the API server takes it.
+
+    A copy may have started again since its last status came back: on its own worker while the connection was
+    broken, or as a new copy on another worker. The API server keeps the start time of a Job that is not
+    suspended and lets no counter of ended pods decrease, except `succeeded` of an elastic Job (`batch/v1`,
+    validation of Job status). These stay as they are here; otherwise the end of the job could not be written.
+    """
+    before, status = get(dict(job), "status") or {}, dict(get(dict(remote), "status") or {})
+    spec = get(dict(job), "spec") or {}
+    elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    for counter in ("failed",) if elastic else ("failed", "succeeded"):
+        if (before.get(counter) or 0) > (status.get(counter) or 0):
+            status[counter] = before[counter]
+    resumes = true_condition(before, "Suspended") and not true_condition(status, "Suspended")
+    start = before.get("startTime")
+    if start and not spec.get("suspend") and not resumes:
+        status["startTime"] = start
+        if status.get("completionTime"):
+            status["completionTime"] = max(start, status["completionTime"])
+    return replaced(job, ("status",), status or None)
+
+
 def with_remote_pod_status(pod: Mapping[str, Any], remote: Mapping[str, Any]) -> Object:
     """The gated pod with the status of its copy.
 

@@ -29,6 +29,7 @@ from pykueue.jobs.remote import (
     remote_pod,
     remote_set,
     resized,
+    with_remote_job_status,
     with_remote_pod_status,
     with_remote_status,
     without_remote_pod_status,
@@ -217,8 +218,11 @@ class ManagedJob(_OneObject):
         if remote is None:
             return True
         job, integration = self._job, self._integration
-        desired, complete = with_remote_status(job, remote), True
-        if integration.kind.resource == JOBS:
+        complete = True
+        if integration.kind.resource != JOBS:
+            desired = with_remote_status(job, remote)
+        else:
+            desired = with_remote_job_status(job, remote)
             suspended = integration.suspend_requested(job)
             running = not integration.suspend_requested(remote) and integration.outcome(remote) is None
             if suspended and running:
