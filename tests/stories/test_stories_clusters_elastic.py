@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from clusters_world import Clusters, play
+from elastic_ray import SPECS
+from elastic_ray import elastic as ray
+from kinds_world import KINDS
 from stories_world import holds, job
 
+from pykueue.api.jobkinds import value_at, with_value
 from pykueue.api.resources import JOBS, WORKLOADS
+from pykueue.cluster import JOB_KINDS
 
 Object = dict[str, Any]
 
 GATE = "featureGates: {ElasticJobsViaWorkloadSlices: true}\n"
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
+KIND_NAMES = {"raycluster": "RayCluster", "rayjob": "RayJob", "rayservice": "RayService"}
 
 
 def elastic(name: str, pods: int) -> Object:
@@ -86,3 +92,57 @@ def test_job_keeps_running_at_its_size_while_the_worker_has_no_quota_for_more() 
         assert [holds(one, "QuotaReserved") for one in left] == [False] * len(left)
 
     play(story, "w1", configuration=GATE)
+
+
+async def rescale(c: Clusters, sample: str, name: str, workers: int) -> None:
+    """Change the number of Ray workers on the manager's cluster."""
+    resource, path = KINDS[KIND_NAMES[sample]].resource, (*SPECS[sample], "workerGroupSpecs")
+    found = await c.manager.get(resource, name)
+    (group,) = value_at(found, path)
+    await c.manager.client.update(resource, with_value(found, path, [{**group, "replicas": workers}]))
+    await c.wait(60)
+
+
+async def sizes(workloads: list[Object]) -> list[int]:
+    """Pods of the Workloads that are not finished."""
+    found = [one for one in workloads if not holds(one, "Finished")]
+    return [sum(pods["count"] for pods in one["spec"]["podSets"]) for one in found]
+
+
+def test_ray_workers_come_and_go_on_the_worker_cluster() -> None:
+    async def story(c: Clusters) -> None:
+        made = ray("raycluster", 2)
+        name = made["metadata"]["name"]
+        await c.manager.create(made)
+        await c.wait(60)
+        w = c.workers["w1"]
+        for workers in (2, 4, 1):
+            if workers != 2:
+                await rescale(c, "raycluster", name, workers)
+            assert await sizes(await c.manager.all(WORKLOADS)) == [1 + workers]
+            assert await sizes(await w.all(WORKLOADS)) == [1 + workers]
+            assert await w.phases() == ["Running"] * (1 + workers)
+        await c.manager.delete(KINDS["RayCluster"].resource, name)
+        await c.wait(180)
+        assert await c.left() == []
+
+    play(story, "w1", configuration=GATE, job_kinds=JOB_KINDS)
+
+
+def test_rayservice_keeps_the_size_that_it_was_dispatched_with() -> None:
+    async def story(c: Clusters) -> None:
+        made = ray("rayservice", 2)
+        name = made["metadata"]["name"]
+        await c.manager.create(made)
+        await c.wait(60)
+        w = c.workers["w1"]
+        before = await sizes(await c.manager.all(WORKLOADS))
+        pods = await w.phases()
+        assert pods
+        for workers in (4, 1):
+            await rescale(c, "rayservice", name, workers)
+            assert await sizes(await c.manager.all(WORKLOADS)) == before
+            assert await sizes(await w.all(WORKLOADS)) == before
+            assert await w.phases() == pods
+
+    play(story, "w1", configuration=GATE, job_kinds=JOB_KINDS)

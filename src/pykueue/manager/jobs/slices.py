@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.jobkinds import pod_count, pod_set_slots
+from pykueue.api.jobkinds import pod_count, pod_set_slots, value_at
 from pykueue.api.jobkinds.ray import CLUSTER_LABEL, RAY_CLUSTER, RAY_JOB, RAY_SERVICE, ray_cluster_names
 from pykueue.api.kueue.names import (
     DEFAULT_POD_SET,
     ELASTIC_JOB_GATE,
+    MULTIKUEUE_CONTROLLER,
     POD_SET_LABEL,
     RESOURCE_IN_USE_FINALIZER,
 )
@@ -153,7 +154,7 @@ class ElasticJobs:
 
     async def _resized(self, job: Mapping[str, Any], active: Object) -> tuple[Object, dict[str, int]]:
         """The active slice without the pods that the job has deleted, and the size that it lacks, if any."""
-        wanted = self._wanted(job)
+        wanted = self._wanted(job, active)
         over = self._integration.reclaimable(job)
         needed = {name: count - over.get(name, 0) for name, count in wanted.items()}
         _, scheduled = self._pods(job)
@@ -248,16 +249,20 @@ class ElasticJobs:
         assert pods is not None, "the gate is on"
         return pods
 
-    def _wanted(self, job: Mapping[str, Any]) -> dict[str, int]:
-        """The size that a job asks for.
+    def _wanted(self, job: Mapping[str, Any], active: Mapping[str, Any]) -> dict[str, int]:
+        """The size that a job asks for, whose active slice this is.
 
         That of a RayJob or RayService is the size of the RayClusters that it has made: an autoscaler changes
-        these, and a service has two of them while one replaces the other.
+        these, and a service has two of them while one replaces the other. KubeRay does not pass a changed
+        size of the job on to them. Where they are in a worker cluster, the size remains that of the slice.
         """
         counts = slices.counts_of(self._integration.pod_sets(job))
         clusters = self._cluster.ray_clusters
         if self._kind not in (RAY_JOB, RAY_SERVICE) or clusters is None:
             return counts
+        is_dispatched = value_at(job, self._kind.managed_by or ()) == MULTIKUEUE_CONTROLLER
+        if is_dispatched and not self._integration.suspend_requested(job):
+            return slices.counts_of(get(active, "spec", "podSets"))
         names = ray_cluster_names(job, self._kind)
         found = [one for name in names if (one := clusters.get(key_of(job)[0], name)) is not None]
         slots = [(slot, one) for one in found for slot in pod_set_slots(one, RAY_CLUSTER)]
