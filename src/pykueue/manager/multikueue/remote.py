@@ -43,8 +43,8 @@ RETRY, RETRY_CAP = 5.0, 320.0
 #: Seconds between looks at whether kinds may be read that could not be read before.
 RECHECK = 60.0
 
-#: Seconds for which a reconciliation waits for the answers of a worker.
-PATIENCE = 0.25
+#: Seconds for which a reconciliation waits for the answers of a worker. One that is near answers within them.
+PATIENCE = 0.02
 
 #: Opens a transport to a worker. Raises KubeConfigError.
 Connect = Callable[[Target], Transport]
@@ -122,6 +122,8 @@ class Session:
         #: Requests about a Workload that have not been answered yet, and whether they create its job.
         self._under_way: dict[Key, tuple[asyncio.Task[Any], bool]] = {}
         self._late: set[Key] = set()
+        #: Errors that came too late for the reconciliation that led to them: the next one gets them.
+        self._failures: dict[Key, BaseException] = {}
         self.writer = connection.writer
         selector = f"{names.MULTIKUEUE_ORIGIN_LABEL}={origin}"
         self.workloads = connection.informer(WORKLOADS, label_selector=selector)
@@ -163,10 +165,13 @@ class Session:
         """The result of requests about a Workload, one at a time. Raises BusyError, and the errors of `work`.
 
         A worker that does not answer is waited for once and not again before it has answered, so that it
-        delays no Workload that other workers could run.
+        delays no Workload that other workers could run. An error in a late answer is raised by the next call,
+        so that what failed is tried again after a delay.
         """
         if key in self._under_way:
             raise BusyError
+        if (failure := self._failures.pop(key, None)) is not None:
+            raise failure
         task = asyncio.get_running_loop().create_task(work())
         self._under_way[key] = task, creates_job
         task.add_done_callback(lambda _: self._answered(key))
@@ -184,9 +189,13 @@ class Session:
             return
         self._late.discard(key)
         if not task.cancelled():
-            if task.exception() is not None:
-                log.info("a late answer of a worker: %s", task.exception())
+            if (failure := task.exception()) is not None:
+                self._failures[key] = failure
             self._touched(key)
+
+    def forget(self, key: Key) -> None:
+        """Nothing of a Workload is left on the worker: earlier errors do not matter any more."""
+        self._failures.pop(key, None)
 
     def close(self) -> None:
         """Do not wait for answers any more."""

@@ -86,8 +86,12 @@ class WorkloadDispatcher:
 
         Raises BusyError where a worker that may run the job has not answered yet.
         """
-        others = [one for name, one in self.sessions().items() if name != kept and one.holds(key)]
-        for session, error in await self._on_each(others, key, self._jobs.remove):
+        others = [one for name, one in self.sessions().items() if name != kept]
+        for session in others:
+            if not session.holds(key):
+                session.forget(key)
+        holders = [one for one in others if one.holds(key)]
+        for session, error in await self._on_each(holders, key, self._jobs.remove):
             if not isinstance(error, BusyError) or session.may_run(key):
                 raise error
 
