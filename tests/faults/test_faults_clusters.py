@@ -32,7 +32,13 @@ def test_elastic_jobs_run_in_one_cluster_at_a_time_and_finish_once(seed: int) ->
     assert report.writes
 
 
-@pytest.mark.parametrize("seed", [4009, 5057, 7028, 20125, 100003])
-def test_runs_that_found_faults(seed: int) -> None:
-    report = play_clusters(seed)
+@pytest.mark.parametrize(
+    ("seed", "elastic"),
+    [
+        *((seed, False) for seed in (4009, 5057, 7028, 20125, 100003)),
+        *((seed, True) for seed in (5009, 5019)),
+    ],
+)
+def test_runs_that_found_faults(seed: int, elastic: bool) -> None:
+    report = play_clusters(seed, elastic=elastic)
     assert not report.violations, report.text(SHOWN)

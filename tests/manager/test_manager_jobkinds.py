@@ -129,9 +129,7 @@ SUSPENDED = {"conditions": [{"type": "Suspended", "status": "True"}]}
         pytest.param(
             False, {"startTime": EARLY}, {"active": 0}, {"active": 0, "startTime": EARLY}, id="stopped"
         ),
-        pytest.param(
-            True, {"startTime": EARLY}, {"startTime": LATE}, {"startTime": LATE}, id="suspended here"
-        ),
+        pytest.param(True, NO_PODS, NO_PODS | {"startTime": LATE}, NO_PODS, id="suspended here"),
         pytest.param(
             False, {"startTime": EARLY} | SUSPENDED, {"startTime": LATE}, {"startTime": LATE}, id="resumed"
         ),

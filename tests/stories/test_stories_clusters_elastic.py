@@ -21,8 +21,8 @@ ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 KIND_NAMES = {"raycluster": "RayCluster", "rayjob": "RayJob", "rayservice": "RayService"}
 
 
-def elastic(name: str, pods: int) -> Object:
-    return job(name, pods, annotations=ELASTIC, run_time="forever")
+def elastic(name: str, pods: int, run_time: str = "forever") -> Object:
+    return job(name, pods, annotations=ELASTIC, run_time=run_time)
 
 
 async def resize(c: Clusters, pods: int) -> None:
@@ -90,6 +90,21 @@ def test_job_keeps_running_at_its_size_while_the_worker_has_no_quota_for_more() 
         assert await w.pods("a-") == []
         left = [one for one in await c.manager.all(WORKLOADS) if not holds(one, "Finished")]
         assert [holds(one, "QuotaReserved") for one in left] == [False] * len(left)
+
+    play(story, "w1", configuration=GATE)
+
+
+def test_job_that_ends_while_the_worker_has_no_quota_for_more_ends_here_too() -> None:
+    async def story(c: Clusters) -> None:
+        await c.manager.create(elastic("a", 2, run_time="60s"))
+        await c.wait(15)
+        await resize(c, 20)
+        ((_, size),) = await current(await c.manager.all(WORKLOADS))
+        assert size == 20
+        await c.wait(120)
+        assert await current(await c.manager.all(WORKLOADS)) == []
+        assert holds(await c.manager.get(JOBS, "a"), "Complete")
+        assert await c.left() == []
 
     play(story, "w1", configuration=GATE)
 

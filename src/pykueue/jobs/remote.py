@@ -154,9 +154,7 @@ def with_remote_job_status(job: Mapping[str, Any], remote: Mapping[str, Any]) ->
     suspended and lets no counter of ended pods decrease, except `succeeded` of an elastic Job (`batch/v1`,
     validation of Job status). These stay as they are here; otherwise the end of the job could not be written.
     """
-    if not (before := get(dict(job), "status")):
-        return with_remote_status(job, remote)
-    status = dict(get(dict(remote), "status") or {})
+    before, status = get(dict(job), "status") or {}, dict(get(dict(remote), "status") or {})
     spec = get(dict(job), "spec") or {}
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     for counter in ("failed",) if elastic else ("failed", "succeeded"):
@@ -168,7 +166,10 @@ def with_remote_job_status(job: Mapping[str, Any], remote: Mapping[str, Any]) ->
         status["startTime"] = start
         if status.get("completionTime"):
             status["completionTime"] = max(start, status["completionTime"])
-    return replaced(job, ("status",), status)
+    if spec.get("suspend") and not true_condition(status, "Complete", "Failed"):
+        # A job that is being stopped loses it here (`JobIntegration.stop`).
+        status.pop("startTime", None)
+    return replaced(job, ("status",), status if remote.get("status") is not None else None)
 
 
 def with_remote_pod_status(pod: Mapping[str, Any], remote: Mapping[str, Any]) -> Object:

@@ -97,7 +97,7 @@ class MultiKueue:
             self._quota = QuotaAutomation(cluster, self._dispatch.sessions, self._configs, clock)
         self._hooks = Hooks(
             self._worker_changed,
-            self.controller.queue.add,
+            self._copy_changed,
             self._verify,
             cluster.configuration.workload_name_limit,
             None if self._quota is None else self._quota.add_all,
@@ -159,6 +159,12 @@ class MultiKueue:
             self._quota.add_all()
         for config in self._configs.by_index("cluster", name):
             self._add_checks(config["metadata"]["name"])
+
+    def _copy_changed(self, key: Key) -> None:
+        """Something of a Workload has changed on a worker; its job may belong to a larger slice here."""
+        self.controller.queue.add(key)
+        for other in self._dispatch.replacements(key):
+            self.controller.queue.add(other)
 
     def _config_changed(self, type_: str, old: Any, new: Any) -> None:
         self._add_checks((old if new is None else new)["metadata"]["name"])

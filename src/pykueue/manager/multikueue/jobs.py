@@ -127,9 +127,22 @@ class RemoteJobs:
         )
 
     async def remove_unbound(self, session: Session, key: Key) -> None:
-        """Remove the copy of a slice that another one has replaced, once the job is that other one's."""
-        if not session.jobs_of(key):
+        """Remove the copy of a slice that another one has replaced, once the job is that other one's.
+
+        The job is removed too where none of its slices runs on the worker any more: while it could not be
+        reached, another one got the larger slice.
+        """
+        if not session.jobs_of(key) or not self._runs_on(session, key):
             await self.remove(session, key)
+
+    def _runs_on(self, session: Session, key: Key) -> bool:
+        """Whether the worker is that of an unfinished slice of the job that a slice belongs to."""
+        return any(get(one, "status", "clusterName") == session.name for one in self.unfinished_slices(key))
+
+    def unfinished_slices(self, key: Key) -> Sequence[Object]:
+        """The unfinished Workloads of the job of a Workload."""
+        owner = controller_of(self._cluster.workload(key) or {}) or {}
+        return self._cluster.workloads.by_index("unfinished", owner.get("uid"))
 
     # Writes on workers
 

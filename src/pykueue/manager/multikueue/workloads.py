@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,8 @@ OUT_OF_SYNC = "OutOfSync"
 NEVER_STARTED = "FailedToStart"
 #: Seconds; a shorter rest of a time-out counts as none.
 _MOMENT = 0.001
+#: Reasons of a finished copy that say nothing about the job's end.
+_NO_ENDS = (REPLACED, OUT_OF_SYNC, NEVER_STARTED)
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,11 @@ class WorkloadDispatcher:
     def parts(self, workload: Object) -> Sequence[Object] | None:
         """The Workloads of all groups of the same LeaderWorkerSet; None for those of other jobs."""
         return self._jobs.parts(workload)
+
+    def replacements(self, key: Key) -> Iterator[Key]:
+        """The slices that have taken the place of a Workload."""
+        if conditions.reason(self._cluster.workload(key) or {}, conditions.FINISHED) == REPLACED:
+            yield from map(key_of, self._jobs.unfinished_slices(key))
 
     def sessions(self) -> dict[str, Session]:
         """What is known of the connected workers."""
@@ -211,7 +218,8 @@ class WorkloadDispatcher:
         if admitted:
             return await self._admitted(d, d.earliest(conditions.ADMITTED, admitted), job)
         if d.recorded in d.sessions and not d.is_ready and replaced_key(d.workload) is not None:
-            await self._offer_growth(d)
+            if not await self._ended_smaller(d, job):
+                await self._offer_growth(d)
             return None
         if d.is_ready or d.recorded:
             return await self._lost(d)
@@ -258,6 +266,23 @@ class WorkloadDispatcher:
         if not job.shows_end(session):
             return True, DEFERRED
         await job.synchronise(session)
+        await self._finish(d.key, reason, message)
+        return True, None
+
+    async def _ended_smaller(self, d: Dispatch, job: DispatchedJob) -> bool:
+        """Whether an elastic job has ended on its worker before that admitted its larger slice, which is
+        finished then."""
+        session = d.sessions[d.recorded]
+        for earlier in job.bound_otherwise(session):
+            end = conditions.condition(session.workloads.get(*earlier) or {}, conditions.FINISHED) or {}
+            is_end = end.get("status") == "True" and end.get("reason") not in _NO_ENDS
+            if is_end and job.shows_end(session):
+                await job.synchronise(session)
+                await self._finish(d.key, str(end.get("reason")), str(end.get("message") or ""))
+                return True
+        return False
+
+    async def _finish(self, key: Key, reason: str, message: str) -> None:
         now = self._clock.time()
 
         def step(current: Object) -> Object | None:
@@ -265,8 +290,7 @@ class WorkloadDispatcher:
                 return None
             return transitions.finished(current, reason, message, now)
 
-        await self._writer.update(self._cluster.workloads, d.key, step)
-        return True, None
+        await self._writer.update(self._cluster.workloads, key, step)
 
     async def _evicted_here(self, d: Dispatch, job: DispatchedJob) -> float | None:
         """Stop the job on its worker; its quota is released once that shows that no pod of it runs.
@@ -382,8 +406,9 @@ class WorkloadDispatcher:
                 if elastic and not conditions.has_quota(copy):
                     # Of one that has quota, the worker takes what pods of the job are gone.
                     smaller = with_counts(copy, counts_of(spec.get("podSets")))
-                    push = partial(session.writer.change, session.workloads, copy, smaller)
-                    copy = d.copies[name] = await session.carry_out(d.key, push)
+                    if smaller != copy:
+                        push = partial(session.writer.change, session.workloads, copy, smaller)
+                        copy = d.copies[name] = await session.carry_out(d.key, push)
                 if compared(copy["spec"], elastic) != compared(spec, elastic):
                     d.copies.pop(name)
                     await session.carry_out(d.key, partial(self._jobs.remove, session, d.key))

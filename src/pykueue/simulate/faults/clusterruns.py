@@ -77,6 +77,10 @@ _INCREMENTAL = """  dispatcherName: kueue.x-k8s.io/multikueue-dispatcher-increme
 _CALM_RATES = Rates(no_events=True)
 
 
+#: CPUs of a worker; a job of more pods than the fewest might never run.
+_QUOTAS = (3, 6)
+
+
 class Placements:
     """Where the Job of each name runs, and whether it may."""
 
@@ -327,7 +331,7 @@ class ClusterRun:
     # Set-up
 
     async def _set_up(self, site: Site) -> None:
-        cpu = 100 if site is self._manager else self._rng.choice((3, 6))
+        cpu = 100 if site is self._manager else self._rng.choice(_QUOTAS)
         await site.client.create(RESOURCE_FLAVORS, _object(RESOURCE_FLAVORS, "f"))
         flavors = [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]
         groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
@@ -383,7 +387,7 @@ class ClusterRun:
         """Change the size of a job a few times; one that is not elastic is stopped and queued again."""
         for _ in range(self._rng.randint(0, 3)):
             await self.clock.sleep(self._rng.uniform(1.0, 40.0))
-            pods = self._rng.randint(1, 4)
+            pods = self._rng.randint(1, min(_QUOTAS))
             self.trace.note("user", f"sets parallelism {pods} of {name}")
             await self._patch(JOBS, name, {"spec": {"parallelism": pods}})
 
