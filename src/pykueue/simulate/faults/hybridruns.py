@@ -11,32 +11,23 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pykueue.api.hybrid import parts_in
-from pykueue.api.kueue import names
 from pykueue.api.kueue.names import (
     FLAVOR_LABEL,
     HYBRID_ASSIGNMENT_ANNOTATION,
     HYBRID_ASSIGNMENTS_ALLOWED_ANNOTATION,
 )
-from pykueue.api.objects import Object, annotations_of, get, key_of, labels_of, replaced
-from pykueue.api.pods import has_gate, is_terminal
-from pykueue.api.resources import PODS, WORKLOADS
-from pykueue.clock import Clock
-from pykueue.embedded.apiserver.server import Server
+from pykueue.api.objects import Object, get, labels_of, replaced
 from pykueue.embedded.nodes.pool import NodePool, Simulation
-from pykueue.manager.configuration import Configuration
 
-from .causes import Causes
-from .invariants import Invariants
-from .priority_order import AnyOrder
 from .quota import holds_quota
 from .realpods import RealPods
 from .run import Report, Run, play_run
 from .scenario import FLAVOR_LABEL as NODE_LABEL
-from .scenario import FLAVORS, NAMESPACE, Scenario, scenario
-from .topologyruns import MEMORY
-from .trace import Trace
+from .scenario import FLAVORS, Scenario, scenario
+from .ungating import Ungating
 
 #: Nodes enough for all quota of each flavor.
 POOLS = [
@@ -80,52 +71,27 @@ def _requested(rng: random.Random, job: Object) -> Object:
     return replaced(job, ("spec", "completionMode"), "Indexed") if rng.random() < 0.5 else job
 
 
-class HybridInvariants(Invariants):
+class HybridInvariants(Ungating):
     """No flavor has more pods of a Workload than its part, and they select its nodes."""
 
-    def __init__(
-        self, server: Server, clock: Clock, trace: Trace, causes: Causes, configuration: Configuration
-    ) -> None:
-        super().__init__(server, clock, trace, causes, configuration)
-        self._order = AnyOrder(self, configuration)
-        #: Pods by flavor that Workloads had, and when that ended.
-        self._before: dict[tuple[str, str], list[tuple[float, Counter[str]]]] = {}
+    def _assigned(self, workload: Mapping[str, Any] | None) -> Counter[str]:
+        return parts(workload)
 
-    def _workload(self, before: Object | None, after: Object | None) -> None:
-        super()._workload(before, after)
-        old, new = parts(before), parts(after)
-        if new and new != old:
+    def _place(self, pod: Object) -> str:
+        return str(labels_of(pod).get(FLAVOR_LABEL, ""))
+
+    def _reassigned(self, workload: Object | None, old: Counter[str], new: Counter[str]) -> None:
+        if new:
             self._trace.note("hybrid", f"splits into {dict(new)}")
-        if old and old != new and before is not None:
-            self._before.setdefault(key_of(before), []).append((self._clock.time(), old))
 
-    def _pod(self, before: Object | None, after: Object | None) -> None:
-        super()._pod(before, after)
-        gated = before is not None and has_gate(before, names.TOPOLOGY_GATE)
-        if gated and after is not None and not has_gate(after, names.TOPOLOGY_GATE):
-            self._has_part(after)
-
-    def _has_part(self, pod: Object) -> None:
-        """The flavor of a pod that lost its gate has no more pods of the Workload than its part."""
-        key = (NAMESPACE, annotations_of(pod).get(names.WORKLOAD_ANNOTATION, ""))
-        flavor = labels_of(pod).get(FLAVOR_LABEL, "")
-        if get(pod, "spec", "nodeSelector", NODE_LABEL) != flavor:
-            self._violate(pod, f"has flavor {flavor} and selects {get(pod, 'spec', 'nodeSelector')}")
-        now = self._clock.time()
-        known = [each for until, each in self._before.get(key, ()) if now < until + MEMORY]
-        known.append(parts(self.find(WORKLOADS, *key)))
-        there = sum(
-            not is_terminal(other)
-            and annotations_of(other).get(names.WORKLOAD_ANNOTATION) == key[1]
-            and labels_of(other).get(FLAVOR_LABEL) == flavor
-            for other in self.objects(PODS)
-        )
-        most = max(each[flavor] for each in known)
-        if there > most:
-            self._violate(pod, f"is one of {there} pods of flavor {flavor}, the part has {most}")
+    def _ungated(self, pod: Object) -> None:
+        super()._ungated(pod)
+        if get(pod, "spec", "nodeSelector", NODE_LABEL) != self._place(pod):
+            selected = get(pod, "spec", "nodeSelector")
+            self._violate(pod, f"has flavor {self._place(pod)} and selects {selected}")
 
 
-def parts(workload: Mapping[str, object] | None) -> Counter[str]:
+def parts(workload: Mapping[str, Any] | None) -> Counter[str]:
     """Pods by flavor of a Workload with quota that is split."""
     total: Counter[str] = Counter()
     if workload is not None and holds_quota(workload):

@@ -14,26 +14,22 @@ from typing import Any
 
 from pykueue.api.decoding import decode_as
 from pykueue.api.kueue import TopologyAssignment, names
-from pykueue.api.objects import Object, annotations_of, get, key_of, replaced
-from pykueue.api.pods import has_gate, is_terminal
+from pykueue.api.objects import Object, annotations_of, get, replaced
+from pykueue.api.pods import has_gate
 from pykueue.api.quantity import parse
-from pykueue.api.resources import NODES, PODS, WORKLOADS
+from pykueue.api.resources import NODES, WORKLOADS
 from pykueue.api.topologies import HOSTNAME, expand
 from pykueue.clock import Clock
-from pykueue.embedded.apiserver.server import Server
 from pykueue.embedded.nodes.pool import Level, NodePool, Simulation, ensure_nodes
 from pykueue.kube.client import Client
-from pykueue.manager.configuration import Configuration
 
-from .causes import Causes
-from .invariants import Invariants
-from .priority_order import AnyOrder
 from .quota import holds_quota
 from .realpods import RealPods
 from .run import Report, Run, play_run
-from .scenario import API, FLAVOR_LABEL, FLAVORS, NAMESPACE, Scenario, scenario
+from .scenario import API, FLAVOR_LABEL, FLAVORS, Scenario, scenario
 from .stored import shows_quota
 from .trace import Trace
+from .ungating import Ungating
 from .users import Users
 
 RACK = "example.com/rack"
@@ -51,8 +47,6 @@ POOLS = [
     )
     for flavor in FLAVORS
 ]
-#: Seconds for which a pod may still be ungated for a host of an earlier assignment: the write was under way.
-MEMORY = 60.0
 _ANNOTATIONS = {
     "required": names.REQUIRED_TOPOLOGY_ANNOTATION,
     "preferred": names.PREFERRED_TOPOLOGY_ANNOTATION,
@@ -149,26 +143,22 @@ class TopologyUsers(Users):
         await self._heal_nodes()
 
 
-class TopologyInvariants(Invariants):
+class TopologyInvariants(Ungating):
     """No host is assigned beyond its capacity, and pods go to hosts of their Workload."""
 
-    def __init__(
-        self, server: Server, clock: Clock, trace: Trace, causes: Causes, configuration: Configuration
-    ) -> None:
-        super().__init__(server, clock, trace, causes, configuration)
-        self._order = AnyOrder(self, configuration)
-        #: Pods by host that Workloads were assigned, and when that ended, newest last.
-        self._before: dict[tuple[str, str], list[tuple[float, Counter[str]]]] = {}
+    def _assigned(self, workload: Mapping[str, Any] | None) -> Counter[str]:
+        return assigned(workload)
 
-    def _workload(self, before: Object | None, after: Object | None) -> None:
-        super()._workload(before, after)
-        old, new = (assigned(one) for one in (before, after))
-        if old and new and old != new:
+    def _place(self, pod: Object) -> str:
+        if has_gate(pod, names.TOPOLOGY_GATE):
+            return ""
+        return str(get(pod, "spec", "nodeSelector", HOSTNAME) or "")
+
+    def _reassigned(self, workload: Object | None, old: Counter[str], new: Counter[str]) -> None:
+        if old and new:
             self._trace.note("topology", f"moves from {dict(old)} to {dict(new)}")
-        if old and old != new and before is not None:
-            self._before.setdefault(key_of(before), []).append((self._clock.time(), old))
-        if after is not None and new and new != old:
-            self._has_room(after, new)
+        if new and workload is not None:
+            self._has_room(workload, new)
 
     def _has_room(self, workload: Object, hosts: Mapping[str, int]) -> None:
         """All Workloads together fit on each host."""
@@ -184,37 +174,12 @@ class TopologyInvariants(Invariants):
 
     def _pod(self, before: Object | None, after: Object | None) -> None:
         super()._pod(before, after)
-        if (
-            before is not None
-            and after is not None
-            and has_gate(before, names.TOPOLOGY_GATE)
-            and not has_gate(after, names.TOPOLOGY_GATE)
-        ):
-            self._has_domain(after)
         if after is not None and get(after, "spec", "nodeName"):
             pinned = get(after, "spec", "nodeSelector", HOSTNAME)
             if pinned is None and names.UNCONSTRAINED_TOPOLOGY_ANNOTATION in annotations_of(after):
                 self._violate(after, "runs without a domain")
             if pinned not in (None, get(after, "spec", "nodeName")):
                 self._violate(after, f"runs on {get(after, 'spec', 'nodeName')}, its domain is {pinned}")
-
-    def _has_domain(self, pod: Object) -> None:
-        """The host of a pod that lost its gate gets no more pods than its Workload is assigned there."""
-        key = (NAMESPACE, annotations_of(pod).get(names.WORKLOAD_ANNOTATION, ""))
-        host = str(get(pod, "spec", "nodeSelector", HOSTNAME) or "")
-        now = self._clock.time()
-        known = [hosts for until, hosts in self._before.get(key, ()) if now < until + MEMORY]
-        known += [assigned(self.find(WORKLOADS, *key))]
-        there = sum(
-            not is_terminal(other)
-            and not has_gate(other, names.TOPOLOGY_GATE)
-            and annotations_of(other).get(names.WORKLOAD_ANNOTATION) == key[1]
-            and get(other, "spec", "nodeSelector", HOSTNAME) == host
-            for other in self.objects(PODS)
-        )
-        most = max((hosts[host] for hosts in known), default=0)
-        if there > most:
-            self._violate(pod, f"is one of {there} ungated pods for {host}, {most} are assigned")
 
 
 def _given(workload: Mapping[str, Any]) -> Iterable[Object]:
