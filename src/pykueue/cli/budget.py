@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import click
 
 from pykueue.api.budgets import Budget, BudgetLedger
 from pykueue.cli.options import SourceOptions
-from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
+from pykueue.cli.question_source import conclude, read_source
 from pykueue.engine.budgets.rules import hours_text
-from pykueue.engine.events import Upsert
 from pykueue.plugin.tables import table
 from pykueue.questions.budgets import Budgets, BudgetState, LedgerState, Use, hours_in_order
 from pykueue.questions.budgets import budgets as answer_budgets
@@ -22,16 +20,10 @@ _BARS = "▁▂▃▄▅▆▇█"
 def run(source: SourceOptions, name: str | None, output: str) -> None:
     """Carry out the command, whose options `questions` describes."""
     found = read_source(source)
-    objects = [event.obj for event in found.surroundings if isinstance(event, Upsert)]
-    budgets = [each for each in objects if isinstance(each, Budget)]
-    ledgers = [each for each in objects if isinstance(each, BudgetLedger)]
-    answer = answer_budgets(budgets, ledgers, name)
+    answer = answer_budgets(found.objects(Budget), found.objects(BudgetLedger), name)
     if name is not None and not answer.budgets:
         raise click.ClickException(f"there is no Budget {name}")
-    answer.unread, answer.notes = found.unread, found.notes
-    print_answer(answer, output, lines if name is None else details)
-    if answer.unread:
-        sys.exit(INCOMPLETE)
+    conclude(found, answer, output, lines if name is None else details)
 
 
 def lines(answer: Budgets) -> Iterator[str]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from pykueue.api.preemption_policies import PreemptionPolicy
 from pykueue.cli.options import SourceOptions
-from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
-from pykueue.engine.events import Upsert
+from pykueue.cli.question_source import conclude, read_source
 from pykueue.plugin.tables import table
 from pykueue.questions.preemptions import Preemptions, lost_text
 from pykueue.questions.preemptions import preemptions as answer_preemptions
@@ -17,13 +15,8 @@ from pykueue.questions.preemptions import preemptions as answer_preemptions
 def run(source: SourceOptions, limit: int, output: str) -> None:
     """Carry out the command, whose options `questions` describes."""
     found = read_source(source)
-    objects = [event.obj for event in found.surroundings if isinstance(event, Upsert)]
-    policies = [obj for obj in objects if isinstance(obj, PreemptionPolicy)]
-    answer = answer_preemptions(found.workloads, policies, limit)
-    answer.unread, answer.notes = found.unread, found.notes
-    print_answer(answer, output, lines)
-    if answer.unread:
-        sys.exit(INCOMPLETE)
+    answer = answer_preemptions(found.workloads, found.objects(PreemptionPolicy), limit)
+    conclude(found, answer, output, lines)
 
 
 def lines(answer: Preemptions) -> Iterator[str]:

@@ -22,7 +22,7 @@ from pykueue.cli.options import SourceOptions
 from pykueue.cli.schedule_run import Run, options_with
 from pykueue.clock import Clock
 from pykueue.engine import Engine
-from pykueue.engine.events import Event
+from pykueue.engine.events import Event, Upsert
 from pykueue.kube.client import Client
 from pykueue.kube.errors import ApiError
 from pykueue.manager.configuration import Configuration, ConfigurationError
@@ -35,6 +35,7 @@ from pykueue.questions.cluster_state import read_cluster
 WRONG, INCOMPLETE = 2, 3
 
 AnyAnswer = TypeVar("AnyAnswer", bound=Answer)
+AnyObject = TypeVar("AnyObject")
 
 
 @dataclass
@@ -51,6 +52,11 @@ class QuestionSource:
     """Objects of further kinds that were asked for."""
     unread: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def objects(self, kind: type[AnyObject]) -> list[AnyObject]:
+        """The objects of a kind on which decisions depend."""
+        found = (event.obj for event in self.surroundings if isinstance(event, Upsert))
+        return [obj for obj in found if isinstance(obj, kind)]
 
 
 def of_manifests(paths: tuple[Path, ...], config: Path | None) -> QuestionSource:
@@ -130,3 +136,12 @@ def print_answer(answer: Any, output: str, text: Callable[[Any], Iterable[str]])
         click.echo(f"note: {note}", err=True)
     for each in answer.unread:
         click.echo(f"not read: {each}", err=True)
+
+
+def conclude(source: QuestionSource, answer: Any, output: str, text: Callable[[Any], Iterable[str]]) -> None:
+    """Print the answer to a question, with what could not be read; exits with INCOMPLETE where that is
+    anything."""
+    answer.unread, answer.notes = source.unread, source.notes
+    print_answer(answer, output, text)
+    if answer.unread:
+        sys.exit(INCOMPLETE)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import click
 
 from pykueue.api.reservations import Reservation
 from pykueue.cli.options import SourceOptions
-from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
-from pykueue.engine.events import Upsert
+from pykueue.cli.question_source import conclude, read_source
 from pykueue.plugin.tables import table
 from pykueue.questions.reservations import Amount, ReservationAnswer, ReservationsAnswer
 from pykueue.questions.reservations import reservations as answer_reservations
@@ -19,15 +17,11 @@ from pykueue.questions.reservations import reservations as answer_reservations
 def run(source: SourceOptions, name: str | None, output: str) -> None:
     """Carry out the command, whose options `questions` describes."""
     found = read_source(source)
-    objects = [event.obj for event in found.surroundings if isinstance(event, Upsert)]
-    reservations = [each for each in objects if isinstance(each, Reservation)]
-    answer = answer_reservations(found.engine, reservations, found.workloads, found.now, name)
+    reserved = found.objects(Reservation)
+    answer = answer_reservations(found.engine, reserved, found.workloads, found.now, name)
     if name is not None and not answer.reservations:
         raise click.ClickException(f"there is no Reservation {name}")
-    answer.unread, answer.notes = found.unread, found.notes
-    print_answer(answer, output, lines if name is None else details)
-    if answer.unread:
-        sys.exit(INCOMPLETE)
+    conclude(found, answer, output, lines if name is None else details)
 
 
 def lines(answer: ReservationsAnswer) -> Iterator[str]:

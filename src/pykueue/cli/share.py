@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from pykueue.cli.amounts import rounded, weighted_share
 from pykueue.cli.options import SourceOptions
-from pykueue.cli.question_source import INCOMPLETE, print_answer, read_source
+from pykueue.cli.question_source import conclude, read_source
 from pykueue.plugin.tables import table
 from pykueue.questions.share import Shares, shares
 
@@ -16,10 +15,7 @@ def run(source: SourceOptions, output: str) -> None:
     """Carry out the command, whose options `questions` describes."""
     found = read_source(source)
     answer = shares(found.engine)
-    answer.unread, answer.notes = found.unread, found.notes
-    print_answer(answer, output, lines)
-    if answer.unread:
-        sys.exit(INCOMPLETE)
+    conclude(found, answer, output, lines)
 
 
 def lines(answer: Shares) -> Iterator[str]:

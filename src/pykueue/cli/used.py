@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 
 from pykueue.cli.options import SourceOptions
-from pykueue.cli.question_source import INCOMPLETE, WRONG, print_answer, read_source
+from pykueue.cli.question_source import WRONG, conclude, read_source
 from pykueue.engine.quota.usage import in_gibi, is_bytes
 from pykueue.plugin.tables import table
 from pykueue.questions.used import Used
@@ -23,10 +23,7 @@ def run(source: SourceOptions, by: str, since: float, output: str) -> None:
     except ValueError as error:
         click.echo(f"Error: --by: {error}", err=True)
         sys.exit(WRONG)
-    answer.unread, answer.notes = found.unread, found.notes
-    print_answer(answer, output, lines)
-    if answer.unread:
-        sys.exit(INCOMPLETE)
+    conclude(found, answer, output, lines)
 
 
 def lines(answer: Used) -> Iterator[str]:
