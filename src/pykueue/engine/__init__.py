@@ -6,7 +6,7 @@ from pykueue.engine.decision_log import Change, DecisionLog, Entry, Story
 from pykueue.engine.decisions import Admit, Assign, Decision, Delay, Evict, Preempt, Requeue
 from pykueue.engine.engine import Engine, EngineError
 from pykueue.engine.events import Event, Removed, Upsert
-from pykueue.engine.explain.queries import Amount, QueueView, WorkloadView
+from pykueue.engine.explain.views import Amount, QueueView, WorkloadView
 from pykueue.engine.explanation import Attempt, Explanation, Level, Search, Target
 from pykueue.engine.options import AdmissionFairSharing, Options, Transformation
 

@@ -12,8 +12,8 @@ from pykueue.api.meta import format_time
 from pykueue.api.reservations import Reservation, ReservationSpec, Window, state_of, windows
 from pykueue.api.validation.reservations import reservation_errors
 from pykueue.engine import Engine
-from pykueue.engine.explain.queries import PendingReservation
 from pykueue.engine.explain.render import amount
+from pykueue.engine.explain.views import PendingReservation
 from pykueue.engine.quota.usage import units
 from pykueue.questions.answers import Answer
 
