@@ -154,8 +154,7 @@ def with_remote_job_status(job: Mapping[str, Any], remote: Mapping[str, Any]) ->
     suspended and lets no counter of ended pods decrease, except `succeeded` of an elastic Job (`batch/v1`,
     validation of Job status). These stay as they are here; otherwise the end of the job could not be written.
     """
-    before, status = get(dict(job), "status") or {}, dict(get(dict(remote), "status") or {})
-    spec = get(dict(job), "spec") or {}
+    spec, before, status = job.get("spec") or {}, job.get("status") or {}, dict(remote.get("status") or {})
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     for counter in ("failed",) if elastic else ("failed", "succeeded"):
         if (before.get(counter) or 0) > (status.get(counter) or 0):

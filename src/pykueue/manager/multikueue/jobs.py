@@ -142,7 +142,7 @@ class RemoteJobs:
     def unfinished_slices(self, key: Key) -> Sequence[Object]:
         """The unfinished Workloads of the job of a Workload."""
         owner = controller_of(self._cluster.workload(key) or {}) or {}
-        return self._cluster.workloads.by_index("unfinished", owner.get("uid"))
+        return self._cluster.unfinished_of(str(owner.get("uid")))
 
     # Writes on workers
 

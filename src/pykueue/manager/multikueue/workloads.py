@@ -93,11 +93,14 @@ class WorkloadDispatcher:
 
         Raises BusyError where a worker that may run the job has not answered yet.
         """
-        others = [one for name, one in self.sessions().items() if name != kept]
-        for session in others:
-            if not session.holds(key):
+        holders = []
+        for name, session in self.sessions().items():
+            if name == kept:
+                continue
+            if session.holds(key):
+                holders.append(session)
+            else:
                 session.forget(key)
-        holders = [one for one in others if one.holds(key)]
         for session, error in await self._on_each(holders, key, self._jobs.remove):
             if not isinstance(error, BusyError) or session.may_run(key):
                 raise error
@@ -266,7 +269,7 @@ class WorkloadDispatcher:
         if not job.shows_end(session):
             return True, DEFERRED
         await job.synchronise(session)
-        await self._finish(d.key, reason, message)
+        await self._finish(d.key, end)
         return True, None
 
     async def _ended_smaller(self, d: Dispatch, job: DispatchedJob) -> bool:
@@ -274,16 +277,19 @@ class WorkloadDispatcher:
         finished then."""
         session = d.sessions[d.recorded]
         for earlier in job.bound_otherwise(session):
-            end = conditions.condition(session.workloads.get(*earlier) or {}, conditions.FINISHED) or {}
-            is_end = end.get("status") == "True" and end.get("reason") not in _NO_ENDS
-            if is_end and job.shows_end(session):
+            copy = session.workloads.get(*earlier) or {}
+            if not conditions.is_finished(copy) or not job.shows_end(session):
+                continue
+            end = conditions.condition(copy, conditions.FINISHED) or {}
+            if end.get("reason") not in _NO_ENDS:
                 await job.synchronise(session)
-                await self._finish(d.key, str(end.get("reason")), str(end.get("message") or ""))
+                await self._finish(d.key, end)
                 return True
         return False
 
-    async def _finish(self, key: Key, reason: str, message: str) -> None:
-        now = self._clock.time()
+    async def _finish(self, key: Key, end: Mapping[str, Any]) -> None:
+        """Finish a Workload with the reason and the message of its copy."""
+        now, reason, message = self._clock.time(), str(end.get("reason")), str(end.get("message") or "")
 
         def step(current: Object) -> Object | None:
             if conditions.is_finished(current):
