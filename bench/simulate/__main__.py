@@ -2,7 +2,7 @@
 
 Four queues of one cohort, each with a Poisson process of jobs at 90 % of the capacity, which borrow and
 reclaim: with quota only, and with a topology of 640 nodes. Several numbers of jobs show how time and memory
-grow; each run is a process of its own.
+grow; each run is a separate process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The transport to an API server over HTTPS.
 
-Reads and writes each share a bounded pool of kept-alive connections; each watch has a connection of its own,
+Reads and writes each share a bounded pool of kept-alive connections; each watch has a separate connection,
 so that watches never use up the pool. Writes, most of what a manager sends, do without aiohttp
 (`kube.connections`). Whatever breaks below HTTP comes out as ConnectionError, and the caller does not know
 whether a write took effect: controllers look again, they do not assume.

@@ -180,7 +180,7 @@ class BudgetLedgers:
             workload = self._driver.workloads.get(run.workload)
             if workload is None or workload.condition_is(EVICTED):
                 continue
-            # One with a limit of its own is stopped by that.
+            # A workload with a declared limit is stopped by that.
             limited = bool(workload.spec.maximum_execution_time_seconds)
             if over or (0 < run.reserved_seconds <= run.seconds and not limited):
                 yield run.workload

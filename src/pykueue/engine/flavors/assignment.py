@@ -324,9 +324,8 @@ class Chooser:
         options = step.split.options
         for option in options:
             if option.blocker:
-                attempt = Attempt(group.name, step.trigger, option.flavor, "NoFit", 0, step.amounts[0], 0)
-                attempt.blocker, attempt.detail = option.blocker, option.detail
-                result.attempts.append(attempt)
+                blocked = (step.amounts[0], 0, option.blocker, option.detail)
+                result.attempts.append(Attempt(group.name, step.trigger, option.flavor, "NoFit", 0, *blocked))
         if all(option.blocker for option in options):
             return NO_FLAVOR
         most = ", ".join(

@@ -121,7 +121,7 @@ def available(flavor_usage: FlavorUsage) -> int:
 
 
 def available_without_borrowing(flavor_usage: FlavorUsage) -> int:
-    """How much more the node could use now of its own quota."""
+    """How much more the node could use now without borrowing."""
     return min(available(flavor_usage), flavor_usage.subtree - flavor_usage.usage)
 
 
