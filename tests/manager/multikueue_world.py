@@ -81,7 +81,7 @@ class Clusters:
         #: Feature gates hold on workers too.
         self._worker_configuration = "\n".join(found)
         self.lines: dict[str, Line] = {}
-        self.workers: dict[str, Stack] = {}
+        self.workers: dict[str, _ManagerStack] = {}
         self.access: dict[str, WorkerAccess] = {}
         #: Counts what the manager writes on workers.
         self.counted: dict[str, CountingTransport] = {}
@@ -115,22 +115,25 @@ class Clusters:
     async def add_worker(self, name: str, seed: int = 9, quota: int = 10) -> None:
         self.lines[name] = Line()
         configuration = INTEGRATIONS + self._worker_configuration
-        worker = self.workers[name] = Stack(self.clock, configuration, seed, BUILT_IN)
+        worker = self.workers[name] = _ManagerStack(self.clock, configuration, self.connect, seed)
         await _start(worker)
         worker.server.pipeline.use_authenticator(Authenticator(worker.server.core, _KEY))
         await worker.apply(QUEUES.replace("nominalQuota: 10", f"nominalQuota: {quota}"))
 
     async def set_up(self, *clusters: str) -> None:
         """The check `mk` over these clusters on the manager's queue, and their kubeconfigs."""
-        m = self.manager
         for name in clusters:
             await self.register(name)
-        await m.client.create(MULTIKUEUE_CONFIGS, config(*clusters))
+        await self.add_check(self.manager, *clusters)
+
+    async def add_check(self, site: Stack, *clusters: str) -> None:
+        """The check `mk` over these clusters on the queue of a cluster."""
+        await site.client.create(MULTIKUEUE_CONFIGS, config(*clusters))
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "config"}
         check = admission_check("mk", "kueue.x-k8s.io/multikueue", parameters=parameters)
-        await m.client.create(ADMISSION_CHECKS, check)
-        await m.patch(CLUSTER_QUEUES, "cq", {"spec": strategy(mk=[])})
-        await m.settle(5)
+        await site.client.create(ADMISSION_CHECKS, check)
+        await site.patch(CLUSTER_QUEUES, "cq", {"spec": strategy(mk=[])})
+        await site.settle(5)
 
     async def register(self, name: str) -> None:
         """Let the manager use a worker with an account that has the rights of dispatching only."""
@@ -147,10 +150,11 @@ class Clusters:
         await access.renew()
         await access.register()
 
-    async def describe(self, name: str, **changes: Any) -> None:
-        """Create the Secret and the MultiKueueCluster of a worker."""
-        await self.manager.client.create(SECRETS, secret(name, kubeconfig(name, **changes)))
-        await self.manager.client.create(MULTIKUEUE_CLUSTERS, cluster(name))
+    async def describe(self, name: str, site: Stack | None = None, **changes: Any) -> None:
+        """Create the Secret and the MultiKueueCluster of a worker, by default for the manager."""
+        client = (site or self.manager).client
+        await client.create(SECRETS, secret(name, kubeconfig(name, **changes)))
+        await client.create(MULTIKUEUE_CLUSTERS, cluster(name))
 
     async def stop(self) -> None:
         await self.manager.stop()
@@ -252,8 +256,10 @@ class _Blocking:
 
 
 class _ManagerStack(Stack):
-    def __init__(self, clock: Clock, configuration: str, connect: Callable[[Target], Transport]) -> None:
-        super().__init__(clock, configuration, 1, BUILT_IN)
+    def __init__(
+        self, clock: Clock, configuration: str, connect: Callable[[Target], Transport], seed: int = 1
+    ) -> None:
+        super().__init__(clock, configuration, seed, BUILT_IN)
         self._connect = connect
         #: Writes of the manager that fail: method and plural.
         self.blocked: set[str] = set()

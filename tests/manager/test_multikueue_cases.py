@@ -497,6 +497,26 @@ class TestCredentials:
 
         dispatched(test, "w1")
 
+    def test_clusters_that_are_workers_of_each_other_do_not_pass_a_workload_on(self) -> None:
+        async def test(c: Clusters) -> None:
+            w1 = c.workers["w1"]
+            c.workers["home"], c.lines["home"] = c.manager, Line()
+            await c.describe("home", w1)
+            await c.add_check(w1, "home")
+            await c.manager.apply(job("a"))
+            await c.wait()
+            assert await placed(c) == "w2"
+            await c.make_busy("w2", cpu=9)
+            await c.manager.apply(job("b"))
+            await c.wait(60)
+            (check,) = (await c.copy("w1", "b"))["status"]["admissionChecks"]
+            assert check["state"] == "Pending"
+            assert "dispatched here by another cluster" in check["message"]
+            assert len(await c.manager.workloads()) == 2
+            del c.workers["home"]
+
+        dispatched(test, "w1", "w2")
+
     def test_check_names_missing_clusters_and_missing_configuration(self) -> None:
         async def test(c: Clusters) -> None:
             await c.manager.client.delete(MULTIKUEUE_CONFIGS, "config", None)

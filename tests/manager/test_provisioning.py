@@ -235,6 +235,22 @@ class TestLife:
 
         provisioned(test, KEEP)
 
+    def test_class_that_no_autoscaler_answers_is_named_after_a_minute(self) -> None:
+        async def test(w: World) -> None:
+            await w.submit()
+            assert await w.state() == ("Pending", "")
+            await w.stack.settle(60)
+            state, message = await w.state()
+            assert state == "Pending"
+            assert message.endswith(
+                "-prov-1 was not accepted within 60 s: no autoscaler answers the provisioning class "
+                "unknown.example.com (spec.provisioningClassName of the ProvisioningRequestConfig)"
+            )
+            await w.answer("Accepted")
+            assert await w.state() == ("Pending", "")
+
+        provisioned(test, provisioningClassName="unknown.example.com")
+
     def test_requests_of_a_finished_workload_are_deleted(self) -> None:
         async def test(w: World) -> None:
             await w.submit()

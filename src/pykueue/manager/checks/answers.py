@@ -14,10 +14,13 @@ from pykueue.api.kueue import names
 from pykueue.api.kueue.checks import ProvisioningRequestConfigSpec, ProvisioningRequestRetryStrategy
 from pykueue.api.meta import format_time
 from pykueue.api.objects import Object, condition_of, get, replaced, section, true_condition
+from pykueue.api.times import parse_time
 from pykueue.manager.workloads.transitions import cut
 
 #: Relative jitter of the delay before the next attempt (docs/reference/admission-checks.md 5.4).
 RETRY_JITTER = 0.0001
+#: Seconds after which the check of a request that no autoscaler has answered says so.
+UNANSWERED = 60.0
 INACTIVE = "the check is not active"
 NOT_NEEDED = "the provisioning request is not needed"
 
@@ -53,9 +56,10 @@ def answer(
     check: Mapping[str, Any],
     config: ProvisioningRequestConfigSpec,
     attempt: Attempt,
+    now: float,
     jitter: float = 0.0,
 ) -> Answer | None:
-    """The check's new state; None where it stays as it is."""
+    """The check's new state at `now`, in seconds since 1970; None where it stays as it is."""
     status = section(attempt.request, "status")
     admitted = conditions.is_admitted(workload)
     if failed := true_condition(status, "Failed"):
@@ -74,8 +78,25 @@ def answer(
         return Answer(READY, _message(provisioned), updates=_pod_set_updates(config, attempt))
     if admitted:
         return None
+    if 0 < reported_at(attempt.request) <= now:
+        return Answer(PENDING, _unanswered(attempt.request))
     estimate = condition_of(status, "Provisioned") if true_condition(status, "Accepted") else None
     return Answer(PENDING, "" if estimate is None else _message(estimate))
+
+
+def reported_at(request: Mapping[str, Any]) -> float:
+    """When the check reports that no autoscaler answers a request, in seconds since 1970; 0 if one has."""
+    if get(request, "status", "conditions"):
+        return 0.0
+    return parse_time(str(request["metadata"]["creationTimestamp"])) + UNANSWERED
+
+
+def _unanswered(request: Mapping[str, Any]) -> str:
+    return (
+        f"ProvisioningRequest {request['metadata']['name']} was not accepted within {UNANSWERED:.0f} s: "
+        f"no autoscaler answers the provisioning class {get(request, 'spec', 'provisioningClassName')} "
+        "(spec.provisioningClassName of the ProvisioningRequestConfig)"
+    )
 
 
 def _failed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pykueue.api import conditions
@@ -196,7 +196,13 @@ class ProvisioningController:
                 continue
             if requests.needed_pod_sets(workload, config):
                 await self._request(workload, check, config, attempts.get(name))
-        return None
+        return self._next_report(attempts.values())
+
+    def _next_report(self, attempts: Iterable[Attempt]) -> float | None:
+        """Seconds until a check reports that no autoscaler answers its request; None if none will."""
+        now = self._clock.time()
+        times = [answers.reported_at(attempt.request) for attempt in attempts]
+        return min((at - now for at in times if at > now), default=None)
 
     def _own_checks(self, workload: Mapping[str, Any]) -> list[str]:
         """The checks of the Workload that belong to this controller."""
@@ -288,7 +294,9 @@ class ProvisioningController:
             return None if conditions.is_admitted(workload) else Answer(PENDING, INACTIVE)
         if not requests.needed_pod_sets(workload, config):
             return None if check.get("state") == READY else Answer(READY, NOT_NEEDED)
-        return None if attempt is None else answers.answer(workload, check, config, attempt, jitter)
+        if attempt is None:
+            return None
+        return answers.answer(workload, check, config, attempt, self._clock.time(), jitter)
 
     # Requests
 

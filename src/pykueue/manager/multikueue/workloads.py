@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from pykueue.api import conditions
-from pykueue.api.objects import Key, Object, get, is_deleting, key_of, replaced
+from pykueue.api.kueue import names
+from pykueue.api.objects import Key, Object, get, is_deleting, key_of, labels_of, replaced
 from pykueue.clock import Clock
 from pykueue.jobs.remote import remote_workload
 from pykueue.jobs.slices import REPLACED, counts_of, is_elastic, replaced_key, with_counts
@@ -34,6 +35,8 @@ EVICTED_HERE = "EvictedOnManagerCluster"
 OUT_OF_SYNC = "OutOfSync"
 #: Reason of a Workload that is finished although its job has not run.
 NEVER_STARTED = "FailedToStart"
+#: Message of the check of a Workload that is itself a copy.
+COPY = "The workload was dispatched here by another cluster and is not dispatched again"
 #: Seconds; a shorter rest of a time-out counts as none.
 _MOMENT = 0.001
 #: Reasons of a finished copy that say nothing about the job's end.
@@ -164,6 +167,10 @@ class WorkloadDispatcher:
             return None if over else await self._clear_status(workload, clusters)
         evicted = conditions.is_evicted(workload)
         if not evicted and (check is None or check.get("state") == REJECTED):
+            return None
+        if not evicted and check is not None and names.MULTIKUEUE_ORIGIN_LABEL in labels_of(workload):
+            # Its job is created here only once it is admitted: a further cluster would have nothing to run.
+            await self._answer(workload, check, Answer(PENDING, COPY))
             return None
         job = self._jobs.of(workload)
         why = self._jobs.missing_adapter(workload) if job is None else job.refusal()
