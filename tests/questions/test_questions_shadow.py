@@ -18,11 +18,13 @@ from pykueue.kube.client import Client
 from pykueue.kube.transport import MERGE_PATCH
 from pykueue.manager.configuration import load
 from pykueue.questions.cluster_state import followed_kinds
-from pykueue.questions.shadow import Report, Settings, Shadow
+from pykueue.questions.shadow import KUEUE_FLUSH_DELAY, Report, Settings, Shadow
 from pykueue.questions.shadow.changes import Change, ChangeQueue
 from pykueue.questions.shadow.metrics import ShadowMetrics
 from pykueue.questions.shadow.report import report_text
 
+#: What Kueue writes of a workload that does not fit.
+NO_FIT = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default"
 #: Longer than changes are held back.
 SETTLED = 4.0
 
@@ -32,14 +34,14 @@ class Followed(World):
 
     shadow: Shadow
 
-    async def follow(self, version: str = "v1beta2") -> asyncio.Task[None]:
+    async def follow(self, version: str = "v1beta2", options: Options | None = None) -> asyncio.Task[None]:
         """Follow Kueue's kinds in a version."""
         client = Client(self._transport, clock=self.clock)
         kinds = [
             kind._replace(version=version) if kind.group == KUEUE_GROUP else kind
             for kind in await followed_kinds(client)
         ]
-        self.shadow = Shadow(client, Options(), kinds, Settings(), self.clock)
+        self.shadow = Shadow(client, options or Options(), kinds, Settings(), self.clock)
         task = asyncio.create_task(self.shadow.run())
         await self.pause(1)
         return task
@@ -82,7 +84,7 @@ def condition(type: str, status: str = "True", reason: str = "", message: str = 
 
 
 def without_manager(story: Callable[[Followed], Awaitable[None]], **queue: Any) -> None:
-    """Tell a story on a cluster whose manager's part the story plays: a ClusterQueue `cq` of 1 cpu."""
+    """Tell a story on a cluster where the story plays Kueue's part: a ClusterQueue `cq` of 1 cpu."""
 
     async def main(clock: Clock) -> None:
         cluster = Cluster(clock=clock, rng=random.Random(1), configuration=load(None), parts=("apiserver",))
@@ -97,7 +99,7 @@ def without_manager(story: Callable[[Followed], Awaitable[None]], **queue: Any) 
                     obj["spec"].update(queue)
                 place = "/namespaces/default" if "namespace" in obj["metadata"] else ""
                 await world.request("POST", f"{KUEUE}{place}/{obj['kind'].lower()}s", obj)
-            task = await world.follow()
+            task = await world.follow(options=Options(flush_delay=KUEUE_FLUSH_DELAY))
             await story(world)
         finally:
             for each in filter(None, (task, work)):
@@ -181,7 +183,7 @@ def test_admission_out_of_order_is_classed_as_the_order_of_the_cycle() -> None:
     without_manager(story)
 
 
-def test_decision_on_a_state_that_changed_before_its_write_is_a_race() -> None:
+def test_decision_on_a_state_that_changed_before_its_write_is_one_on_a_snapshot() -> None:
     async def story(world: Followed) -> None:
         await world.submit(workload("w"))
         await world.pause(10)
@@ -189,11 +191,68 @@ def test_decision_on_a_state_that_changed_before_its_write_is_a_race() -> None:
         await world.admit("w")
         report = await world.report()
         (difference,) = report.differences
-        assert difference.cause == "Race"
+        assert difference.cause == "Snapshot"
         assert difference.evidence[0].startswith("Workload default/urgent created at resourceVersion ")
-        assert (report.share_equal, report.share_same) == (0.0, 1.0)
+        assert (report.share_equal, report.share_in_cycle, report.share_same) == (0.0, 1.0, 1.0)
 
     without_manager(story)
+
+
+def test_state_before_the_last_decision_about_the_queue_is_no_snapshot_but_a_race() -> None:
+    async def story(world: Followed) -> None:
+        for name in ("w", "x"):
+            await world.submit(workload(name))
+            await world.pause(10)
+        await world.submit(workload("urgent", priority=9))
+        await world.requeue("x", NO_FIT)
+        await world.admit("w")
+        report = await world.report()
+        assert [each.cause for each in report.differences if each.workload == "default/w"] == ["Race"]
+        assert report.share_in_cycle < report.share_same == 1.0
+
+    without_manager(story)
+
+
+def test_workload_is_inadmissible_until_a_second_after_quota_was_released() -> None:
+    """Kueue considers `high` again a second later; what is created in between is admitted before."""
+
+    async def story(world: Followed) -> None:
+        await world.submit(workload("first"))
+        await world.pause()
+        await world.admit("first")
+        await world.submit(workload("high", priority=9))
+        await world.pause()
+        await world.requeue("high", NO_FIT)
+        await world.pause(10)
+        await world.finish("first")
+        await world.clock.sleep(0.3)
+        await world.submit(workload("late"))
+        await world.clock.sleep(0.3)
+        await world.admit("late")
+        report = await world.report()
+        assert (report.decisions, report.share_equal, report.causes) == (3, 1.0, {})
+
+    without_manager(story)
+
+
+def test_preemptor_is_first_in_its_queue() -> None:
+    async def story(world: Followed) -> None:
+        await world.submit(workload("low"))
+        await world.pause()
+        await world.admit("low")
+        await world.submit(workload("high", priority=5))
+        await world.pause()
+        await world.preempt("low", "high")
+        await world.submit(workload("higher", priority=9))
+        await world.pause()
+        await world.status(
+            "low", {"admission": None, "conditions": [condition("QuotaReserved", "False", "Pending")]}
+        )
+        await world.admit("high")
+        report = await world.report()
+        assert {each.workload: each.cause for each in report.differences} == {}
+
+    without_manager(story, preemption={"withinClusterQueue": "LowerPriority"})
 
 
 def test_decision_written_after_one_that_follows_from_it_is_a_matter_of_write_order() -> None:

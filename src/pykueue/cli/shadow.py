@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from dataclasses import replace
 
 import click
 from aiohttp import web
@@ -21,7 +22,7 @@ from pykueue.manager.configuration import Configuration, ConfigurationError
 from pykueue.manager.configuration import load as load_configuration
 from pykueue.manager.serving.listener import Listener
 from pykueue.questions.cluster_state import ClusterState, followed_kinds, read_cluster
-from pykueue.questions.shadow import Difference, Report, Settings, Shadow
+from pykueue.questions.shadow import KUEUE_FLUSH_DELAY, Difference, Report, Settings, Shadow
 from pykueue.questions.shadow.metrics import ShadowMetrics
 from pykueue.questions.shadow.report import difference_text, report_text
 
@@ -65,8 +66,9 @@ async def _follow(
         )
         if state.unread:
             raise _Incomplete("\n".join(state.unread))
-        kinds = await followed_kinds(client)
-        shadow = Shadow(client, state.options(), kinds, settings, clock, compared)
+        kinds = (*state.further_kinds, *await followed_kinds(client))
+        options = replace(state.options(), flush_delay=0.0 if state.has_own_kinds else KUEUE_FLUSH_DELAY)
+        shadow = Shadow(client, options, kinds, settings, clock, compared)
         if metrics_port is not None:
             await listener.open("", metrics_port)
             log.warning("metrics are served at :%d/metrics", listener.port)

@@ -355,12 +355,19 @@ class Engine(Queries):
         finally:
             state.undo_log.undo()
 
-    def focus(self, cluster_queues: Iterable[str], flush: bool = False, unfit: Iterable[str] = ()) -> None:
+    def focus(
+        self,
+        cluster_queues: Iterable[str],
+        flush: bool = False,
+        unfit: Iterable[str] = (),
+        active: Iterable[str] = (),
+    ) -> None:
         """On a fork: the next cycles decide only about the trees of some ClusterQueues, and those that share
         a capacity with them, until an event concerns others.
 
         `flush`: the inadmissible workloads of the tree are active, as `Engine.flush` makes them.
-        `unfit`: keys of active workloads that are inadmissible instead.
+        `unfit`: keys of active workloads that are inadmissible instead. `active`: keys of inadmissible
+        workloads that are active instead.
         Raises EngineError outside a fork, and KeyError for a queue that does not exist.
         """
         state = self._state
@@ -376,6 +383,10 @@ class Engine(Queries):
             if info is not None and info.place == ACTIVE:
                 state.places.move(info, IN_FLIGHT)
                 state.places.move(info, INADMISSIBLE)
+        for key in active:
+            info = state.workloads.get(key)
+            if info is not None:
+                state.activate(info)
         state.ready = dict.fromkeys(queues)
 
     def requeue_unfit(self, now: float) -> list[Requeue]:
@@ -401,6 +412,31 @@ class Engine(Queries):
             found += unfit
         state.ready.clear()
         return found
+
+    def note_preemptor(self, key: str) -> None:
+        """Put a pending workload first in its queue until it has quota or does not fit (4.5).
+
+        For an engine that follows another manager, which has preempted others for it.
+        """
+        info = self._state.workloads.get(key)
+        if info is not None and info.queue is not None and info.place in (ACTIVE, INADMISSIBLE):
+            self._state.activate(info)
+            self._state.undo_log.set(info.queue.pending, "preemptor", info)
+
+    def note_unfit(self, key: str) -> None:
+        """Make an active workload inadmissible, unless its queue keeps it first in line.
+
+        For an engine that follows another manager, which found that the workload does not fit.
+        """
+        state = self._state
+        info = state.workloads.get(key)
+        queue = info.queue if info is not None else None
+        if info is None or queue is None or info.place != ACTIVE or queue.blocks:
+            return
+        state.places.move(info, IN_FLIGHT)
+        state.places.move(info, INADMISSIBLE)
+        if queue.pending.preemptor is info:
+            state.undo_log.set(queue.pending, "preemptor", None)
 
     def cycle_alone(self, key: str, now: float) -> AloneCycle:
         """One cycle on a fork, at `now` (seconds since 1970), in which a pending workload is the only head.

@@ -124,6 +124,9 @@ class Options:
     device_mappings: tuple[DeviceMapping, ...] = ()
     hybrid_assignments: bool = True
     """ClusterQueues may permit pod sets to be split over flavors. False: as Kueue, which knows of none."""
+    flush_delay: float = 0.0
+    """Seconds from the first change that may let inadmissible workloads of a cohort tree fit until they are
+    active again (4.6). 0: before the next cycle. Kueue: 1."""
 
     def enabled(self, gate: str) -> bool:
         """Whether that gate is on. Raises KeyError for a gate that changes no decision."""

@@ -248,7 +248,11 @@ class State:
         self.now = now
         for queue in [queue for queue, time in self.alarms.items() if time <= now]:
             self.undo_log.drop(self.alarms, queue)
-            self.request_flush(queue)
+            if self.options.flush_delay:
+                self.rebuild()
+                self._flush_tree(queue.tree)
+            else:
+                self.request_flush(queue)
             self.wake(queue)
         timers = self.timers
         while timers and timers[0][0] <= now:
@@ -543,11 +547,17 @@ class State:
             if tree in done or tree.cyclic:
                 continue
             done.add(tree)
-            for member in tree.queues:
-                pending = member.pending
-                if pending.inadmissible_buckets or pending.inadmissible or pending.inadmissible_classes:
-                    self.flush(member)
+            if self.options.flush_delay:
+                self.flush_at(tree.queues[0], self.now + self.options.flush_delay)
+            else:
+                self._flush_tree(tree)
             self.wake(queue)
+
+    def _flush_tree(self, tree: Tree) -> None:
+        for member in tree.queues:
+            pending = member.pending
+            if pending.inadmissible_buckets or pending.inadmissible or pending.inadmissible_classes:
+                self.flush(member)
 
     def flush(self, queue: ClusterQueue) -> None:
         """Activate the inadmissible workloads of one queue (4.6)."""
@@ -558,6 +568,13 @@ class State:
                 moved = True
         if moved:
             self.wake(queue)
+
+    def activate(self, info: WorkloadInfo) -> None:
+        """Activate a pending workload, with those of its class where the whole class is inadmissible."""
+        if info.place == INADMISSIBLE:
+            self.places.move(info, ACTIVE)
+        if info.place == ACTIVE and info.bucket is not None and info.queue is not None:
+            info.queue.pending.activate_class(info.bucket.equivalence_class)
 
     def admits_namespace(self, queue: ClusterQueue, namespace: str) -> bool:
         """Whether the namespace exists and the queue's selector takes it (2.9)."""

@@ -76,6 +76,9 @@ class ClusterState:
     unread: list[str] = field(default_factory=list)
     """What could not be read, and why."""
     notes: list[str] = field(default_factory=list)
+    further_kinds: tuple[Resource, ...] = ()
+    """What was read besides `KINDS`: Nodes and Pods where a flavor has a topology, kinds of devices where
+    Workloads have claims."""
     has_own_kinds: bool = True
     """The cluster serves kinds of this project; else Kueue is its manager."""
     refused: dict[str, ApiError] = field(default_factory=dict)
@@ -133,10 +136,12 @@ async def read_cluster(
     lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in (*own, *KINDS)))
     state.manifests = [manifest for manifests in lists for manifest in manifests]
     if any(map(topology_name, state.manifests)):
+        state.further_kinds += (resources.NODES, resources.PODS)
         nodes = await _list(client, resources.NODES, version, namespace, state)
         pods = await _list(client, resources.PODS, version, namespace, state, LIVE_PODS)
         state.manifests = [*nodes, *pods, *state.manifests]
     if any(map(_has_claims, state.manifests)):
+        state.further_kinds += DEVICES
         lists = await asyncio.gather(*(_list(client, kind, version, namespace, state) for kind in DEVICES))
         state.manifests = [*(manifest for manifests in lists for manifest in manifests), *state.manifests]
     elif any(map(_requests_extended, state.manifests)):

@@ -282,6 +282,14 @@ class Pending:
             self._activate_bucket(bucket)
         return bool(inadmissible)
 
+    def activate_class(self, equivalence_class: EquivalenceClass) -> None:
+        """Make the inadmissible buckets of a class active."""
+        if equivalence_class in self.inadmissible_classes:
+            self._undo_log.drop(self.inadmissible_classes, equivalence_class)
+        for bucket in list(self.inadmissible_buckets):
+            if bucket.equivalence_class == equivalence_class:
+                self._activate_bucket(bucket)
+
     # --- what others may ask ----------------------------------------------------------------------------
 
     def has_active(self) -> bool:

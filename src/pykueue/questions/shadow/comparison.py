@@ -3,13 +3,18 @@
 Every comparison runs on a fork of the engine, which is then as it was. Causes are found by further trials: on
 earlier states of the last seconds, after decisions that were written later, and with the workload considered
 first.
+
+A manager decides on a snapshot and writes later. A cycle takes one workload of each ClusterQueue and writes
+why those that do not fit are pending before the next cycle starts: the snapshot of a decision is not older
+than the previous decision about the same ClusterQueue. What that one changed is visible: the preemptor is
+first in its queue, and a workload that does not fit is inadmissible.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pykueue.api import kueue
 from pykueue.api.meta import format_time
@@ -26,10 +31,19 @@ STATES_MAX: Final = 60
 #: Workloads of one check for overdue decisions.
 OVERDUE_MAX: Final = 100
 
-#: Seconds after which Kueue considers inadmissible workloads again, and some for it to do so.
-BATCH: Final = 1.5
+#: Seconds after which Kueue considers inadmissible workloads again (its `requeueBatchPeriod`).
+KUEUE_FLUSH_DELAY: Final = 1.0
+#: The same, and some for it to do so.
+BATCH: Final = KUEUE_FLUSH_DELAY + 0.5
 
 _UNDECIDED: Final = Verdict(False, "not determined: too many cycles", is_final=False)
+
+
+class _Decided(NamedTuple):
+    """The last decision about a workload of a ClusterQueue."""
+
+    version: int = 0
+    time: float = 0.0
 
 
 class Comparison:
@@ -45,6 +59,8 @@ class Comparison:
         self._targets: dict[tuple[str, str], float] = {}
         #: resourceVersion of the last decision about a pending workload.
         self._considered: dict[str, int] = {}
+        #: By ClusterQueue.
+        self._decided: dict[str, _Decided] = {}
         #: When pending workloads were last seen to be inadmissible.
         self._inadmissible: dict[str, float] = {}
 
@@ -52,13 +68,24 @@ class Comparison:
 
     def apply(self, change: Change) -> None:
         """A change becomes part of the state."""
+        self.engine.tick(change.received)
         self.engine.apply(change.event())
+        decision = observed(change)
+        if decision is not None:
+            self._note_decision(decision)
         self.engine.requeue_unfit(change.received)
         if change.kind == "Workload":
             self._note_workload(change)
         self._history.append(change)
         while self._history and self._history[0].received < change.received - self._window:
             self._history.popleft()
+
+    def _note_decision(self, decision: Observed) -> None:
+        """What a decision of the manager changes in its queues, besides the objects."""
+        if decision.kind == "Preempt" and decision.preemptor_uid in self._keys:
+            self.engine.note_preemptor(self._keys[decision.preemptor_uid])
+        elif decision.is_inadmissible:
+            self.engine.note_unfit(decision.workload)
 
     def _note_workload(self, change: Change) -> None:
         if change.after is not None:
@@ -83,13 +110,22 @@ class Comparison:
             return None
         considered = self._considered.get(key, 0)
         self._considered[key] = about.change.version
+        view = self.engine.workload(key)
+        queue = view.cluster_queue if view is not None else ""
+        previous = self._decided.get(queue, _Decided())
+        self._decided[queue] = _Decided(about.change.version, now)
         self._note_inadmissible(key, now)
         first = self._trial(about, key, ())
         if first.equal:
             for target in first.preempted:
                 self._targets[preemptor, target] = now
             return None
-        cause, evidence = self._cause(about, key, first, following, considered)
+        snapshot = self._in_cycle(about, key, previous)
+        cause: Cause
+        if snapshot is not None:
+            cause, evidence = "Snapshot", [snapshot]
+        else:
+            cause, evidence = self._cause(about, key, first, following, considered)
         return Difference(
             workload=about.workload,
             kind=about.kind,
@@ -109,8 +145,7 @@ class Comparison:
             return "Requeued", [f"pykueue admits before: {', '.join(first.ahead[:5])}"] if first.ahead else []
         earlier = self._on_earlier_states(about, key)
         if earlier is not None:
-            ago = 1000 * (about.change.received - earlier.received)
-            return "Race", [f"{earlier}, {ago:.0f} ms before the decision was written"]
+            return "Race", [_ago(earlier, about)]
         later = self._after_later_decisions(about, key, following)
         if later:
             return "WriteOrder", [f"{change} was decided before" for change in later]
@@ -127,20 +162,36 @@ class Comparison:
             evidence.append(f"pykueue admits before: {', '.join(first.ahead[:5])}")
         return "Decision", evidence
 
+    def _in_cycle(self, about: Observed, key: str, previous: _Decided) -> str | None:
+        """On which state since the previous decision about the ClusterQueue the engine decides the same."""
+        unfit = self._inadmissible_since(key, max(previous.time, about.change.received - self._window))
+        if unfit and self._trial(about, key, (), unfit=unfit).equal:
+            return f"before {', '.join(unfit[:5])} were active again"
+        for change, events in self._earlier_states(key, previous.version):
+            unfit = self._inadmissible_since(key, change.received)
+            if self._trial(about, key, events, unfit=unfit).equal:
+                return f"{_ago(change, about)}, and after the previous decision about the ClusterQueue"
+        return None
+
     def _on_earlier_states(self, about: Observed, key: str) -> Change | None:
         """The change before which the engine decides as the manager did."""
+        for change, events in self._earlier_states(key, 0):
+            if self._decide(about, key, events):
+                return change
+        return None
+
+    def _earlier_states(self, key: str, since: int) -> Iterator[tuple[Change, list[Event]]]:
+        """Changes after a resourceVersion that can matter to a workload, the last one first, each with what
+        undoes it and all later ones."""
         undone: dict[tuple[str, str, str], Event] = {}
         tried = 0
         for change in reversed(self._history):
+            if change.version <= since or tried >= STATES_MAX:
+                return
             undone[change.kind, change.namespace, change.name] = change.reverse()
-            if not self._matters(change, key):
-                continue
-            tried += 1
-            if tried > STATES_MAX:
-                return None
-            if self._decide(about, key, list(undone.values())):
-                return change
-        return None
+            if self._matters(change, key):
+                tried += 1
+                yield change, list(undone.values())
 
     def _matters(self, change: Change, key: str) -> bool:
         """Whether a change can change what is decided about a workload."""
@@ -176,7 +227,7 @@ class Comparison:
         """Whether the engine decides the same after some events, whatever the manager considered again."""
         if self._trial(about, key, events).equal or self._trial(about, key, events, flush=True).equal:
             return True
-        recent = self._recently_inadmissible(key, about.change.received)
+        recent = self._inadmissible_since(key, about.change.received - BATCH)
         return bool(recent) and self._trial(about, key, events, unfit=recent).equal
 
     def _note_inadmissible(self, key: str, now: float) -> None:
@@ -187,13 +238,13 @@ class Comparison:
         if len(self._inadmissible) > 2 * max(1000, len(self._keys)):
             self._inadmissible = {each: at for each, at in self._inadmissible.items() if now - at < BATCH}
 
-    def _recently_inadmissible(self, key: str, now: float) -> list[str]:
-        """Active workloads of the tree that the manager may not have considered again yet."""
+    def _inadmissible_since(self, key: str, since: float) -> list[str]:
+        """Active workloads of the tree that were inadmissible since some time, in seconds since 1970."""
         return [
             other
             for name in self._tree(key)
             for other in self.engine.in_line(name)[0]
-            if other != key and now - self._inadmissible.get(other, 0.0) < BATCH
+            if other != key and self._inadmissible.get(other, -1.0) >= since
         ]
 
     def _tree(self, key: str) -> Sequence[str]:
@@ -226,7 +277,7 @@ class Comparison:
             view = fork.workload(key)
             if view is None or not view.cluster_queue:
                 return Verdict(about.kind == "Requeue", _pending_text(fork, key))
-            fork.focus([view.cluster_queue], flush, unfit)
+            fork.focus([view.cluster_queue], flush, unfit, [key])
             ahead: list[str] = []
             last: Verdict | None = None
             for _ in range(CYCLES_MAX):
@@ -272,6 +323,13 @@ class Comparison:
                 engine=text,
                 evidence=[f"nothing changed since resourceVersion {version}"],
             )
+
+
+def _ago(change: Change, about: Observed) -> str:
+    """A change and how long before a decision it was seen."""
+    return (
+        f"{change}, {1000 * (about.change.received - change.received):.0f} ms before the decision was written"
+    )
 
 
 def _pending_text(engine: Engine, key: str) -> str:

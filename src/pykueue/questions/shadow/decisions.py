@@ -19,6 +19,10 @@ from pykueue.questions.shadow.report import DecisionKind
 #: The preemptor in the message of Preempted=True (docs/reference/kueue-semantics.md 8.10).
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
 
+#: In the message of a workload that does not fit, and of one that stays active nevertheless.
+_UNFIT: Final = "couldn't assign flavors"
+_IN_LINE: Final = ("Pending the preemption of", "Workload no longer fits after processing another workload")
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -43,6 +47,14 @@ class Observed:
             case _:
                 found = find_condition(self.after.status.conditions, QUOTA_RESERVED)
                 return f"pending: {found.message if found is not None else ''}"
+
+    @property
+    def is_inadmissible(self) -> bool:
+        """Whether the workload does not fit, so that it is inadmissible until something changes."""
+        found = find_condition(self.after.status.conditions, QUOTA_RESERVED)
+        if self.kind != "Requeue" or found is None:
+            return False
+        return _UNFIT in found.message and not any(text in found.message for text in _IN_LINE)
 
 
 def observed(change: Change) -> Observed | None:

@@ -12,6 +12,7 @@ DecisionKind = Literal["Admit", "Preempt", "Requeue", "Overdue"]
 
 #: Why the engine decides otherwise than the manager did, each by evidence that is part of the difference.
 Cause = Literal[
+    "Snapshot",
     "Requeued",
     "Race",
     "WriteOrder",
@@ -23,6 +24,7 @@ Cause = Literal[
 ]
 
 CAUSES: Final[dict[Cause, str]] = {
+    "Snapshot": "the same on a state since the previous decision about the ClusterQueue",
     "Requeued": "the same if inadmissible workloads are considered again sooner or later, not visibly",
     "Race": "the same on a state shortly before: objects changed between the decision and its write",
     "WriteOrder": "the same after decisions that were written later",
@@ -35,7 +37,7 @@ CAUSES: Final[dict[Cause, str]] = {
 
 
 #: Causes of a decision that the engine makes as well, on another moment's state.
-TIMING: Final[frozenset[Cause]] = frozenset({"Requeued", "Race", "WriteOrder"})
+TIMING: Final[frozenset[Cause]] = frozenset({"Snapshot", "Requeued", "Race", "WriteOrder"})
 
 
 class Difference(Answer, kw_only=True):
@@ -72,8 +74,10 @@ class Report(Answer, kw_only=True):
     equal: int = 0
     share_equal: float = 1.0
     """Of all decisions."""
+    share_in_cycle: float = 1.0
+    """With those that are equal on another state that the manager's cycle can have read: cause Snapshot."""
     share_same: float = 1.0
-    """With those that differ by timing only: causes Requeued, Race and WriteOrder."""
+    """With those that differ by timing only: causes Snapshot, Requeued, Race and WriteOrder."""
     kinds: dict[str, Tally] = {}
     overdue: int = 0
     """Decisions of the engine that the manager did not make in time; not among its decisions."""
@@ -119,7 +123,8 @@ def _compared(report: Report) -> Iterator[str]:
     """The share of equal decisions, and a table by kind."""
     yield (
         f"{report.decisions} decisions of the manager: {100 * report.share_equal:.2f} % equal to those of "
-        f"pykueue on the state at their resourceVersion, {100 * report.share_same:.2f} % but for timing"
+        f"pykueue on the state at their resourceVersion, {100 * report.share_in_cycle:.2f} % on a state that "
+        f"their cycle can have read, {100 * report.share_same:.2f} % but for timing"
     )
     rows = [("DECISION", "COUNT", "EQUAL", "CAUSES OF DIFFERENCES")]
     for kind, tally in sorted(report.kinds.items()):

@@ -185,6 +185,7 @@ class Shadow:
             decisions=decisions,
             equal=equal,
             share_equal=equal / decisions if decisions else 1.0,
+            share_in_cycle=(equal + causes.get("Snapshot", 0)) / decisions if decisions else 1.0,
             share_same=(equal + timing) / decisions if decisions else 1.0,
             kinds=made,
             overdue=overdue.decisions,
