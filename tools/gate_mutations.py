@@ -3,7 +3,8 @@
 Usage: python tools/gate_mutations.py [GATE ...]
 
 Each test is run with the gate stuck at on and stuck at off, whatever configurations say; both runs must fail.
-Without arguments all gates are tried, which takes about ten minutes. The exit code is 1 if a test passed.
+Without arguments all gates are tried, which takes about ten minutes. The exit code is 1 if a test passed, and
+2 for a gate without a test.
 """
 
 from __future__ import annotations
@@ -93,6 +94,9 @@ def main(arguments: list[str]) -> int:
         force(gate, value == "on")
         return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", f"tests/{node}"], [OfGate(gate)]))
     shown = tests()
+    if without := [gate for gate in arguments if gate not in shown]:
+        print(f"{', '.join(without)}: no such gate, or no effect: docs/use/feature-gates.md names no test")
+        return 2
     faults = 0
     for gate in arguments or shown:
         for value in (True, False):

@@ -55,3 +55,9 @@ def test_every_gate_with_an_effect_can_be_tried_without_it() -> None:
 def test_test_of_a_gate_fails_if_the_gate_is_ignored(gate: str, fails: bool) -> None:
     code = gate_mutations.run(gate, True, "engine/test_engine_gates.py::test_quota_check_strategy")
     assert code == (1 if fails else 0)
+
+
+@pytest.mark.parametrize("gate", ["WorkloadRequestUseMergePatch", "NoSuchGate"])
+def test_gate_without_a_test_is_named(gate: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gate_mutations.main([gate]) == 2
+    assert capsys.readouterr().out.startswith(f"{gate}: ")

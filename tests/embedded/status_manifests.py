@@ -181,6 +181,14 @@ CASES = [
         spec={"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
     ),
     _case(
+        "resource.k8s.io/v1beta2",
+        "DeviceTaintRule",
+        "devicetaintrules",
+        {},
+        namespaced=False,
+        spec={"taint": {"key": "example.com/broken", "effect": "NoExecute"}},
+    ),
+    _case(
         "admissionregistration.k8s.io/v1",
         "ValidatingAdmissionPolicy",
         "validatingadmissionpolicies",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pykueue import extras
 from pykueue.api.caching import cached_by_text
-from pykueue.api.devices.types import Device, DeviceSelector, ResourceSlice
+from pykueue.api.devices.taints import selects
+from pykueue.api.devices.types import Device, DeviceSelector, DeviceTaint, DeviceTaintRule, ResourceSlice
 
 if TYPE_CHECKING:
     from pykueue.api.cel.program import Program
@@ -61,13 +62,18 @@ def compile_error(text: str) -> str:
 class Candidate:
     """A device as expressions and requests see it: with its driver, its pool and its slice."""
 
-    __slots__ = ("_view", "device", "driver", "pool", "slice")
+    __slots__ = ("_view", "device", "driver", "pool", "slice", "taints")
 
-    def __init__(self, device: Device, of: ResourceSlice) -> None:
+    def __init__(self, device: Device, of: ResourceSlice, rules: Iterable[DeviceTaintRule] = ()) -> None:
         self.device = device
         self.slice = of
         self.driver = of.spec.driver
         self.pool = of.spec.pool.name
+        #: Those of its slice, and of the DeviceTaintRules that select it.
+        self.taints: Sequence[DeviceTaint] = [
+            *device.taints,
+            *(rule.spec.taint for rule in rules if selects(rule, self.id)),
+        ]
         self._view: dict[str, Any] | None = None
 
     @property
@@ -166,6 +172,10 @@ def newest_pools(slices: Iterable[ResourceSlice]) -> list[list[ResourceSlice]]:
     ]
 
 
-def candidates(pools: Iterable[Sequence[ResourceSlice]]) -> list[Candidate]:
-    """The devices of pools, in order."""
-    return [Candidate(device, item) for slices in pools for item in slices for device in item.spec.devices]
+def candidates(
+    pools: Iterable[Sequence[ResourceSlice]], rules: Sequence[DeviceTaintRule] = ()
+) -> list[Candidate]:
+    """The devices of pools, in order, with the taints that rules give them."""
+    return [
+        Candidate(device, item, rules) for slices in pools for item in slices for device in item.spec.devices
+    ]

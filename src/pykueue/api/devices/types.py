@@ -54,6 +54,8 @@ class DeviceToleration(Model):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+    #: How long NoExecute is tolerated; None for good.
+    toleration_seconds: int | None = None
 
 
 class ExactDeviceRequest(Model):
@@ -170,6 +172,8 @@ class DeviceTaint(Model):
     key: str = ""
     value: str = ""
     effect: str = ""
+    #: RFC 3339; set by the API server where it is left out.
+    time_added: str = ""
 
 
 class Device(Model):
@@ -212,3 +216,25 @@ class ResourceSlice(Model):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: ResourceSliceSpec = ResourceSliceSpec()
+
+
+class DeviceTaintSelector(Model):
+    """The devices that a DeviceTaintRule taints: those with all the names that are given."""
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class DeviceTaintRuleSpec(Model):
+    """A taint, and which devices get it; none without a selector."""
+
+    device_selector: DeviceTaintSelector | None = None
+    taint: DeviceTaint = DeviceTaint()
+
+
+class DeviceTaintRule(Model):
+    """A DeviceTaintRule of resource.k8s.io/v1beta2: a taint that an administrator gives to devices."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()

@@ -20,7 +20,7 @@ from pykueue.api.pods import is_terminal
 from pykueue.api.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from pykueue.clock import Clock
 from pykueue.embedded.controllers.apps.children import BY_CONTROLLER, controller_uids
-from pykueue.embedded.kinds.devices import FINALIZER, claims_of
+from pykueue.embedded.kinds.devices import FINALIZER, claims_of, extended_claim_of
 from pykueue.kube.client import Client
 from pykueue.kube.controller import Controller
 from pykueue.kube.errors import ApiError
@@ -58,6 +58,9 @@ class ClaimController:
 
     def _on_pod(self, _type: str, old: Any, new: Any) -> None:
         pod = old if new is None else new
+        extended = extended_claim_of(pod)
+        if extended is not None and (new is None or is_terminal(new)):
+            self._controller.queue.add(("claim", extended))
         if not pod["spec"].get("resourceClaims"):
             return
         if new is not None and not is_terminal(new) and not is_deleting(new):
@@ -99,7 +102,7 @@ class ClaimController:
             for claim in self._claims.by_index(BY_CONTROLLER, metadata["uid"])
         }
         made = []
-        for wanted in pod["spec"]["resourceClaims"]:
+        for wanted in pod["spec"].get("resourceClaims") or ():
             template, name = wanted.get("resourceClaimTemplateName"), wanted["name"]
             if template is None or name in known:
                 continue
@@ -148,8 +151,10 @@ class ClaimController:
         metadata, status = claim["metadata"], claim.get("status") or {}
         namespace, name = key_of(claim)
         users = status.get("reservedFor") or []
+        # A claim with the finalizer and without devices is about to get them from the scheduler.
+        allocated = status.get("allocation") is not None
         left = [one for one in users if await self._uses(namespace, one)]
-        if left != users or (status.get("allocation") is not None and not left):
+        if left != users or (allocated and not left):
             change: Object = {"reservedFor": left or None}
             if not left:
                 change["allocation"] = None
@@ -157,7 +162,7 @@ class ClaimController:
             claim = await self._client.patch(RESOURCE_CLAIMS, name, namespace, patch, subresource="status")
             metadata = claim["metadata"]
         finalizers = metadata.get("finalizers") or []
-        if not left and FINALIZER in finalizers:
+        if not left and FINALIZER in finalizers and (allocated or is_deleting(claim)):
             rest = [one for one in finalizers if one != FINALIZER]
             patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": rest}}
             await self._client.patch(RESOURCE_CLAIMS, name, namespace, patch)

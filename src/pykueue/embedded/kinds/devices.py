@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from pykueue.api.objects import Key, Object
+from pykueue.api.objects import Key, Object, annotations_of
+from pykueue.api.times import format_time
 from pykueue.api.validation.syntax import dns_label, qualified_name, subdomain
-from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Kind
+from pykueue.embedded.kinds.base import AGE_COLUMN, NAME_COLUMN, STATUS, Column, Context, Kind
 from pykueue.embedded.kinds.printing import age_cell
 from pykueue.embedded.objects.errors import (
     Cause,
@@ -25,6 +26,8 @@ GROUP: Final = "resource.k8s.io"
 
 #: Keeps a claim whose devices are allocated until the controller has released them.
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+#: On a claim that the scheduler made for the extended resources of a pod: "true".
+EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 #: Devices in a slice; fewer where any has taints or uses shared counters.
 MAX_DEVICES: Final = 128
 MAX_LARGE_DEVICES: Final = 64
@@ -38,6 +41,7 @@ _MAX_CONSTRAINTS: Final = 32
 _MAX_ATTRIBUTES: Final = 32
 _MAX_EXPRESSION: Final = 10 * 1024
 _MODES: Final = ("All", "ExactCount")
+_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
 _VALUE_TYPES: Final = ("bool", "int", "string", "version")
 
 
@@ -61,6 +65,17 @@ def claims_of(pod: Object) -> tuple[Key, ...] | None:
                 continue  # the template needs no claim
         found.append((namespace, name))
     return tuple(found)
+
+
+def extended_claim_of(pod: Object) -> Key | None:
+    """The claim that the scheduler made for the extended resources of a pod."""
+    shown = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    return (pod["metadata"].get("namespace") or "", shown["resourceClaimName"]) if shown else None
+
+
+def is_extended_claim(claim: Object | None) -> bool:
+    """Whether the scheduler made a claim for the extended resources of a pod."""
+    return claim is not None and annotations_of(claim).get(EXTENDED_CLAIM_ANNOTATION) == "true"
 
 
 class DeviceClass(Kind):
@@ -99,6 +114,13 @@ class ResourceSlice(Kind):
         "spec.driver": lambda obj: str((obj.get("spec") or {}).get("driver") or ""),
         "spec.nodeName": lambda obj: str((obj.get("spec") or {}).get("nodeName") or ""),
     }
+
+    def prepare_create(self, obj: Object, context: Context) -> Object:
+        return _with_times(obj, {}, context.now)
+
+    def prepare_update(self, new: Object, old: Object, context: Context) -> Object:
+        known = {each.get("name"): each for each in (old.get("spec") or {}).get("devices") or ()}
+        return _with_times(new, known, context.now)
 
     def validate(self, obj: Object) -> list[Cause]:
         spec = obj.get("spec") or {}
@@ -146,6 +168,36 @@ class ResourceSlice(Kind):
             (spec.get("pool") or {}).get("name", ""),
             age_cell(obj, now),
         ]
+
+
+class DeviceTaintRule(Kind):
+    """resource.k8s.io/v1beta2 DeviceTaintRule."""
+
+    group = GROUP
+    version = "v1beta2"
+    kind = "DeviceTaintRule"
+    plural = "devicetaintrules"
+    namespaced = False
+    subresources = (STATUS,)
+
+    def prepare_create(self, obj: Object, context: Context) -> Object:
+        return self._with_time(obj, [], context.now)
+
+    def prepare_update(self, new: Object, old: Object, context: Context) -> Object:
+        return self._with_time(new, [(old.get("spec") or {}).get("taint") or {}], context.now)
+
+    def _with_time(self, obj: Object, known: list[Object], now: float) -> Object:
+        taint = obj["spec"].get("taint") or {}
+        (timed,) = _timed([taint], known, now)
+        return obj if timed is taint else {**obj, "spec": {**obj["spec"], "taint": timed}}
+
+    def validate(self, obj: Object) -> list[Cause]:
+        spec = obj["spec"]
+        causes = list(_taint("spec.taint", spec.get("taint") or {}))
+        selector = spec.get("deviceSelector") or {}
+        if selector.get("driver") and (fault := subdomain(selector["driver"])):
+            causes.append(invalid("spec.deviceSelector.driver", selector["driver"], fault))
+        return causes
 
 
 class ResourceClaim(Kind):
@@ -421,12 +473,47 @@ def _devices(spec: Object) -> Iterator[Cause]:
             )
             yield invalid(path, device.get("name"), fault)
         for index, taint in enumerate(device.get("taints") or ()):
-            if taint.get("effect") not in ("None", "NoSchedule", "NoExecute"):
-                yield not_supported(
-                    f"{path}.taints[{index}].effect", taint.get("effect"), ("NoExecute", "NoSchedule", "None")
-                )
+            yield from _taint(f"{path}.taints[{index}]", taint)
     known: list[str] = []
     for number, each in enumerate(counters):
         yield from _name(f"spec.sharedCounters[{number}].name", each.get("name"), known)
         if not each.get("counters"):
             yield required(f"spec.sharedCounters[{number}].counters")
+
+
+def _taint(field: str, taint: Object) -> Iterator[Cause]:
+    key = taint.get("key") or ""
+    if not key:
+        yield required(f"{field}.key")
+    elif fault := qualified_name(key):
+        yield invalid(f"{field}.key", key, fault)
+    if taint.get("effect") not in _EFFECTS:
+        yield not_supported(f"{field}.effect", taint.get("effect"), _EFFECTS)
+
+
+def _with_times(obj: Object, known: Mapping[Any, Object], now: float) -> Object:
+    """A slice whose taints all say since when they exist; `known` are the devices before, by name."""
+    spec = obj.get("spec") or {}
+    devices = spec.get("devices") or []
+    timed = [
+        {**each, "taints": _timed(each["taints"], known.get(each.get("name"), {}).get("taints") or [], now)}
+        if each.get("taints")
+        else each
+        for each in devices
+    ]
+    return obj if timed == devices else {**obj, "spec": {**spec, "devices": timed}}
+
+
+def _timed(taints: list[Object], known: list[Object], now: float) -> list[Object]:
+    """The taints with the time at which they were added, in seconds since 1970 for those that say none."""
+    times = {_identity(each): each.get("timeAdded") for each in known}
+    return [
+        each
+        if each.get("timeAdded")
+        else {**each, "timeAdded": times.get(_identity(each)) or format_time(now)}
+        for each in taints
+    ]
+
+
+def _identity(taint: Object) -> tuple[Any, ...]:
+    return taint.get("key"), taint.get("value"), taint.get("effect")

@@ -5,16 +5,17 @@ Source of the rules: the Kubernetes documentation of dynamic resource allocation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from pykueue.api.decoding import encode
 from pykueue.api.devices.capacities import consumed
 from pykueue.api.devices.selection import Candidate, SelectorError
+from pykueue.api.devices.taints import allocatable
 from pykueue.api.devices.types import (
     ALL,
     DeviceClass,
     DeviceConstraint,
-    DeviceTaint,
     DeviceToleration,
     ExactDeviceRequest,
     ResourceClaimSpec,
@@ -42,6 +43,7 @@ class Result(NamedTuple):
     candidate: Candidate
     admin: bool
     amounts: Mapping[str, int] | None
+    tolerations: Sequence[DeviceToleration] = ()
 
     def manifest(self) -> Object:
         """As it is in the status of a claim."""
@@ -49,6 +51,8 @@ class Result(NamedTuple):
         found: Object = {"request": self.request, "driver": driver, "pool": pool, "device": device}
         if self.admin:
             found["adminAccess"] = True
+        if self.tolerations:
+            found["tolerations"] = [encode(each) for each in self.tolerations]
         if self.amounts is not None:
             capacity = self.candidate.device.capacity
             found["consumedCapacity"] = {
@@ -126,7 +130,7 @@ class Search:
                 for each in self._candidates
                 if each.matches(chosen.spec.selectors)
                 and each.matches(request.selectors)
-                and (request.admin_access or _tolerated(each.device.taints, request.tolerations))
+                and allocatable(each.taints, request.tolerations)
             ]
         except SelectorError as error:
             raise AllocationError(str(error)) from None
@@ -182,7 +186,7 @@ class Search:
         """The device for the slot, if it is free; then it is the search's until it is given back."""
         request, device = slot.request, candidate.device
         if request.admin_access:
-            return Result(slot.name, candidate, True, None)
+            return Result(slot.name, candidate, True, None, request.tolerations)
         others = [each.amounts for each in self._taken(candidate.id)] + self._chosen.get(candidate.id, [])
         amounts: dict[str, int] | None = None
         requested = request.capacity.requests if request.capacity is not None else {}
@@ -203,7 +207,7 @@ class Search:
         if not others and not self._count(candidate, 1):
             return None
         self._chosen.setdefault(candidate.id, []).append(amounts)
-        return Result(slot.name, candidate, False, amounts)
+        return Result(slot.name, candidate, False, amounts, request.tolerations)
 
     def _give_back(self, result: Result) -> None:
         if result.admin:
@@ -226,19 +230,6 @@ class Search:
         for key, amount in uses:
             self._counters[key] = self._counters.get(key, 0) - sign * amount
         return True
-
-
-def _tolerated(taints: Iterable[DeviceTaint], tolerations: Iterable[DeviceToleration]) -> bool:
-    return all(
-        taint.effect not in ("NoSchedule", "NoExecute")
-        or any(
-            (not each.key or each.key == taint.key)
-            and (not each.effect or each.effect == taint.effect)
-            and (each.operator == "Exists" or each.value == taint.value)
-            for each in tolerations
-        )
-        for taint in taints
-    )
 
 
 def _meet(constraints: Sequence[DeviceConstraint], results: Sequence[Result]) -> bool:

@@ -13,7 +13,7 @@ class Check:
     """The demands of one pod on the surroundings of nodes, as the books are now."""
 
     def __init__(self, cluster: Cluster, pod: PodInfo, repelled_by: tuple[PodTerm, ...]) -> None:
-        self._devices = cluster.devices if pod.claims else None
+        self._devices = cluster.devices if cluster.devices.concern(pod) else None
         self._pod = pod
         related = repelled_by or pod.relations.demands
         self._relations = RelationCheck(cluster, pod, repelled_by) if related else None
@@ -23,13 +23,13 @@ class Check:
         found = self._relations.refusal(node) if self._relations is not None else None
         if found is not None or self._devices is None:
             return found
-        obstacle = self._devices.obstacle(self._pod.uid, self._pod.claims, node)
+        obstacle = self._devices.obstacle(self._pod, node)
         # Devices are free when the claims of pods that ended are released, not when pods are preempted.
         return Refusal((obstacle,), True) if obstacle else None
 
 
 def check_of(cluster: Cluster, pod: PodInfo, repelled_by: tuple[PodTerm, ...]) -> Check | None:
     """The pod's demands; None where it has none."""
-    if not repelled_by and not pod.relations.demands and not pod.claims:
+    if not repelled_by and not pod.relations.demands and not cluster.devices.concern(pod):
         return None
     return Check(cluster, pod, repelled_by)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 from pykueue.api.objects import Key, Object, key_of
-from pykueue.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from pykueue.embedded.kinds.devices import FINALIZER, claims_of
-from pykueue.embedded.podscheduler.devices import DeviceBooks
+from pykueue.api.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from pykueue.embedded.kinds.devices import EXTENDED_CLAIM_ANNOTATION, FINALIZER, claims_of
+from pykueue.embedded.podscheduler.cluster import Cluster
 from pykueue.embedded.podscheduler.podinfo import PodInfo
 from pykueue.kube.client import Client
+from pykueue.kube.errors import ApiError
 from pykueue.kube.informer import InformerFactory
+from pykueue.kube.transport import STRATEGIC_PATCH
+
+log = logging.getLogger(__name__)
 
 
 class Claims:
@@ -26,20 +37,22 @@ class Claims:
         self,
         client: Client,
         informers: InformerFactory,
-        books: DeviceBooks,
+        cluster: Cluster,
         rng: random.Random,
         on_pod: Callable[[Object], None],
         on_change: Callable[[], None],
     ) -> None:
         self._client = client
         self._pods = informers.informer(PODS)
-        self._books = books
+        self._cluster = cluster
+        self._books = cluster.devices
         self._rng = rng
         self._on_pod = on_pod
         self._on_change = on_change
         #: Pods of which not all claims exist.
         self._held: set[Key] = set()
         informers.informer(RESOURCE_SLICES).on_event(self._slice_changed)
+        informers.informer(DEVICE_TAINT_RULES).on_event(self._rule_changed)
         informers.informer(DEVICE_CLASSES).on_event(self._class_changed)
         informers.informer(RESOURCE_CLAIMS).on_event(self._claim_changed)
 
@@ -56,8 +69,12 @@ class Claims:
         self._books.set_slice((new or old)["metadata"]["name"], new)
         self._on_change()
 
+    def _rule_changed(self, _type: str, old: Any, new: Any) -> None:
+        self._books.set_rule((new or old)["metadata"]["name"], new)
+        self._on_change()
+
     def _class_changed(self, _type: str, old: Any, new: Any) -> None:
-        self._books.set_class((new or old)["metadata"]["name"], new)
+        self._cluster.set_device_class((new or old)["metadata"]["name"], new)
         self._on_change()
 
     def _claim_changed(self, _type: str, old: Any, new: Any) -> None:
@@ -83,6 +100,7 @@ class Claims:
         Raises ApiError where a claim has changed meanwhile.
         """
         decided = self._books.decided(pod.uid)
+        await self._write_extended(pod)
         user = {"resource": "pods", "name": pod.name, "uid": pod.uid}
         for key in pod.claims:
             claim = self._books.claim(key)
@@ -110,6 +128,65 @@ class Claims:
                 metadata = (await self._client.patch(RESOURCE_CLAIMS, name, namespace, patch))["metadata"]
             patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": change}
             await self._client.patch(RESOURCE_CLAIMS, name, namespace, patch, subresource="status")
+
+    async def _write_extended(self, pod: PodInfo) -> None:
+        """Create the claim with the devices that were decided for the extended resources of a pod."""
+        decided = self._books.extended(pod)
+        if decided is None or self._books.is_written(pod.uid):
+            return
+        await self.withdraw(pod)
+        wanted, allocation = decided
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+        claim: Object = {
+            "apiVersion": RESOURCE_CLAIMS.api_version,
+            "kind": RESOURCE_CLAIMS.kind,
+            "metadata": {
+                "generateName": f"{pod.name}-extended-resources-",
+                "namespace": pod.namespace,
+                "annotations": {EXTENDED_CLAIM_ANNOTATION: "true"},
+                "finalizers": [FINALIZER],
+                "ownerReferences": [owner],
+            },
+            "spec": wanted.spec,
+        }
+        created = await self._client.create(RESOURCE_CLAIMS, claim)
+        namespace, name = key_of(created)
+        status = {
+            "allocation": self._with_ids(allocation),
+            "reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}],
+        }
+        patch: Object = {
+            "metadata": {"resourceVersion": created["metadata"]["resourceVersion"]},
+            "status": status,
+        }
+        written = await self._client.patch(RESOURCE_CLAIMS, name, namespace, patch, subresource="status")
+        self._books.set_written(pod.uid, written, (namespace, name))
+        shown = {"resourceClaimName": name, "requestMappings": wanted.mappings}
+        patch = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": shown}}
+        await self._client.patch(
+            PODS, pod.name, pod.namespace, patch, content_type=STRATEGIC_PATCH, subresource="status"
+        )
+
+    async def withdraw(self, pod: PodInfo) -> None:
+        """Delete the claim for extended resources that an attempt created which did not bind the pod."""
+        key = self._books.extended_key(pod.uid)
+        if key is None:
+            return
+        namespace, name = key
+        try:
+            await self._client.patch(RESOURCE_CLAIMS, name, namespace, {"metadata": {"finalizers": None}})
+            await self._client.delete(RESOURCE_CLAIMS, name, namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+        self._books.set_claim(key, None)
+
+    async def discard(self, pod: PodInfo) -> None:
+        """The same where the API can be reached; otherwise the next attempt does it."""
+        try:
+            await self.withdraw(pod)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            log.info("claim for extended resources of pod %s is not deleted: %s", pod.key, error)
 
     def _with_ids(self, allocation: Object) -> Object:
         """With an identity for each share of a device that several claims may have."""

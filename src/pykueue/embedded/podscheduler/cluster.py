@@ -44,6 +44,7 @@ class NodeInfo:
 
     __slots__ = (
         "allocatable",
+        "backed",
         "index",
         "labels",
         "name",
@@ -57,8 +58,10 @@ class NodeInfo:
         "used",
     )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, backed: Mapping[str, str]) -> None:
         self.name = name
+        #: Extended resources that devices stand for where the node has none of them itself.
+        self.backed = backed
         #: Place in `Cluster.nodes`, -1 while the Node object is not there.
         self.index = -1
         self.present = False
@@ -168,6 +171,12 @@ class Cluster:
         if not info.pods:
             del self._infos[name]
 
+    def set_device_class(self, name: str, manifest: Object | None) -> None:
+        """A DeviceClass appeared, changed or went."""
+        if self.devices.set_class(name, manifest):
+            for info in self.nodes:
+                self._log_change(info)
+
     def column(self, keys: tuple[str, ...]) -> Column:
         """The values of these labels on each node.
 
@@ -191,7 +200,7 @@ class Cluster:
     def _info(self, name: str) -> NodeInfo:
         info = self._infos.get(name)
         if info is None:
-            info = self._infos[name] = NodeInfo(name)
+            info = self._infos[name] = NodeInfo(name, self.devices.backed)
         return info
 
     # Pods
@@ -205,8 +214,8 @@ class Cluster:
         info = self._info(pod.node)
         info.pods[pod.uid] = pod
         self._use(info, pod, 1)
-        if pod.claims:
-            self.devices.assume(uid=pod.uid, claims=pod.claims, place=info)
+        if self.devices.concern(pod):
+            self.devices.assume(pod, info)
         return self._relate(pod, 1)
 
     def remove_pod(self, uid: str) -> PodInfo | None:
@@ -225,8 +234,7 @@ class Cluster:
         info = self._infos[pod.node]
         del info.pods[uid]
         self._use(info, pod, -1)
-        if pod.claims:
-            self.devices.forget(uid)
+        self.devices.forget(uid)
         self._relate(pod, -1)
         if not info.pods and not info.present:
             del self._infos[pod.node]

@@ -6,15 +6,20 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from pykueue.api import decode
-from pykueue.api.decoding import DecodeError
+from pykueue.api.decoding import DecodeError, decode_as
 from pykueue.api.devices.selection import Candidate, candidates, newest_pools
-from pykueue.api.devices.types import VERSION, DeviceClass, ResourceClaim, ResourceSlice
-from pykueue.api.objects import Key, Object
-from pykueue.embedded.kinds.devices import MAX_RESERVED
+from pykueue.api.devices.types import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceSlice,
+)
+from pykueue.api.objects import Key, Object, controller_of
+from pykueue.embedded.kinds.devices import MAX_RESERVED, is_extended_claim
 from pykueue.embedded.podscheduler.allocation import (
     AllocationError,
     DeviceId,
@@ -23,6 +28,8 @@ from pykueue.embedded.podscheduler.allocation import (
     Taken,
     amounts_of,
 )
+from pykueue.embedded.podscheduler.extended import ExtendedClaim, backing, extended_claim
+from pykueue.embedded.podscheduler.podinfo import PodInfo
 from pykueue.embedded.podscheduler.terms import NodeChoice, node_terms
 
 #: Driver, pool, counter set and name of a counter.
@@ -31,6 +38,8 @@ _Counter = tuple[str, str, str, str]
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 ELSEWHERE: Final = "resourceclaim not available on the node"
 IN_USE: Final = "resourceclaim in use by too many pods"
+#: What the claim of a pod's extended resources is called until it is created: no name that a claim can have.
+_UNNAMED: Final = "<extended-resources>"
 
 
 class Place(Protocol):
@@ -38,6 +47,7 @@ class Place(Protocol):
 
     name: str
     labels: Mapping[str, str]
+    allocatable: dict[str, int]
 
 
 class _Decision(NamedTuple):
@@ -45,15 +55,23 @@ class _Decision(NamedTuple):
 
     node: str
     results: dict[Key, list[Result]]
+    extended: ExtendedClaim | None
 
 
 class DeviceBooks:
-    """Slices, classes and claims, as the API has them, and allocations that were decided since."""
+    """Slices, classes, taints and claims, as the API has them, and allocations that were decided since."""
 
     def __init__(self) -> None:
         self._slices: dict[str, ResourceSlice] = {}
         self._classes: dict[str, DeviceClass] = {}
+        self._rules: dict[str, DeviceTaintRule] = {}
         self._claims: dict[Key, Object] = {}
+        #: The class of each extended resource that devices stand for. The same dict for good.
+        self.backed: dict[str, str] = {}
+        #: Claims that were created for extended resources, by uid of their pod.
+        self._extended: dict[str, Key] = {}
+        #: The claim of a decision for extended resources, once it is created, by uid of the pod.
+        self._written: dict[str, Key] = {}
         #: Of claims of the API that are allocated.
         self._allocated: dict[Key, list[Taken]] = {}
         #: Allocations that were decided, by uid of the pod that was placed with them.
@@ -74,14 +92,27 @@ class DeviceBooks:
         _put(self._slices, name, _decoded(manifest, ResourceSlice))
         self._candidates = self._left = None
 
-    def set_class(self, name: str, manifest: Object | None) -> None:
-        """A DeviceClass appeared, changed or went."""
+    def set_rule(self, name: str, manifest: Object | None) -> None:
+        """A DeviceTaintRule appeared, changed or went."""
+        _put(self._rules, name, _decoded(manifest, DeviceTaintRule))
+        self._candidates = self._left = None
+
+    def set_class(self, name: str, manifest: Object | None) -> bool:
+        """A DeviceClass appeared, changed or went; whether `backed` changed."""
         _put(self._classes, name, _decoded(manifest, DeviceClass))
+        before, after = dict(self.backed), backing(self._classes)
+        self.backed.clear()
+        self.backed.update(after)
+        return before != after
 
     def set_claim(self, key: Key, manifest: Object | None) -> bool:
         """A ResourceClaim appeared, changed or went; whether devices became free by it."""
         before = self._allocated.pop(key, None)
+        known = self._claims.get(key)
         _put(self._claims, key, manifest)
+        if is_extended_claim(manifest or known):
+            owner = controller_of(manifest or known or {})
+            _put(self._extended, owner["uid"] if owner else "", None if manifest is None else key)
         allocation = ((manifest or {}).get("status") or {}).get("allocation")
         if allocation is not None:
             self._allocated[key] = [
@@ -98,16 +129,22 @@ class DeviceBooks:
 
     # --- what a pod gets --------------------------------------------------------------------------------
 
-    def obstacle(self, uid: str, claims: Sequence[Key], place: Place) -> str:
-        """Why the pod's claims do not let it use a node, or empty."""
+    def concern(self, pod: PodInfo) -> bool:
+        """Whether a pod has claims, or may need devices for its extended resources."""
+        return bool(pod.claims) or (
+            bool(self.backed) and any(name in self.backed for name, _ in pod.shape.requests)
+        )
+
+    def obstacle(self, pod: PodInfo, place: Place) -> str:
+        """Why the pod's claims and extended resources do not let it use a node, or empty."""
         try:
-            return self._obstacle(uid, claims, place)
+            return self._obstacle(pod, place)
         except AllocationError as error:
             return str(error)
 
-    def _obstacle(self, uid: str, claims: Sequence[Key], place: Place) -> str:
-        open_claims: list[Key] = []
-        for key in claims:
+    def _obstacle(self, pod: PodInfo, place: Place) -> str:
+        wanted: list[tuple[Key, ResourceClaimSpec]] = []
+        for key in pod.claims:
             claim = self._claims.get(key)
             if claim is None:
                 return f'resourceclaim "{key[1]}" not found'
@@ -116,10 +153,10 @@ class DeviceBooks:
             status = claim.get("status") or {}
             decided = self._decided(key)
             if status.get("allocation") is None and decided is None:
-                open_claims.append(key)
+                wanted.append((key, _spec_of(claim)))
                 continue
             users = [one.get("uid") for one in status.get("reservedFor") or ()]
-            if uid not in users and len(users) >= MAX_RESERVED:
+            if pod.uid not in users and len(users) >= MAX_RESERVED:
                 return IN_USE
             allocation = status.get("allocation")
             if allocation is not None:
@@ -129,70 +166,131 @@ class DeviceBooks:
                 selector = _selector_of(decided[1], decided[0])
             if selector is not None and not _selects(selector, place):
                 return ELSEWHERE
-        return "" if not open_claims or self._search(open_claims, place) is not None else CANNOT_ALLOCATE
+        extended = self._needed(pod, place)
+        if extended is not None:
+            wanted.append(((pod.namespace, _UNNAMED), decode_as(ResourceClaimSpec, extended.spec)))
+        return "" if not wanted or self._search(pod, wanted, place) is not None else CANNOT_ALLOCATE
+
+    def _needed(self, pod: PodInfo, place: Place) -> ExtendedClaim | None:
+        """The claim for the extended resources that the node has only as devices."""
+        backed = self.backed
+        if not backed:
+            return None
+        classes = {
+            name: backed[name]
+            for name, _ in pod.shape.requests
+            if name in backed and not place.allocatable.get(name)
+        }
+        return extended_claim(pod.manifest["spec"], classes) if classes else None
 
     def _decided(self, key: Key) -> tuple[str, list[Result]] | None:
-        for node, results in self._assumed.values():
-            if key in results:
-                return node, results[key]
+        for decision in self._assumed.values():
+            if key in decision.results:
+                return decision.node, decision.results[key]
         return None
 
-    def assume(self, uid: str, claims: Sequence[Key], place: Place) -> None:
+    def assume(self, pod: PodInfo, place: Place) -> None:
         """The pod was placed on a node: its claims have their devices there from now on."""
         wanted = [
-            key
-            for key in claims
+            (key, _spec_of(self._claims[key]))
+            for key in pod.claims
             if key in self._claims and key not in self._allocated and self._decided(key) is None
         ]
-        if not wanted or uid in self._assumed:
+        # Of a pod that is bound the claim for extended resources is written.
+        extended = None if pod.manifest["spec"].get("nodeName") else self._needed(pod, place)
+        if extended is not None:
+            wanted.append(((pod.namespace, _UNNAMED), decode_as(ResourceClaimSpec, extended.spec)))
+        if not wanted or pod.uid in self._assumed:
             return
         try:
-            found = self._search(wanted, place)
+            found = self._search(pod, wanted, place)
         except AllocationError:
             return
         if found is not None:
-            self._assumed[uid] = _Decision(place.name, found)
+            self._assumed[pod.uid] = _Decision(place.name, found, extended)
             self._taken = self._left = None
 
     def forget(self, uid: str) -> None:
         """The pod is not placed any more: what was only decided for it is free again."""
         if self._assumed.pop(uid, None) is not None:
+            self._written.pop(uid, None)
             self._taken = self._left = None
 
     def decided(self, uid: str) -> dict[Key, Object]:
-        """The allocations to write for a pod that was placed, by claim."""
+        """The allocations to write for a pod that was placed, by claim that exists."""
         decision = self._assumed.get(uid)
         if decision is None:
             return {}
-        return {key: self._allocation(key, found, decision.node) for key, found in decision.results.items()}
+        return {
+            key: self._allocation(self._claims[key], found, decision.node)
+            for key, found in decision.results.items()
+            if key in self._claims
+        }
 
-    def _allocation(self, key: Key, results: Sequence[Result], node: str) -> Object:
+    def extended(self, pod: PodInfo) -> tuple[ExtendedClaim, Object] | None:
+        """The claim to create for the extended resources of a pod that was placed, and its allocation."""
+        decision = self._assumed.get(pod.uid)
+        if decision is None or decision.extended is None:
+            return None
+        results = decision.results[pod.namespace, _UNNAMED]
+        return decision.extended, self._allocation({"spec": decision.extended.spec}, results, decision.node)
+
+    def extended_key(self, uid: str) -> Key | None:
+        """The claim for the extended resources of a pod, of this decision or an earlier one."""
+        return self._extended.get(uid)
+
+    def set_written(self, uid: str, claim: Object, key: Key) -> None:
+        """The claim for the extended resources of a pod that was placed is in the API, with its devices."""
+        self._written[uid] = key
+        self.set_claim(key, claim)
+
+    def is_written(self, uid: str) -> bool:
+        """Whether that is so."""
+        return uid in self._written
+
+    def _allocation(self, claim: Object, results: Sequence[Result], node: str) -> Object:
         devices: Object = {"results": [result.manifest() for result in results]}
-        claim = self._claims[key]
         given = ((claim.get("spec") or {}).get("devices") or {}).get("config") or []
         if given:
             devices["config"] = [{"source": "FromClaim", **one} for one in given]
         selector = _selector_of(results, node)
         return {"devices": devices, **({"nodeSelector": selector} if selector is not None else {})}
 
-    def _search(self, claims: Iterable[Key], place: Place) -> dict[Key, list[Result]] | None:
-        taken, left = self._all_taken(), dict(self._counters_left())
+    def _search(
+        self, pod: PodInfo, wanted: Sequence[tuple[Key, ResourceClaimSpec]], place: Place
+    ) -> dict[Key, list[Result]] | None:
+        taken, left = self._for(pod.uid)
         here = [*self._by_node.get(place.name, ())]
         here += [candidate for candidate in self._by_node.get("", ()) if _is_at(candidate, place)]
         search = Search(here, self._classes, lambda device: taken.get(device, ()), left)
         found: dict[Key, list[Result]] = {}
-        for claim_key in claims:
-            claim = _decoded(self._claims[claim_key], ResourceClaim)
-            results = search.allocate(claim.spec) if claim is not None else None
+        for key, spec in wanted:
+            results = search.allocate(spec)
             if results is None:
                 return None
-            found[claim_key] = results
+            found[key] = results
         return found
+
+    def _for(self, uid: str) -> tuple[Mapping[DeviceId, list[Taken]], dict[_Counter, int]]:
+        """What others have of devices, and what is left of counters.
+
+        What a claim for extended resources of the pod has is free to it: the claim was created by an attempt
+        that failed, and is replaced.
+        """
+        left = dict(self._counters_left())
+        stale = self._allocated.get(self._extended.get(uid, ("", "")), ())
+        if not stale:
+            return self._all_taken(), left
+        others = {
+            device: [each for each in several if not any(each is one for one in stale)]
+            for device, several in self._all_taken().items()
+        }
+        return others, self._left_beside(others)
 
     def _all_candidates(self) -> list[Candidate]:
         if self._candidates is None:
             pools = newest_pools(self._slices.values())
-            self._candidates = candidates(pools)
+            self._candidates = candidates(pools, [rule for _, rule in sorted(self._rules.items())])
             self._by_node = {}
             for candidate in self._candidates:
                 self._by_node.setdefault(_where(candidate).node_name, []).append(candidate)
@@ -207,21 +305,30 @@ class DeviceBooks:
 
     def _counters_left(self) -> Mapping[_Counter, int]:
         if self._left is None:
-            taken, every = self._all_taken(), self._all_candidates()
-            self._left = dict(self._totals)
-            for candidate in every:
-                if candidate.id in taken:
-                    driver, pool, _ = candidate.id
-                    for use in candidate.device.consumes_counters:
-                        for name, counter in use.counters.items():
-                            key = (driver, pool, use.counter_set, name)
-                            self._left[key] = self._left.get(key, 0) - counter.value.nanos
+            self._left = self._left_beside(self._all_taken())
         return self._left
+
+    def _left_beside(self, taken: Mapping[DeviceId, Sequence[Taken]]) -> dict[_Counter, int]:
+        every = self._all_candidates()
+        left = dict(self._totals)
+        for candidate in every:
+            if taken.get(candidate.id):
+                driver, pool, _ = candidate.id
+                for use in candidate.device.consumes_counters:
+                    for name, counter in use.counters.items():
+                        key = (driver, pool, use.counter_set, name)
+                        left[key] = left.get(key, 0) - counter.value.nanos
+        return left
 
     def _all_taken(self) -> dict[DeviceId, list[Taken]]:
         if self._taken is None:
             self._taken = {}
-            for key, results in [item for _, found in self._assumed.values() for item in found.items()]:
+            decided = [
+                (self._written.get(uid, key) if key[1] == _UNNAMED else key, results)
+                for uid, decision in self._assumed.items()
+                for key, results in decision.results.items()
+            ]
+            for key, results in decided:
                 if key not in self._allocated:
                     for each in results:
                         if not each.admin:
@@ -244,9 +351,17 @@ def _decoded(manifest: Object | None, kind: type[Any]) -> Any:
     if manifest is None:
         return None
     try:
-        return decode({"apiVersion": VERSION, "kind": kind.__name__, **manifest})
+        return decode_as(kind, manifest)
     except DecodeError:
         return None
+
+
+def _spec_of(claim: Object) -> ResourceClaimSpec:
+    """What a claim requests. Raises AllocationError."""
+    try:
+        return decode_as(ResourceClaim, claim).spec
+    except DecodeError as error:
+        raise AllocationError(str(error)) from None
 
 
 def _where(candidate: Candidate) -> Any:

@@ -53,7 +53,7 @@ def _shortage(shape: Shape, node: NodeInfo) -> Refusal | None:
         final = limit == 0
     for name, value in shape.requests:
         room = allocatable.get(name, 0)
-        if value > room - used.get(name, 0):
+        if value > room - used.get(name, 0) and (room or name not in node.backed):
             reasons.append(f"Insufficient {name}")
             final = final or value > room
     return Refusal(tuple(reasons), final) if reasons else None

@@ -99,7 +99,7 @@ class PodScheduler:
         self._claims = Claims(
             self._client,
             self._informers,
-            self._cluster.devices,
+            self._cluster,
             rng,
             lambda pod: self._on_pod(None, pod),
             self._on_devices,
@@ -246,7 +246,7 @@ class PodScheduler:
         for group in list(self._queue.groups()):
             example = group.example
             kinds = example.kinds() if isinstance(example, Gang) else (example,)
-            if any(pod.claims for pod in kinds):
+            if any(self._cluster.devices.concern(pod) for pod in kinds):
                 self._queue.wake(group, now)
         self._wake.set()
 
@@ -548,12 +548,13 @@ class PodScheduler:
             "target": {"apiVersion": "v1", "kind": "Node", "name": pod.node},
         }
         try:
-            if pod.claims:
-                await self._claims.write(pod)
+            await self._claims.write(pod)
             await self._client.create(PODS, binding, name=pod.name, subresource="binding")
         except (ApiError, ConnectionError, TimeoutError) as error:
             log.info("pod %s could not be bound to node %s: %s", pod.key, pod.node, error)
             if not await self._is_bound(pod):
+                if uid not in self._assumed:
+                    await self._claims.discard(pod)
                 return
         self._bindings.forget(uid)
         self._reports.event(pod, NORMAL, "Scheduled", f"Successfully assigned {pod.key} to {pod.node}")
