@@ -235,6 +235,29 @@ def gated(story: Callable[[Story], Awaitable[None]], gates: str) -> None:
     play(story, f"featureGates: {{{gates}}}", nodes=hosts(), objects=queues())
 
 
+def test_pods_with_a_host_port_run_on_a_host_each_where_no_other_pod_uses_it() -> None:
+    def web(name: str, pods: int, run_time: str, **more: Any) -> Object:
+        made = job(name, pods, {"cpu": 1}, run_time=run_time, **more)
+        for container in made["spec"]["template"]["spec"]["containers"]:
+            container["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+        return made
+
+    async def story(s: Story) -> None:
+        alone = web("x", 1, "60s", queue=None)
+        alone["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "n-0"}
+        await s.create(alone)
+        await s.wait(10)
+        await s.create(annotated(web("three", 3, "1h"), unconstrained="true"))
+        await s.create(annotated(web("one", 1, "1h"), unconstrained="true"))
+        await s.wait(20)
+        assert await bound(s, "three-") == {"n-1": 1, "n-2": 1, "n-3": 1}
+        assert await s.reason("one") == ("False", "TopologyPlacementFailed")
+        await s.wait(60)
+        assert await bound(s, "one-") == {"n-0": 1}
+
+    gated(story, "SchedulerLibraryIntegration: true")
+
+
 async def seconds_until_moved(s: Story, change: Object, at_most: float) -> float | None:
     """How long a pod stays assigned to n-0 after a change of that node; None if it stays there."""
     await s.create(annotated(job("a", 1, {"cpu": 2}, run_time="2h"), required=BLOCK))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine_world import World
@@ -67,9 +67,9 @@ class NodeWorld(World):
         self.driver.apply(Removed("Node", "", name))
         self.engine.check()
 
-    def pod(self, name: str, node: str, cpu: int, **status: Any) -> None:
+    def pod(self, name: str, node: str, cpu: int, ports: Sequence[Any] = (), **status: Any) -> None:
         """A pod that runs outside workloads."""
-        containers = [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]
+        containers = [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}, "ports": list(ports)}]
         spec = {"nodeName": node, "containers": containers}
         manifest = {
             "apiVersion": "v1",
@@ -82,8 +82,13 @@ class NodeWorld(World):
         self.engine.check()
 
     def placed(self, name: str, count: int, topology: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """A workload of `count` pods of one cpu with a topologyRequest."""
-        template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+        """A workload of `count` pods of one cpu, and `ports`, with a topologyRequest."""
+        container = {
+            "name": "c",
+            "resources": {"requests": {"cpu": "1"}},
+            "ports": list(more.pop("ports", ())),
+        }
+        template = {"spec": {"containers": [container]}}
         pods: dict[str, Any] = {"name": "main", "count": count, "template": template}
         if topology is not None:
             pods["topologyRequest"] = dict(topology)

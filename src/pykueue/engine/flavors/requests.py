@@ -22,6 +22,7 @@ from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.flavors.devices import Charge, Dependency, Devices, Extended
 from pykueue.engine.options import Options, Transformation
 from pykueue.engine.quota.usage import units
+from pykueue.engine.topology.host_ports import host_port_amounts
 
 #: Exact amounts by resource, in nanos.
 Nanos = dict[str, int]
@@ -50,6 +51,7 @@ class PodSetClass:
         "count",
         "full_count",
         "group",
+        "host_ports",
         "hybrid",
         "hybrid_problem",
         "min_count",
@@ -96,6 +98,8 @@ class PodSetClass:
         #: Of a node: what the template requests itself.
         self.node_requests = node_requests
         self.total = {resource: amount * count for resource, amount in per_pod.items()}
+        #: Of its host: amounts by port.
+        self.host_ports: Mapping[str, int] = host_port_amounts(spec)
         self.node_selector: Mapping[str, str] = spec.node_selector
         self.affinity: Affinity | None = spec.affinity
         self.tolerations: Sequence[Toleration] = spec.tolerations

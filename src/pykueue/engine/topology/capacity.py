@@ -6,7 +6,7 @@ Source of the rules: docs/reference/topology-aware-scheduling.md 6, 7, 9.1 and 1
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from pykueue.api import kueue
@@ -30,6 +30,7 @@ from pykueue.engine.topology.demands import (
 )
 from pykueue.engine.topology.elastic import Continued, continued, problem_of
 from pykueue.engine.topology.failure import Failure, failure_text
+from pykueue.engine.topology.host_ports import host_port_amounts
 from pykueue.engine.topology.nodes import Amounts, NodeFacts, PodFilter, node_facts
 from pykueue.engine.topology.placement import Placed
 from pykueue.engine.topology.replacement import Loss, loss_of, lost_together, merged
@@ -114,7 +115,7 @@ class NodeCapacity(SharedCapacity):
 
     def set_pod(self, key: str, pod: Pod | None) -> bool:
         """Add, update or remove (None) a pod; returns whether a node of a tree may have more room."""
-        new = _outside_use(pod) if pod is not None else None
+        new = self._outside_use(pod) if pod is not None else None
         old = self._uses.get(key)
         if new is not None:
             self._undo_log.record_undo(self.set_pod, key, self.pods.get(key))
@@ -126,6 +127,20 @@ class NodeCapacity(SharedCapacity):
             return False
         self._change_use(key, old, new)
         return old is not None and any(tree.has_node(old[0]) for tree in self.trees.values())
+
+    def _outside_use(self, pod: Pod) -> tuple[str, Amounts] | None:
+        """The node of a pod that runs outside workloads, and what it uses; None if it uses nothing (7.3)."""
+        node = pod.spec.node_name
+        if not node or pod.status.phase in ("Succeeded", "Failed"):
+            return None
+        if any(name in pod.metadata.annotations for name in _ANNOTATIONS):
+            return None
+        return node, self._amounts(pod_requests(pod.spec), host_port_amounts(pod.spec))
+
+    def _amounts(self, requests: Mapping[str, int], host_ports: Mapping[str, int]) -> Amounts:
+        """What one pod takes of a node, its host ports included where these count."""
+        more = host_ports if self.rules.scheduler_filters else {}
+        return amounts_of([*requests.items(), *more.items()])
 
     def _change_use(self, key: str, old: tuple[str, Amounts] | None, new: tuple[str, Amounts] | None) -> None:
         self._uses.pop(key, None)
@@ -180,7 +195,7 @@ class NodeCapacity(SharedCapacity):
                 flavor.spec.node_labels,
                 flavor.spec.tolerations,
                 self.rules.shared_hosts,
-                self.rules.unusable_hosts,
+                self.rules.scheduler_filters,
             )
             if old is not None and old.same_terms(new):
                 return False
@@ -207,7 +222,7 @@ class NodeCapacity(SharedCapacity):
     def _needs(self, pods: PodSetClass) -> PodSetNeeds:
         return PodSetNeeds(
             pods.name,
-            amounts_of(pods.node_requests.items()),
+            self._amounts(pods.node_requests, pods.host_ports),
             PodFilter(pods.tolerations, pods.node_selector, pods.affinity),
             level_request(pods.topology, self.rules),
             pods.wants_topology,
@@ -485,7 +500,8 @@ class NodeCapacity(SharedCapacity):
             assert leaf.usage is not None
             used = leaf.usage.amounts
             for resource, amount in total[key].items():
-                if amount > leaf.capacity.get(resource, 0) - used.get(resource, 0):
+                free = leaf.tree.unreported(resource) + leaf.capacity.get(resource, 0)
+                if amount > free - used.get(resource, 0):
                     return False
         return True
 
@@ -565,13 +581,3 @@ def _used_by(unit: Unit, placed: Placed) -> Iterator[_Use]:
     if placed.leader is not None and unit.leader is not None:
         assert placed.leader.usage is not None
         yield placed.leader.usage, unit.leader.amounts, 1
-
-
-def _outside_use(pod: Pod) -> tuple[str, Amounts] | None:
-    """The node of a pod that runs outside workloads, and what it uses; None if it uses nothing (7.3)."""
-    node = pod.spec.node_name
-    if not node or pod.status.phase in ("Succeeded", "Failed"):
-        return None
-    if any(name in pod.metadata.annotations for name in _ANNOTATIONS):
-        return None
-    return node, amounts_of(pod_requests(pod.spec).items())

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Final, NamedTuple
 
+from pykueue.engine.topology.host_ports import is_host_port
 from pykueue.engine.topology.nodes import PODS, Amounts, PodFilter
 from pykueue.engine.topology.room_index import RoomIndex
 from pykueue.engine.topology.tree import Domain, FlavorTree
@@ -58,7 +59,10 @@ class Counts:
         #: Why leaves hold no pod, and how many leaves each reason excludes.
         self._reasons: dict[Domain, str] = {}
         self.excluded: Counter[str] = Counter()
-        self._requests = tuple(sorted([each for each in spec.amounts if each[1] > 0]))
+        #: (resource, amount of one pod, what leaves have of it that their nodes do not report).
+        self._requests = tuple(
+            [(name, amount, tree.unreported(name)) for name, amount in sorted(spec.amounts) if amount > 0]
+        )
 
     def refresh(self) -> Counts:
         """Count what changed since the last time."""
@@ -213,13 +217,13 @@ class Counts:
         return found
 
     def _lacking(self, leaf: Domain) -> str:
-        """The resource of which a leaf has too little for one pod."""
+        """The resource, or the host port, of which a leaf has too little for one pod."""
         least, name = UNBOUNDED, ""
-        for resource, amount in self._requests:
+        for resource, amount, _ in self._requests:
             count = self._free(leaf, resource) // amount
             if count < least:
                 least, name = count, resource
-        return name
+        return name if is_host_port(name) else f'resource "{name}"'
 
     def _set_reason(self, leaf: Domain, reason: str) -> None:
         """Why a leaf holds no pod; empty if it does, or is gone."""
@@ -260,7 +264,8 @@ class Counts:
     def _free(self, leaf: Domain, resource: str) -> int:
         usage = leaf.usage
         assert usage is not None
-        free = leaf.capacity.get(resource, 0) - usage.assumed.get(resource, 0)
+        free = self.tree.unreported(resource) + leaf.capacity.get(resource, 0)
+        free -= usage.assumed.get(resource, 0)
         return free if self.spec.empty else free - usage.amounts.get(resource, 0)
 
     def _count_leaf(self, leaf: Domain) -> None:
@@ -279,8 +284,8 @@ class Counts:
         capacity, assumed = leaf.capacity, usage.assumed
         used: dict[str, int] = {} if spec.empty else usage.amounts
         pods = UNBOUNDED
-        for resource, amount in self._requests:
-            free = capacity.get(resource, 0) - used.get(resource, 0)
+        for resource, amount, unreported in self._requests:
+            free = unreported + capacity.get(resource, 0) - used.get(resource, 0)
             if assumed:
                 free -= assumed.get(resource, 0)
             count = free // amount
@@ -288,7 +293,7 @@ class Counts:
                 pods = count
         if pods <= 0:
             pods = 0
-            self._set_reason(leaf, f'resource "{self._lacking(leaf)}"')
+            self._set_reason(leaf, self._lacking(leaf))
         elif leaf in self._reasons:
             self._set_reason(leaf, "")
         is_slice = leaf.level == spec.slice_level
@@ -301,7 +306,7 @@ class Counts:
         led = pods
         leads = all(amount <= self._free(leaf, resource) for resource, amount in spec.leader)
         if leads:
-            for resource, amount in self._requests:
+            for resource, amount, _ in self._requests:
                 count = (self._free(leaf, resource) - leader.get(resource, 0)) // amount
                 led = min(led, count)
             led = max(led, 0)

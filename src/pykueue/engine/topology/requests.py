@@ -25,9 +25,9 @@ class TopologyRules(NamedTuple):
     """Preferred node affinity goes first (TASRespectNodeAffinityPreferred)."""
     shared_hosts: bool = True
     """Flavors see what others use of a host (TASHandleOverlappingFlavors)."""
-    unusable_hosts: bool = False
-    """Taints keep pods off nodes that are not Ready or cordoned, as in the scheduler, in topologies of hosts
-    (SchedulerLibraryIntegration)."""
+    scheduler_filters: bool = False
+    """As in the scheduler, in topologies of hosts: taints keep pods off nodes that are not Ready or cordoned,
+    and a host port is used once on a host (SchedulerLibraryIntegration)."""
     elastic: bool = False
     """A workload slice keeps the domains of the slice it replaces (ElasticJobsViaWorkloadSlicesWithTAS)."""
 
@@ -40,7 +40,7 @@ class TopologyRules(NamedTuple):
             layers=options.enabled("TASMultiLayerTopology"),
             by_affinity=options.enabled("TASRespectNodeAffinityPreferred"),
             shared_hosts=options.enabled("TASHandleOverlappingFlavors"),
-            unusable_hosts=options.enabled("SchedulerLibraryIntegration"),
+            scheduler_filters=options.enabled("SchedulerLibraryIntegration"),
             elastic=options.enabled("ElasticJobsViaWorkloadSlicesWithTAS"),
         )
 

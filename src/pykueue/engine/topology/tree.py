@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from pykueue.api.core import Toleration
 from pykueue.api.topologies import HOSTNAME
+from pykueue.engine.topology.host_ports import ROOM, UNLIMITED, is_host_port
 from pykueue.engine.topology.nodes import Amounts, NodeFacts
 
 _BY_VALUES: Final = attrgetter("values")
@@ -91,7 +92,7 @@ class FlavorTree:
         labels: Mapping[str, str],
         tolerations: Sequence[Toleration] = (),
         by_host: bool = True,
-        unusable_hosts: bool = False,
+        scheduler_filters: bool = False,
     ) -> None:
         self.flavor = flavor
         self.topology = topology
@@ -102,7 +103,7 @@ class FlavorTree:
         #: Leaves are single hosts, so that taints, selectors and affinity can be evaluated.
         self.hostnames = self.levels[-1] == HOSTNAME
         #: Nodes that are not usable are in the tree; their taints keep pods off.
-        self._unusable_hosts = unusable_hosts and self.hostnames
+        self._unusable_hosts = scheduler_filters and self.hostnames
         #: What workloads use counts for all flavors with that host (gate TASHandleOverlappingFlavors).
         self._shared = by_host and self.hostnames
         #: Domains by level, in the order of their values.
@@ -123,6 +124,12 @@ class FlavorTree:
     def level_index(self, label: str | None) -> int:
         """The position of a level; -1 if the topology has no such level."""
         return self.levels.index(label) if label in self.levels else -1
+
+    def unreported(self, resource: str) -> int:
+        """What every leaf has of a resource that nodes do not report: host ports; 0 of all others."""
+        if not is_host_port(resource):
+            return 0
+        return ROOM if self.hostnames else UNLIMITED
 
     def usage_key(self, values: Sequence[str]) -> tuple[str, ...]:
         """The name of the usage of a leaf."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pykueue.api.quantity import Quantity
 from pykueue.engine.quota.usage import to_quantity
 from pykueue.engine.topology.capacity import NodeCapacity
 from pykueue.engine.topology.demands import NodeReservation
+from pykueue.engine.topology.host_ports import is_host_port
 
 
 class LeafView(NamedTuple):
@@ -46,7 +47,14 @@ def leaf_views(nodes: NodeCapacity, reserved: Iterable[tuple[str, NodeReservatio
                 tree.topology,
                 tree.levels,
                 leaf.values,
-                {name: to_quantity(name, amount) for name, amount in sorted(leaf.capacity.items())},
-                {name: to_quantity(name, amount) for name, amount in sorted(used.items())},
+                _quantities(leaf.capacity),
+                _quantities(used),
                 assigned.get((tree.flavor, leaf.values[-1:] if tree.hostnames else leaf.values), {}),
             )
+
+
+def _quantities(amounts: Mapping[str, int]) -> dict[str, Quantity]:
+    """Amounts of resources as quantities, in the order of names."""
+    return {
+        name: to_quantity(name, amount) for name, amount in sorted(amounts.items()) if not is_host_port(name)
+    }

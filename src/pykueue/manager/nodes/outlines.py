@@ -57,7 +57,7 @@ def pod_outline(pod: Mapping[str, Any]) -> Object:
     """A Pod with what ties it to its Workload and its node.
 
     Of a pod that is ungated one by one the gates, labels, node selector and tolerations; of one that is not
-    placed by topology, once it is bound, its requests.
+    placed by topology, once it is bound, its requests and host ports.
     """
     metadata, spec = _metadata(pod), pod.get("spec") or {}
     annotations = {key: value for key, value in annotations_of(pod).items() if key in _ANNOTATIONS}
@@ -93,6 +93,8 @@ def _container(container: Mapping[str, Any]) -> Object:
         kept["resources"] = {"requests": requests}
     if policy := container.get("restartPolicy"):
         kept["restartPolicy"] = policy
+    if ports := [port for port in container.get("ports") or () if port.get("hostPort")]:
+        kept["ports"] = ports
     return kept
 
 
