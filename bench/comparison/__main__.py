@@ -70,6 +70,8 @@ def main() -> int:
     if options.only != "pykueue" and not os.environ.get("PYKUEUE_KUEUE"):
         print("skipped: PYKUEUE_KUEUE is not set (docs/develop/testing.md)", file=sys.stderr)
         return 0
+    if options.runner is not None and options.shape == "topology":
+        parser.error("Kueue's runner has no nodes: it plays baseline and large")
     managers: dict[str, tuple[Manager, Load]] = {
         "pykueue": (own_manager, own_load),
         "kueue": (partial(kueue_manager, qps=options.qps), partial(own_load, releases=True)),

@@ -22,7 +22,7 @@ from typing import Any
 
 import uvloop
 from bench.end_to_end.wire import Wire
-from bench.engine import objects, shapes
+from bench.engine import objects, shapes, topology
 from bench.engine.harness import Arrival, Shape
 
 from pykueue.api import conditions, encode
@@ -33,7 +33,9 @@ from pykueue.api.resources import (
     EVENTS,
     LOCAL_QUEUES,
     NAMESPACES,
+    NODES,
     RESOURCE_FLAVORS,
+    TOPOLOGIES,
     WORKLOADS,
 )
 from pykueue.clock import Clock
@@ -43,8 +45,9 @@ from pykueue.kube.informer import Informer
 from pykueue.kube.transport import MERGE_PATCH, Request
 from pykueue.manager.workloads import transitions
 
-SHAPES = {"baseline": shapes.baseline, "large": shapes.large}
-KINDS = {each.kind: each for each in (CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS)}
+SHAPES = {"baseline": shapes.baseline, "large": shapes.large, "topology": topology.published}
+SET_UP = (CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, NODES, RESOURCE_FLAVORS, TOPOLOGIES)
+KINDS = {each.kind: each for each in SET_UP}
 #: Requests under way at the same time.
 WORKERS = 48
 
@@ -104,15 +107,16 @@ class Load:
         self._finished_cpu = 0.0
 
     async def set_up(self) -> None:
-        """The queues, until the manager calls each active."""
+        """Queues, and nodes where the shape has them, until the manager calls each queue active."""
         await self._client.create(
             NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": objects.NAMESPACE}}
         )
         queues = []
         for obj in self._shape.setup:
             kind = type(obj).__name__
-            manifest = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, **encode(obj)}
-            await self._client.create(KINDS[kind], manifest)
+            resource = KINDS[kind]
+            manifest = {"apiVersion": resource.api_version, "kind": kind, **encode(obj)}
+            await self._client.create(resource, manifest)
             if kind == "LocalQueue":
                 queues.append(manifest["metadata"]["name"])
         for name in queues:
@@ -209,7 +213,7 @@ class Load:
         ends = (life.first_admitted, life.admitted, time.perf_counter())
         waits = tuple(end - life.created for end in ends)
         self._totals.setdefault(life.arrival.kind, []).append(waits)  # type: ignore[arg-type]
-        self._finished_cpu += life.arrival.cpu * life.arrival.runs / 1000
+        self._finished_cpu += life.arrival.cpu * life.arrival.pods * life.arrival.runs / 1000
         self._left -= 1
         if not self._left:
             self._all_done.set()
@@ -222,7 +226,15 @@ class Load:
             await work()
 
     async def _create(self, arrival: Arrival) -> None:
-        workload = objects.workload(arrival.name, arrival.queue, arrival.cpu, arrival.priority, 0.0)
+        workload = objects.workload(
+            arrival.name,
+            arrival.queue,
+            arrival.cpu,
+            arrival.priority,
+            0.0,
+            arrival.pods,
+            arrival.request,
+        )
         manifest = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", **encode(workload)}
         manifest["metadata"] = {"name": arrival.name, "namespace": objects.NAMESPACE}
         life = self._lives[arrival.name] = Life(arrival, time.perf_counter())
