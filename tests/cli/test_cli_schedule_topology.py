@@ -102,7 +102,7 @@ def test_jobs_go_to_the_nodes_of_one_rack_or_wait(tmp_path: Path) -> None:
 def test_without_nodes_a_job_that_asks_for_a_topology_is_not_admitted(tmp_path: Path) -> None:
     waits = report(tmp_path, job("a", 1))["workloads"]["default/job-a"]
     assert waits["reason"] == "TopologyPlacementFailed"
-    assert "no domain of level rack holds any of 1 pods" in waits["message"]
+    assert "no ready and schedulable node has all of the labels rack," in waits["message"]
 
 
 def test_why_gives_the_reason_that_schedule_gives(tmp_path: Path) -> None:

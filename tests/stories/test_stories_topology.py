@@ -251,7 +251,7 @@ def test_pods_with_a_host_port_run_on_a_host_each_where_no_other_pod_uses_it() -
         await s.create(annotated(web("one", 1, "1h"), unconstrained="true"))
         await s.wait(20)
         assert await bound(s, "three-") == {"n-1": 1, "n-2": 1, "n-3": 1}
-        assert await s.reason("one") == ("False", "TopologyPlacementFailed")
+        assert await s.reason("one") == ("False", "WaitingForQuota")
         await s.wait(60)
         assert await bound(s, "one-") == {"n-0": 1}
 

@@ -25,6 +25,10 @@ def failure_text(failure: Failure) -> str:
     """A sentence without a full stop."""
     _, counts, layout, shortage = failure
     tree = counts.tree
+    subject = f'topology "{tree.topology}" of flavor {tree.flavor}'
+    if not tree.by_level[-1]:
+        labels = [*tree.levels, *[f"{key}={value}" for key, value in sorted(tree.labels.items())]]
+        return f"{subject}: no ready and schedulable node has all of the labels {', '.join(labels)}"
     size = layout.slice_size
     things = f"slices of {size} pods" if size > 1 else "pods"
     level = tree.levels[shortage.level]
@@ -50,7 +54,7 @@ def failure_text(failure: Failure) -> str:
         nodes = len(tree.by_level[-1])
         listed = ", ".join(sorted(f"{reason}: {count}" for reason, count in counts.excluded.items()))
         parts.append(f"of {nodes} domains of level {tree.levels[-1]} excluded: {listed}")
-    return f'topology "{tree.topology}" of flavor {tree.flavor}: ' + "; ".join(parts)
+    return f"{subject}: " + "; ".join(parts)
 
 
 def _layers(failure: Failure) -> list[str]:
