@@ -20,9 +20,9 @@ from pykueue.api.kueue import PodSet
 from pykueue.api.kueue.names import HYBRID_ASSIGNMENT_ANNOTATION
 from pykueue.api.quantity import MAX_INT64, Quantity
 from pykueue.engine.flavors.devices import Charge, Dependency, Devices, Extended
+from pykueue.engine.flavors.host_ports import host_port_amounts
 from pykueue.engine.options import Options, Transformation
 from pykueue.engine.quota.usage import units
-from pykueue.engine.topology.host_ports import host_port_amounts
 
 #: Exact amounts by resource, in nanos.
 Nanos = dict[str, int]

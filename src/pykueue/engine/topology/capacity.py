@@ -14,6 +14,7 @@ from pykueue.api.core import Node, Pod
 from pykueue.api.kueue import names
 from pykueue.api.topologies import HOSTNAME
 from pykueue.engine.capacity import AssignedPodSet, ImpossibleReason, SharedCapacity
+from pykueue.engine.flavors.host_ports import host_port_amounts
 from pykueue.engine.flavors.requests import PodSetClass, pod_requests
 from pykueue.engine.topology.balanced import place_unit
 from pykueue.engine.topology.counts import CountSpec, amounts_of, counts_of
@@ -30,7 +31,6 @@ from pykueue.engine.topology.demands import (
 )
 from pykueue.engine.topology.elastic import Continued, continued, problem_of
 from pykueue.engine.topology.failure import Failure, failure_text
-from pykueue.engine.topology.host_ports import host_port_amounts
 from pykueue.engine.topology.nodes import Amounts, NodeFacts, PodFilter, node_facts
 from pykueue.engine.topology.placement import Placed
 from pykueue.engine.topology.replacement import Loss, loss_of, lost_together, merged

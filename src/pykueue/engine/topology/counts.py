@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Final, NamedTuple
 
-from pykueue.engine.topology.host_ports import is_host_port
+from pykueue.engine.flavors.host_ports import is_host_port
 from pykueue.engine.topology.nodes import PODS, Amounts, PodFilter
 from pykueue.engine.topology.room_index import RoomIndex
 from pykueue.engine.topology.tree import Domain, FlavorTree

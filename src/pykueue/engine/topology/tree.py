@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pykueue.api.core import Toleration
 from pykueue.api.topologies import HOSTNAME
-from pykueue.engine.topology.host_ports import ROOM, UNLIMITED, is_host_port
+from pykueue.engine.flavors.host_ports import ROOM, UNLIMITED, is_host_port
 from pykueue.engine.topology.nodes import Amounts, NodeFacts
 
 _BY_VALUES: Final = attrgetter("values")

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pykueue.api.quantity import Quantity
+from pykueue.engine.flavors.host_ports import is_host_port
 from pykueue.engine.quota.usage import to_quantity
 from pykueue.engine.topology.capacity import NodeCapacity
 from pykueue.engine.topology.demands import NodeReservation
-from pykueue.engine.topology.host_ports import is_host_port
 
 
 class LeafView(NamedTuple):
