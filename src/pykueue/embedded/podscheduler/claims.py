@@ -51,10 +51,11 @@ class Claims:
         self._on_change = on_change
         #: Pods of which not all claims exist.
         self._held: set[Key] = set()
-        informers.informer(RESOURCE_SLICES).on_event(self._slice_changed)
-        informers.informer(DEVICE_TAINT_RULES).on_event(self._rule_changed)
-        informers.informer(DEVICE_CLASSES).on_event(self._class_changed)
-        informers.informer(RESOURCE_CLAIMS).on_event(self._claim_changed)
+        # Kubernetes serves them since 1.34, and rules of taints only with a feature gate.
+        informers.informer(RESOURCE_SLICES, optional=True).on_event(self._slice_changed)
+        informers.informer(DEVICE_TAINT_RULES, optional=True).on_event(self._rule_changed)
+        informers.informer(DEVICE_CLASSES, optional=True).on_event(self._class_changed)
+        informers.informer(RESOURCE_CLAIMS, optional=True).on_event(self._claim_changed)
 
     def ready(self, pod: Object) -> bool:
         """Whether all claims of a pod exist. If not, `on_pod` is called when they may do so."""

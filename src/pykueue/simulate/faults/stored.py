@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pykueue.api.objects import Object, controller_of, get, replaced
-from pykueue.api.resources import WORKLOADS, Resource
+from pykueue.api.resources import JOBS, WORKLOADS, Resource
 from pykueue.embedded.apiserver.server import Server
 from pykueue.manager.indexes import job_uid
 
@@ -66,8 +66,16 @@ class Stored:
                 yield workload
 
     def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
-        """Pods by pod set that its job says will not run again; None where there is no job to say so."""
+        """Pods by pod set that its job says will not run again; None where there is no job to say so.
+
+        The parallelism of a Job counts as it was admitted: a user who lowers it takes no finished pod back.
+        """
         job = self.job_of(workload)
+        if job is not None and job["kind"] == JOBS.kind:
+            assignments = get(workload, "status", "admission", "podSetAssignments") or ()
+            admitted = max((int(one.get("count") or 0) for one in assignments), default=0)
+            present = int(get(job, "spec", "parallelism") or 0)
+            job = replaced(job, ("spec", "parallelism"), max(admitted, present))
         return None if job is None else reclaimable(job)
 
     def goes_on(self, workload: Mapping[str, Any]) -> bool:
