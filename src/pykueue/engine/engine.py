@@ -239,7 +239,8 @@ class Engine(Queries):
 
     def is_second_pass_due(self, now: float) -> bool:
         """Whether domains are to be chosen now (seconds since 1970) for a workload that holds quota."""
-        return any(due <= now for due, _ in self._state.second_pass.values())
+        second_pass = self._state.second_pass
+        return bool(second_pass) and any(due <= now for due, _ in second_pass.values())
 
     def queues_of(self, workload: Workload) -> tuple[LocalQueue | None, ClusterQueue | None]:
         """The LocalQueue a workload names, and the ClusterQueue it holds quota of or would compete in."""
@@ -262,6 +263,8 @@ class Engine(Queries):
     def next_timer(self) -> float | None:
         """When a back-off or protection ends or placement is retried, in seconds since 1970; None: never."""
         state = self._state
+        if not (state.timers or state.second_pass or state.alarms):
+            return None
         times = [time for time, key in state.timers if key in state.workloads]
         times += [due for due, _ in state.second_pass.values()]
         times += state.alarms.values()

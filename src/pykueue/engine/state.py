@@ -534,10 +534,11 @@ class State:
     def settle(self) -> None:
         """Carries out what events put off: rebuilding trees and flushing them."""
         self.rebuild()
-        for cohort in list(self.cohorts_to_flush):
-            self.undo_log.drop(self.cohorts_to_flush, cohort)
-            for queue in cohort.tree.queues:
-                self.request_flush(queue)
+        if self.cohorts_to_flush:
+            for cohort in list(self.cohorts_to_flush):
+                self.undo_log.drop(self.cohorts_to_flush, cohort)
+                for queue in cohort.tree.queues:
+                    self.request_flush(queue)
         if not self.to_flush:
             return
         done: set[Tree] = set()

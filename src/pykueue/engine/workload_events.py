@@ -63,7 +63,7 @@ def _is_represented(state: State, obj: kueue.Workload) -> bool:
     """
     if state.concurrent:
         return is_parent(obj.metadata.labels)
-    return bool(parent_uid(obj.metadata))
+    return bool(obj.metadata.owner_references) and bool(parent_uid(obj.metadata))
 
 
 def forget_workload(state: State, info: WorkloadInfo, is_over: bool = True) -> None:
@@ -102,9 +102,8 @@ def _flush_tree(state: State, info: WorkloadInfo) -> None:
 def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -> None:
     """Sets what the object says about a workload, wherever it stands."""
     options = state.options
-    known = info.scheduling_class is not None
     metadata = obj.metadata
-    same_pods = known and (
+    same_pods = info.scheduling_class is not None and (
         info.obj.spec.pod_sets is obj.spec.pod_sets or _same_spec(info.obj.metadata, metadata)
     )
     info.obj = obj
@@ -114,7 +113,14 @@ def _read(state: State, info: WorkloadInfo, obj: kueue.Workload, facts: Facts) -
     if state.concurrent:
         _index_variant(state, info)
     counts = effective_counts(obj, options)
-    if not (same_pods and _is_current(state, info, counts)):
+    known = info.scheduling_class
+    if (
+        not same_pods
+        or known is None
+        or not state.scheduling_classes.is_current(
+            known, counts, state.limits_of(info.namespace), info.namespace, _allowed(state, info)
+        )
+    ):
         scheduling_class = _scheduling_class(state, info, counts)
         if scheduling_class is not info.scheduling_class:
             info.scheduling_class = scheduling_class
@@ -184,17 +190,6 @@ def _scheduling_class(state: State, info: WorkloadInfo, counts: list[int]) -> Sc
 
 def _allowed(state: State, info: WorkloadInfo) -> AllowedFlavors:
     return allowed_flavors(info.obj.metadata.annotations) if state.concurrent else None
-
-
-def _is_current(state: State, info: WorkloadInfo, counts: list[int]) -> bool:
-    """Whether the same pod templates with so many pods still mean the workload's scheduling class."""
-    found = info.scheduling_class
-    if found is None or [pods.count for pods in found.pod_sets] != counts:
-        return False
-    limits = state.limits_of(info.namespace)
-    return found.allowed == _allowed(state, info) and found.environment == state.scheduling_classes.under(
-        limits, info.namespace, found.dependencies
-    )
 
 
 def _same_spec(before: ObjectMeta, after: ObjectMeta) -> bool:

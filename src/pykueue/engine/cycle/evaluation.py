@@ -260,7 +260,6 @@ class _Attempt:
             self.terms = Terms(scan) if scan else NO_TERMS
         if self.plan.splits:
             self.terms = self.terms._replace(unsplittable=evaluator.unsplittable(info, queue))
-        self.chooser = Chooser(queue, self._oracle, evaluator.fair_sharing, evaluator.fungible)
         #: Searches for one FlavorResource, which the search for the whole workload often repeats.
         self.found: dict[tuple[int, int], tuple[Targets, Search]] = {}
         #: As in `Evaluation`, of all searches.
@@ -268,7 +267,7 @@ class _Attempt:
 
     def at(self, counts: list[int] | None = None) -> Evaluation:
         """The outcome at full size, or at other counts."""
-        assignment = self.chooser.choose(self.scheduling_class, self.plan, self.terms, counts)
+        assignment = self._choose(self.terms, counts)
         evaluation = self.context.evaluation
         if evaluation is not None and evaluation.policies.rewrite is not None and self.terms.pinned is None:
             assignment = self._rewritten(evaluation, assignment, counts)
@@ -278,6 +277,12 @@ class _Attempt:
             return Evaluation(assignment, [], None)
         targets, report = self._targets(assignment)
         return Evaluation(assignment, targets, report)
+
+    def _choose(self, terms: Terms, counts: list[int] | None) -> Assignment:
+        # Not kept: it refers to this attempt, and only the garbage collector frees a circle.
+        evaluator = self.evaluator
+        chooser = Chooser(self.queue, self._oracle, evaluator.fair_sharing, evaluator.fungible)
+        return chooser.choose(self.scheduling_class, self.plan, terms, counts)
 
     def succeeds(self, found: Evaluation) -> bool:
         """Whether it fits or can preempt, without borrowing more than it may.
@@ -332,7 +337,7 @@ class _Attempt:
         if not flavors:
             return assignment
         terms = Terms(NO_SCAN, flavors, "FlavorNotNominated", self.terms.credit)
-        return self.chooser.choose(self.scheduling_class, self.plan, terms, counts)
+        return self._choose(terms, counts)
 
     def shrink(self, scheduling_class: SchedulingClass) -> Evaluation | None:
         """The largest size at which it fits or can preempt, by binary search (7)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import nullcontext
 from heapq import heappush
 from typing import Any
 
@@ -242,7 +243,7 @@ class TreeCycle:
             self._show_reservation(entry)
             self.outcomes.requeue(entry, REASONS[assignment.reason], "NoFit")
             return
-        exhausted = self._has_preempted_too_often(entry)
+        exhausted = assignment.mode != FIT and self._has_preempted_too_often(entry)
         if assignment.mode != FIT and (exhausted or not found.targets):
             entry.explanation.outcome = "PreemptionLimit" if exhausted else "NoCandidates"
             if found.protected_until is not None:
@@ -431,7 +432,7 @@ class TreeCycle:
         freed = tentative.frees
         if freed:
             tentative.lift_freed()
-        with removed(targets):
+        with removed(targets) if targets else nullcontext():
             fits = quota.fits(wanted) and (not demands or self._place(entry))
         if freed:
             tentative.count_freed()

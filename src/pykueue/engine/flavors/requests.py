@@ -1,8 +1,8 @@
 """From pod templates to the amounts a workload asks for.
 
-Workloads that ask for the same thing share one `Shape`, computed once: requests per pod, constraints on
-nodes, and whatever queues remember about it. Source of the rules: docs/reference/kueue-semantics.md 2.3 to
-2.9.
+Workloads that ask for the same thing share one `SchedulingClass`, computed once: requests per pod,
+constraints on nodes, and whatever queues remember about it. Source of the rules:
+docs/reference/kueue-semantics.md 2.3 to 2.9.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, NamedTuple
+from operator import is_
+from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from pykueue.api.core import Affinity, Container, LimitRange, PodSpec, RuntimeClass, Toleration
@@ -28,6 +29,9 @@ from pykueue.engine.quota.usage import units
 Nanos = dict[str, int]
 #: The flavors that a workload may use; None: all.
 AllowedFlavors = tuple[str, ...] | None
+
+#: Pod sets that are known by their identity.
+SEEN_MAX: Final = 256
 
 
 class Environment(NamedTuple):
@@ -296,6 +300,9 @@ class SchedulingClasses:
         self.runtime_classes: dict[str, RuntimeClass] = {}
         self.environment = 0
         self.devices = Devices(options)
+        #: The classes of pod sets that were seen last, by the id of the first one: whoever makes many
+        #: workloads of one template need not have it read again.
+        self._seen: dict[int, tuple[list[PodSet], SchedulingClass]] = {}
         self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
 
@@ -315,6 +322,11 @@ class SchedulingClasses:
         allowed: AllowedFlavors = None,
     ) -> SchedulingClass:
         """The scheduling class of these pod sets, of which `counts` pods need quota of `allowed` flavors."""
+        before = self._seen.get(id(pod_sets[0])) if pod_sets else None
+        if before is not None and len(before[0]) == len(pod_sets) and all(map(is_, before[0], pod_sets)):
+            known = before[1]
+            if self.is_current(known, counts, limits, namespace, allowed):
+                return known
         # What the templates say about requests and nodes, as text: cheap, and equal text, equal class.
         templates = {name for pods in pod_sets for name in _claim_templates(pods.template)}
         dependencies = self.devices.dependencies(namespace, templates) if templates else _NO_DEPENDENCIES
@@ -323,8 +335,10 @@ class SchedulingClasses:
             environment,
             allowed,
             tuple(
-                (pods.name, count, pods.count, pods.min_count, _topology(pods), _text(pods.template))
-                for pods, count in zip(pod_sets, counts, strict=True)
+                [
+                    (pods.name, count, pods.count, pods.min_count, _topology(pods), _text(pods.template))
+                    for pods, count in zip(pod_sets, counts, strict=True)
+                ]
             ),
         )
         scheduling_class = self._by_text.get(text)
@@ -332,7 +346,25 @@ class SchedulingClasses:
             scheduling_class = self._by_text[text] = self._make(
                 pod_sets, counts, limits, environment, allowed, dependencies
             )
+        if pod_sets:
+            seen = self._seen
+            if len(seen) >= SEEN_MAX:
+                del seen[next(iter(seen))]
+            seen[id(pod_sets[0])] = list(pod_sets), scheduling_class
         return scheduling_class
+
+    def is_current(
+        self,
+        known: SchedulingClass,
+        counts: Sequence[int],
+        limits: Limits,
+        namespace: str,
+        allowed: AllowedFlavors = None,
+    ) -> bool:
+        """Whether the pod templates that a scheduling class was made from still mean it with so many pods."""
+        if known.allowed != allowed or known.environment != self.under(limits, namespace, known.dependencies):
+            return False
+        return [pods.count for pods in known.pod_sets] == counts
 
     def _make(
         self,
@@ -401,7 +433,9 @@ class SchedulingClasses:
 
 def _claim_templates(template: Mapping[str, Any]) -> list[str]:
     """The templates of claims that a pod template names, as far as it is valid."""
-    claims = (template.get("spec") or {}).get("resourceClaims") or ()
+    claims = (template.get("spec") or {}).get("resourceClaims")
+    if not claims:
+        return []
     names = [each.get("resourceClaimTemplateName") for each in claims if isinstance(each, Mapping)]
     return [name for name in names if isinstance(name, str)]
 
@@ -501,7 +535,7 @@ def _pod_problem(requests: Nanos, limits: Limits) -> str:
 
 
 #: Fields of a pod spec that decide where and whether a pod fits (4.7), besides its containers.
-POD_CLASS_FIELDS = (
+POD_CLASS_FIELDS: Final = (
     "nodeSelector",
     "affinity",
     "tolerations",
@@ -512,6 +546,8 @@ POD_CLASS_FIELDS = (
     "resourceClaims",
     "resources",
 )
+_CONTAINER_FIELDS: Final = frozenset(("containers", "initContainers"))
+_TEXT_FIELDS: Final = _CONTAINER_FIELDS.union(POD_CLASS_FIELDS)
 
 
 def hybrid_text(template: Mapping[str, Any]) -> str:
@@ -522,19 +558,17 @@ def hybrid_text(template: Mapping[str, Any]) -> str:
 
 
 def _text(template: Mapping[str, Any]) -> str:
-    spec = template.get("spec") or {}
-    get = spec.get
-    return repr(
-        (
-            [(c.get("resources"), c.get("ports")) for c in get("containers") or ()],
-            [
-                (c.get("resources"), c.get("ports"), c.get("restartPolicy"))
-                for c in get("initContainers") or ()
-            ],
-            [get(part) for part in POD_CLASS_FIELDS],
-            hybrid_text(template),
-        )
-    )
+    """What a pod template says about its scheduling class. Templates that differ otherwise have equal texts.
+
+    So may have templates that mean the same in another order: then their contents are equal.
+    """
+    parts: list[Any] = [hybrid_text(template)]
+    for field, value in (template.get("spec") or {}).items():
+        if field in _TEXT_FIELDS:
+            if field in _CONTAINER_FIELDS:
+                value = [(c.get("resources"), c.get("ports"), c.get("restartPolicy")) for c in value or ()]
+            parts.append((field, value))
+    return repr(parts)
 
 
 def _content(spec: PodSpec) -> Any:

@@ -111,7 +111,7 @@ def available(flavor_usage: FlavorUsage) -> int:
     if parent is None:
         return flavor_usage.subtree - flavor_usage.usage
     spare = flavor_usage.local - flavor_usage.usage
-    room = available(parent)
+    room = parent.subtree - parent.usage if parent.parent is None else available(parent)
     cap = flavor_usage.cap
     if cap is not None:
         own = cap + spare if spare < 0 else cap
