@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 from engine_world import World
+from msgspec.structs import replace
 
+from pykueue.api import decode
+from pykueue.api.kueue import Workload
 from pykueue.api.quantity import parse
-from pykueue.engine import Options, Removed, Requeue, Transformation
+from pykueue.engine import Options, Removed, Requeue, Transformation, Upsert
 
 
 def world(**options: object) -> World:
@@ -444,3 +448,37 @@ def test_limits_that_came_while_it_ran_bind_a_workload_afterwards() -> None:
     made.release("w")
     made.cycle()
     assert made.reserved() == set()
+
+
+def test_pod_sets_that_workloads_share_are_read_again_under_other_limits() -> None:
+    made = world()
+    made.queue("q", {"cpu": "10"})
+    made.workload("first", "q", template=resources("c", {"cpu": "4"}))
+    first = decode(made.workloads["first"])
+    assert isinstance(first, Workload)
+
+    def twin(name: str) -> dict[str, str]:
+        made.workloads[name] = made.workloads["first"]
+        made.driver.apply(Upsert(replace(first, metadata=replace(first.metadata, name=name, uid=name))))
+        return requests_of(made, name)
+
+    assert twin("second") == {"cpu": "4"}
+    limit_range(made, type="Container", defaultRequest={"cpu": "1"})
+    assert twin("third") == requests_of(made, "second") == {"cpu": "1"}
+    made.engine.apply(Removed("LimitRange", "default", "limits"))
+    assert twin("fourth") == {"cpu": "4"}
+
+
+def test_evaluations_leave_nothing_to_the_garbage_collector() -> None:
+    made = world()
+    made.queue("q", {"cpu": "50"})
+    for number in range(100):
+        made.workload(f"w{number}", "q", 1)
+    gc.collect()
+    gc.disable()
+    try:
+        admitted = [made.engine.cycle(made.now) for _ in range(51)]
+        assert len(admitted) == 51
+        assert gc.collect() < 51
+    finally:
+        gc.enable()

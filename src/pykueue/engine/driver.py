@@ -213,7 +213,8 @@ class Driver:
     def follow(self) -> list[Change]:
         """Does what the workload controller and that of variants would; evicted workloads release quota."""
         found: list[Change] = []
-        self._follow_workloads(found)
+        if self._changed:
+            self._follow_workloads(found)
         while self._parents:
             parent = next(iter(self._parents))
             del self._parents[parent]
@@ -267,10 +268,15 @@ class Driver:
             key = next(iter(self._changed))
             del self._changed[key]
             workload = self.workloads.get(key)
-            if workload is None or workload.condition_is(FINISHED):
+            if workload is None or (workload.status.conditions and workload.condition_is(FINISHED)):
                 continue
             new = self._settled(workload)
-            if self._at_once and new.condition_is(EVICTED) and new.condition_is(QUOTA_RESERVED):
+            if (
+                self._at_once
+                and new.status.conditions
+                and new.condition_is(EVICTED)
+                and new.condition_is(QUOTA_RESERVED)
+            ):
                 new = self._released(new)
             if new is not workload:
                 found += _changes(workload, new)

@@ -120,7 +120,8 @@ class Engine(Queries):
         self.tick(now)
         state.settle()
         state.undo_log.set(state, "cycle", state.cycle + 1)
-        state.damping.restore(state.workloads.values())
+        if state.damping.on:
+            state.damping.restore(state.workloads.values())
         decisions: list[Decision] = []
         second_pass: SecondPass | None = None
         if state.second_pass and state.nodes is not None:
@@ -137,7 +138,8 @@ class Engine(Queries):
                     state.look_again(tree.queues[0])
         if second_pass is not None:
             second_pass.end()
-        decisions += self._kept_out()
+        if state.kept_out:
+            decisions += self._kept_out()
         if not state.undo_log.on:
             if self.log is not None:
                 self.log.decided(decisions, state.cycle, now)
@@ -149,8 +151,7 @@ class Engine(Queries):
         """Why workloads whose claims could not be counted are pending, if no cycle evaluates them (2.10)."""
         state = self._state
         found, decisions = state.kept_out, list[Decision]()
-        if found:
-            state.undo_log.set(state, "kept_out", {})
+        state.undo_log.set(state, "kept_out", {})
         for key, info in found.items():
             pods, local = info.scheduling_class, info.local
             if state.workloads.get(key) is not info or pods is None:

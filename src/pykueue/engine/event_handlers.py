@@ -106,12 +106,14 @@ class EventHandlers:
 
         Raises TypeError for anything but text.
         """
+        if isinstance(kind, str) and isinstance(namespace, str) and isinstance(name, str):
+            handler = self._removed.get(kind)
+            if handler is not None:
+                handler(namespace, name)
+            return
         for field, value in (("kind", kind), ("namespace", namespace), ("name", name)):
             if not isinstance(value, str):
                 raise TypeError(f"Removed.{field} is of type {type(value).__name__}; accepted: str")
-        handler = self._removed.get(kind)
-        if handler is not None:
-            handler(namespace, name)
 
     def place(self, info: WorkloadInfo) -> None:
         """Lets a workload that is in no queue wait, if it may."""

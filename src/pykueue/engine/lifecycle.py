@@ -255,19 +255,25 @@ def settled(
     `local` and `queue` are the queues it names, or that it holds quota of.
     """
     status = workload.status
-    if not workload.spec.active or workload.condition_is(DEACTIVATION_TARGET):
+    active, may_have_checks = workload.spec.active, queue is not None and bool(queue.check_rules)
+    if active and not (
+        status.conditions or status.requeue_state or status.admission_checks or may_have_checks
+    ):
+        return workload
+    holds = {condition.type for condition in status.conditions if condition.status == "True"}
+    if not active or DEACTIVATION_TARGET in holds:
         if workload.spec.active:
             workload = replace(workload, spec=replace(workload.spec, active=False))
         workload = deactivated(workload, now)
         if not workload.condition_is(QUOTA_RESERVED):
             workload = unreserved(workload, _DEACTIVATED, now)
         return workload
-    has_quota = workload.condition_is(QUOTA_RESERVED)
-    if queue is not None and (queue.check_rules or status.admission_checks):
+    has_quota = QUOTA_RESERVED in holds
+    if queue is not None and (may_have_checks or status.admission_checks):
         workload = _with_checks(workload, queue, has_quota, now)
     if not has_quota:
         return _requeued(workload, local, queue, now)
-    if workload.condition_is(EVICTED):
+    if EVICTED in holds:
         return workload
     for rule in (_check_outcomes, _stopped, _admitted):
         changed = rule(workload, local, queue, now)

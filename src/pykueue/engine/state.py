@@ -533,7 +533,8 @@ class State:
 
     def settle(self) -> None:
         """Carries out what events put off: rebuilding trees and flushing them."""
-        self.rebuild()
+        if self.forest.dirty:
+            self.rebuild()
         if self.cohorts_to_flush:
             for cohort in list(self.cohorts_to_flush):
                 self.undo_log.drop(self.cohorts_to_flush, cohort)

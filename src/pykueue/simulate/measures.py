@@ -118,7 +118,10 @@ class Usage:
         while end // self.width >= INTERVALS_MAX:
             self.halve()
         width, intervals = self.width, self.intervals
-        last = int(end // width)
+        index, last = int(begin // width), int(end // width)
+        if index == last < len(intervals) and end <= (index + 1) * width:  # nearly always
+            intervals[index] += self.value * (end - begin)
+            return
         while len(intervals) <= last:
             intervals.append(0.0)
         while begin < end:

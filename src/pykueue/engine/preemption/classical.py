@@ -199,9 +199,11 @@ class PreemptionRequest:
             usage_first = True
         else:
             usage_first = False
+        # From this priority on no workload of the queue may be preempted.
+        bound = self.priority if queue.within == "LowerPriority" else self.priority + 1
         for candidate in queue_candidates:
             info = candidate.info
-            if info.priority > self.priority and not usage_first:
+            if info.priority >= bound and not usage_first:
                 return
             if (
                 info.evicted == evicted
@@ -318,8 +320,6 @@ class _Field:
         for cohort in queue.ancestors():
             rest = _above(rest)
             (self.hierarchy if advantage else self.priority).append((cohort, below))
-            # Made before anything is removed: other searches of this context use the same.
-            request.context.pool(cohort, request.needed)
             advantage = advantage or _covers(rest)
             below = cohort
 
@@ -423,6 +423,10 @@ def search(request: PreemptionRequest, report: Search) -> Targets:
             attempts = (False, True) if field.any(field.priority) else (True,)
     elif not field.any(field.hierarchy) and not field.any(field.priority):
         attempts = (True,)
+    # Made before anything is removed: other searches of this context use the same.
+    from_priority = queue.borrow_within or False in attempts
+    for cohort, _ in (*field.hierarchy, *field.priority) if from_priority else field.hierarchy:
+        request.context.pool(cohort, request.needed)
     for borrowing in attempts:
         targets = _attempt(request, field, borrowing, report)
         if targets:
