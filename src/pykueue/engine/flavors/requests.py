@@ -300,8 +300,8 @@ class SchedulingClasses:
         self.runtime_classes: dict[str, RuntimeClass] = {}
         self.environment = 0
         self.devices = Devices(options)
-        #: The classes of pod sets that were seen last, by the id of the first one: whoever makes many
-        #: workloads of one template need not have it read again.
+        #: The classes of the pod sets that came last, by the id of the first one: clients that make many
+        #: workloads from the same template objects do not have it read again.
         self._seen: dict[int, tuple[list[PodSet], SchedulingClass]] = {}
         self._by_text: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
         self._by_content: WeakValueDictionary[Any, SchedulingClass] = WeakValueDictionary()
