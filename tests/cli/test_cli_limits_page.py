@@ -43,6 +43,7 @@ WORDS = {"MAX", "MOST", "LIMIT", "LONGEST", "LARGEST", "BUDGET", "HELD", "CONNEC
 INTERNAL = {
     "api.topologies.MAX_SLICES": "a choice between two encodings",
     "api.yaml_values._LONGEST_INTEGER": "longer integers exceed 64 bits and are read as text",
+    "engine.flavors.requests.SEEN_MAX": "size of a cache",
     "api.cel.program._MOST_REMEMBERED": "size of a cache",
     "api.cel.program._MOST_REMEMBERED_BYTES": "size of a cache",
     "embedded.apiserver.crd.kind._MOST_REPLICAS": "the largest int32",
