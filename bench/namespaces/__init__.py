@@ -1,0 +1,1 @@
+"""Namespaces that are deleted at once."""
