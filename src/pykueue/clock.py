@@ -1,4 +1,4 @@
-"""Time, and the only place that reads it.
+"""Time, and the only place that reads it, with `system_time`.
 
 Everything that waits or takes a time stamp does it through the running event loop or through a `Clock`. On a
 real loop that is real time. On a `VirtualLoop` time stands still while code runs and jumps to the next timer
@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+
+from pykueue import system_time
 
 T = TypeVar("T")
 
@@ -48,7 +50,7 @@ class Clock:
     def time(self) -> float:
         """Seconds since 1970-01-01 UTC."""
         if self._epoch is None:
-            return time.time()
+            return system_time.seconds()
         return self._epoch + asyncio.get_running_loop().time()
 
     def monotonic(self) -> float:

@@ -397,6 +397,17 @@ for command in ("dump", "share", "story", "top", "used", "whatif", "when", "why"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_schedule_loads_neither_an_event_loop_nor_archives() -> None:
+    program = """
+import sys
+from pykueue.cli.main import main
+main(["schedule", "-f", "examples/team-queue.yaml"], standalone_mode=False)
+unwanted = {"asyncio", "importlib.resources", "ssl", "tempfile", "zipfile", "pykueue.manager.manager"}
+assert not unwanted & set(sys.modules), unwanted & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+
+
 def test_manager_loads_no_cel_before_a_job_kind_has_an_expression() -> None:
     program = "import sys, pykueue.cli.manager; assert 'cel_expr_python' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

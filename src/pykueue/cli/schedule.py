@@ -12,13 +12,12 @@ import click
 import yaml
 from rich.console import Console
 
-from pykueue import extras
+from pykueue import extras, system_time
 from pykueue.api import DecodeError
 from pykueue.api.meta import parse_time
 from pykueue.api.similar import did_you_mean
 from pykueue.cli import schedule_report, schedule_table
 from pykueue.cli.schedule_run import Run, options_with
-from pykueue.clock import Clock
 from pykueue.engine import Options
 from pykueue.engine.story import data, lines
 from pykueue.manager.configuration import ConfigurationError
@@ -156,7 +155,7 @@ def schedule(
         state = found.state
         options = options_with(state if config is None else None, configuration)
         if now is None:
-            now = state.now if state is not None else float(int(Clock().time()))
+            now = state.now if state is not None else float(int(system_time.seconds()))
         decide = partial(_decided, options=options, now=now, cycles=cycles, stories=stories)
         report = decide(found)
         if overrides:

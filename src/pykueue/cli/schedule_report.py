@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
+from pykueue import package_data
 from pykueue.api import pending_reasons
 from pykueue.api.cohorts import COHORT_CYCLE, cycle_message, find_cycle
 from pykueue.api.objects import get
@@ -30,7 +30,7 @@ _INTENDED: Final = frozenset({"Stopped", "Terminating", "AdmissionCheckInactive"
 @cache
 def schema_text() -> str:
     """The JSON Schema of a report."""
-    return resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
+    return package_data.read(__package__, SCHEMA).decode()
 
 
 def problems(engine: Engine, manifests: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:

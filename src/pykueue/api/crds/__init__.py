@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
 import msgspec
 
+from pykueue import package_data
 from pykueue.api.kueue.common import GROUP
 
 #: The package's data file.
@@ -24,8 +24,7 @@ CONVERTED: Final = frozenset({"ClusterQueue", "Cohort", "LocalQueue", "MultiKueu
 @cache
 def crds() -> list[dict[str, Any]]:
     """All definitions, ordered by name, without a conversion webhook. Shared: do not change them."""
-    data = resources.files(__package__).joinpath(DATA).read_bytes()
-    return msgspec.json.decode(data, type=list[dict[str, Any]])
+    return msgspec.json.decode(package_data.read(__package__, DATA), type=list[dict[str, Any]])
 
 
 def kueue_crds() -> list[dict[str, Any]]:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
 import msgspec
+
+from pykueue import package_data
 
 #: The package's data file.
 DATA: Final = "crd.json"
@@ -18,5 +19,4 @@ DATA: Final = "crd.json"
 @cache
 def definition() -> dict[str, Any]:
     """The definition. Shared: do not change it."""
-    data = resources.files(__package__).joinpath(DATA).read_bytes()
-    return msgspec.json.decode(data, type=dict[str, Any])
+    return msgspec.json.decode(package_data.read(__package__, DATA), type=dict[str, Any])

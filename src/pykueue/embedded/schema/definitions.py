@@ -9,10 +9,11 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, Final
 
 import orjson
+
+from pykueue import package_data
 
 #: The version whose kinds are served.
 KUBERNETES_VERSION: Final = "1.36"
@@ -24,7 +25,7 @@ DATA: Final = f"kubernetes-{KUBERNETES_VERSION}.json.gz"
 @cache
 def definitions() -> Mapping[str, Any]:
     """The published definitions by full name."""
-    compressed = resources.files(__package__).joinpath(DATA).read_bytes()
+    compressed = package_data.read(__package__, DATA)
     loaded: Mapping[str, Any] = orjson.loads(gzip.decompress(compressed))
     return loaded
 
