@@ -486,6 +486,32 @@ class _StillJobs:
         await self._inner.close()
 
 
+def test_a_job_that_another_replaced_is_not_queued_again_and_again_while_the_watch_is_late() -> None:
+    async def life(s: Stack) -> None:
+        await s.stop_manager()
+        still = _StillJobs(s.server.transport("pykueue-manager"))
+        s.server.transport = lambda user="": still  # type: ignore[method-assign, assignment, return-value]
+        await s.start_manager()
+        elastic = {"kueue.x-k8s.io/elastic-job": "true"}
+        await s.apply(job("a", 20, annotations=elastic))
+        await s.settle()
+        old = (await s.job("a"))["metadata"]["uid"]
+        still.still = True
+        await s.delete(JOBS, "a")
+        await s.apply(job("a", 20, annotations=elastic))
+        for _ in range(20):
+            for workload in await s.workloads():
+                if workload["metadata"]["ownerReferences"][0]["uid"] == old:
+                    # As the garbage collector does.
+                    await s.delete(WORKLOADS, workload["metadata"]["name"])
+            await s.settle(1)
+        assert s.transport.writes["POST workloads"] <= 4
+        (left,) = await s.workloads()
+        assert left["metadata"]["ownerReferences"][0]["uid"] != old
+
+    story(life)
+
+
 def test_a_job_that_is_gone_is_not_queued_again_and_again_while_the_watch_is_late() -> None:
     async def life(s: Stack) -> None:
         await s.stop_manager()

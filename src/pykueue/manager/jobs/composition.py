@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from pykueue.api.objects import Object
+from pykueue.api.objects import Object, key_of
 from pykueue.jobs import workload as construction
 from pykueue.jobs.base import MissingReferenceError
 from pykueue.kube.errors import ApiError
@@ -26,6 +27,19 @@ class WorkloadComposer:
         self._cluster = context.cluster
         self._writer = context.writer
         self._recorder = context.recorder
+        #: Jobs that are in the cache and whose Workload was deleted, by uid.
+        self._deprived: set[str] = set()
+
+    def workload_deleted(self, namespace: str, owner: Mapping[str, Any]) -> None:
+        """The Workload of a job is gone; `owner` is its owner reference."""
+        jobs = self._cluster.jobs[self._integration.kind.framework]
+        job = jobs.get(namespace, str(owner.get("name")))
+        if job is not None and job["metadata"].get("uid") == owner.get("uid"):
+            self._deprived.add(str(owner.get("uid")))
+
+    def forget(self, job: Mapping[str, Any]) -> None:
+        """The job is gone."""
+        self._deprived.discard(str(job["metadata"].get("uid")))
 
     def refuse(self, job: Object, why: str) -> None:
         """Record at the job why it gets no Workload."""
@@ -63,7 +77,18 @@ class WorkloadComposer:
         return workload
 
     async def create(self, job: Object, workload: Object) -> None:
-        """Create the Workload of a job. Raises ApiError; one that refuses the Workload is recorded."""
+        """Create the Workload of a job. Raises ApiError; one that refuses the Workload is recorded.
+
+        After its Workload was deleted the API must still have the job: while the watch of jobs is broken, the
+        garbage collector would delete the Workload of a job that is gone, and so on without end.
+        """
+        uid = str(job["metadata"].get("uid"))
+        if uid in self._deprived:
+            jobs = self._cluster.jobs[self._integration.kind.framework]
+            found = await self._writer.reread(jobs, key_of(job))
+            if found is None or found["metadata"]["uid"] != uid:
+                return
+            self._deprived.discard(uid)
         try:
             await create_workload(self._cluster, self._writer, self._recorder, job, workload)
         except ApiError as error:

@@ -116,6 +116,7 @@ class JobController:
             self._matcher.forget(job)
             self._lifecycle.forget(job)
             self._elastic.forget(job)
+            self._composer.forget(job)
         self.controller.queue.add(key_of(job))
 
     def _pod_changed(self, type_: str, old: Any, new: Any) -> None:
@@ -139,6 +140,8 @@ class JobController:
             if owner is not None and self._is_own_kind(owner):
                 namespace = workload["metadata"].get("namespace") or ""
                 self.controller.queue.add((namespace, str(owner.get("name"))))
+                if new is None:
+                    self._composer.workload_deleted(namespace, owner)
             elif workload is not None and owner is None and (uid := job_uid(workload)):
                 for job in self._jobs.by_index("uid", uid):  # its reference was removed
                     self.controller.queue.add(key_of(job))

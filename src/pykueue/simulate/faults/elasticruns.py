@@ -1,6 +1,8 @@
 """Runs whose jobs change their size while they run, on the cluster's own controllers, scheduler and nodes.
 
-Troubles, queues and most of what users do are those of every run; what must hold of slices is added.
+Troubles, queues and most of what users do are those of every run; what must hold of slices is added. In some
+runs RayClusters, RayJobs and RayServices are mixed with Jobs, and an autoscaler changes the RayClusters that
+these make.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 from pykueue.api import conditions
 from pykueue.api.kueue.names import ELASTIC_JOB_ANNOTATION, ELASTIC_JOB_GATE
-from pykueue.api.objects import Object, is_deleting, key_of
+from pykueue.api.objects import Object, get, is_deleting, key_of, replaced
 from pykueue.api.pods import has_gate, is_terminal
 from pykueue.api.resources import JOBS, PODS, WORKLOADS, Resource
 from pykueue.clock import Clock
@@ -28,25 +30,38 @@ from pykueue.kube.client import Client
 from pykueue.manager.indexes import job_uid
 
 from .invariants import Invariants
-from .jobkinds import ended
+from .jobkinds import QUEUED, ended, is_part, requests, written_templates
+from .kindmanifests import manifest
 from .quota import holds_quota
 from .run import Report, Run, play_run
 from .scenario import Scenario, job, job_labels, scenario
 from .trace import Trace
 from .users import Users
 
+#: The kinds besides Job that can be elastic.
+RAY_KINDS = ("RayCluster", "RayJob", "RayService")
+
 
 def elastic_scenario(rng: random.Random) -> Scenario:
-    """A scenario most of whose jobs are elastic."""
+    """A scenario most of whose jobs are elastic, in a third of the runs also some of Ray."""
     plan = scenario(rng)
+    kinds = RAY_KINDS if rng.random() < 1 / 3 else ()
     jobs: list[tuple[float, Object]] = []
     for number in range(rng.randint(2, 6)):
         at = rng.uniform(0.0, plan.trouble * 0.6)
         labels = job_labels(rng, rng.choice(plan.of_kind("LocalQueue")))
         size = rng.randint(1, plan.room())
         annotations = {ELASTIC_JOB_ANNOTATION: "true"} if rng.random() < 0.8 else {}
-        jobs.append((at, job(f"e{number}", labels, annotations, size, 1, size * rng.randint(1, 4))))
-    return plan.with_jobs(jobs, ("batch/job",))
+        kind = rng.choice(("Job", *kinds))
+        made = job(f"e{number}", labels, annotations, size, 1, size * rng.randint(1, 4))
+        if kind != "Job":
+            ray = manifest(kind, f"e{number}", labels, max(2, size), 1)
+            if requests(ray)["cpu"] <= plan.room() * 1000:
+                made = {**ray, "metadata": {**ray["metadata"], "annotations": annotations}}
+        jobs.append((at, made))
+    frameworks = ("batch/job", *(f"ray.io/{kind.lower()}" for kind in kinds))
+    acts = plan.acts + (8 if kinds else 0)
+    return replace(plan.with_jobs(jobs, frameworks), kinds=kinds, acts=acts)
 
 
 class ResizingUsers(Users):
@@ -56,7 +71,8 @@ class ResizingUsers(Users):
         self, client: Client, clock: Clock, rng: random.Random, scenario: Scenario, trace: Trace
     ) -> None:
         super().__init__(client, clock, rng, scenario, trace)
-        self._acts = (*self._acts, *[self._resize] * 10)
+        ray = [self._resize_ray] * 30 if scenario.kinds else []
+        self._acts = (*self._acts, *[self._resize] * 10, *ray)
 
     async def _resize(self) -> str:
         found = await self._one(JOBS, lambda job: not ended(job))
@@ -65,6 +81,17 @@ class ResizingUsers(Users):
         size = self._rng.randint(1, self._scenario.room())
         await self._patch(JOBS, found, {"spec": {"parallelism": size}})
         return f"sets parallelism {size} of job {found['metadata']['name']}"
+
+    async def _resize_ray(self) -> str:
+        """Change a RayCluster as its user does, or the autoscaler where a RayJob or RayService made it."""
+        found = await self._one(QUEUED["RayCluster"])
+        groups = get(found or {}, "spec", "workerGroupSpecs")
+        if found is None or not groups:
+            return ""
+        size = self._rng.randint(1, max(1, self._scenario.room() - 1))
+        changed = [{**groups[0], "replicas": size}, *groups[1:]]
+        await self._patch(QUEUED["RayCluster"], found, {"spec": {"workerGroupSpecs": changed}})
+        return f"sets replicas {size} of RayCluster {found['metadata']['name']}"
 
 
 class ElasticInvariants(Invariants):
@@ -81,7 +108,17 @@ class ElasticInvariants(Invariants):
     def reclaimable(self, workload: Mapping[str, Any]) -> Mapping[str, int] | None:
         own = super().reclaimable(workload)
         job = self.job_of(workload)
-        return own if own is None or job is None or not is_elastic(job) else claimable(job, workload, own)
+        if own is None or job is None or job["kind"] != "Job" or not is_elastic(job):
+            return own
+        return claimable(job, workload, own)
+
+    def written(self, job: Object) -> list[bytes]:
+        """Users change the sizes of RayClusters."""
+        groups = get(job, "spec", "workerGroupSpecs")
+        if not groups:
+            return super().written(job)
+        unsized = [{**group, "replicas": 0} for group in groups]
+        return written_templates(replaced(job, ("spec", "workerGroupSpecs"), unsized))
 
     def goes_on(self, workload: Mapping[str, Any]) -> bool:
         return holds_quota(workload) and replaced_key(workload) is not None
@@ -122,7 +159,7 @@ class ElasticInvariants(Invariants):
 
     def _covered(self, job: Object | None) -> None:
         """No more pods of an elastic job are without the gate than it has quota for."""
-        if job is None or not is_elastic(job) or self._just_stopped(job):
+        if job is None or is_part(job) or not is_elastic(job) or self._just_stopped(job):
             return
         scheduled = sum(
             not has_gate(pod, ELASTIC_JOB_GATE) and not is_terminal(pod) and not is_deleting(pod)

@@ -394,7 +394,7 @@ class Invariants(Stored):
         self._note_stop(before, after)
         uid = after["metadata"]["uid"]
         if before is None:
-            self._templates[uid] = written_templates(after)
+            self._templates[uid] = self.written(after)
         elif (
             uid not in self._edited
             and not stops_in_steps(after["kind"])
@@ -410,7 +410,11 @@ class Invariants(Stored):
     def _lacks_templates(self, job: Object) -> bool:
         """Whether a job has stopped and its pod templates differ from what its user wrote in any byte."""
         written = self._templates.get(job["metadata"]["uid"])
-        return _has_stopped(job) and not ended(job) and written not in (None, written_templates(job))
+        return _has_stopped(job) and not ended(job) and written not in (None, self.written(job))
+
+    def written(self, job: Object) -> list[bytes]:
+        """What of a job that has stopped must be as its user wrote it."""
+        return written_templates(job)
 
     def _note_stop(self, before: Object | None, after: Object) -> None:
         if before is not None and suspended(after) and not suspended(before):
