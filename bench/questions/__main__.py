@@ -19,7 +19,7 @@ from pykueue.api import decode, encode
 from pykueue.api.kueue import V1BETA2
 from pykueue.api.quantity import Quantity, parse
 from pykueue.cli.process import collect_less_often
-from pykueue.engine import Engine, Options, Upsert
+from pykueue.engine import Engine, Options, Removed, Upsert
 from pykueue.engine.driver import Driver
 from pykueue.engine.dump import dump, load
 from pykueue.questions import Change, why
@@ -108,9 +108,15 @@ def admits(engine: Engine, key: str, change: Change, now: float, instead: dict[s
     for edit in change.edits:
         name = (edit.kind, edit.namespace, edit.name)
         after[name] = edited(after[name], edit, instead.get(edit.field))
+    moved = next((edit.after for edit in change.edits if edit.field == "metadata.namespace"), "")
+    asked = f"{moved}/{key.partition('/')[2]}" if moved else key
+    if moved:
+        engine.apply(Removed("Workload", *key.split("/")))
     for manifest in after.values():
         engine.apply(Upsert(decode(manifest)))
-    found = Trials(engine, key, now, 0).alone()
+    found = Trials(engine, asked, now, 0).alone()
+    if moved:
+        engine.apply(Removed("Workload", *asked.split("/")))
     for manifest in before.values():
         engine.apply(Upsert(decode(manifest)))
     if change.without_preemption and found.preempted:

@@ -59,6 +59,8 @@ class Comparison:
         self._targets: dict[tuple[str, str], float] = {}
         #: resourceVersion of the last decision about a pending workload.
         self._considered: dict[str, int] = {}
+        #: Keys of workloads that others are preempted for, by ClusterQueue.
+        self._preemptors: dict[str, str] = {}
         #: By ClusterQueue.
         self._decided: dict[str, _Decided] = {}
         #: When pending workloads were last seen to be inadmissible.
@@ -74,6 +76,8 @@ class Comparison:
         if decision is not None:
             self._note_decision(decision)
         self.engine.requeue_unfit(change.received)
+        for key in self._preemptors.values():
+            self.engine.note_preemptor(key)
         if change.kind == "Workload":
             self._note_workload(change)
         self._history.append(change)
@@ -82,10 +86,20 @@ class Comparison:
 
     def _note_decision(self, decision: Observed) -> None:
         """What a decision of the manager changes in its queues, besides the objects."""
-        if decision.kind == "Preempt" and decision.preemptor_uid in self._keys:
-            self.engine.note_preemptor(self._keys[decision.preemptor_uid])
-        elif decision.is_inadmissible:
-            self.engine.note_unfit(decision.workload)
+        preemptor = decision.workload if decision.is_preempting else self._keys.get(decision.preemptor_uid)
+        if preemptor is not None:
+            view = self.engine.workload(preemptor)
+            if view is not None:
+                self._preemptors[view.cluster_queue] = preemptor
+        elif decision.kind == "Admit" or decision.is_inadmissible:
+            self._forget_preemptor(decision.workload)
+            if decision.is_inadmissible:
+                self.engine.note_unfit(decision.workload)
+
+    def _forget_preemptor(self, key: str) -> None:
+        for queue, preemptor in list(self._preemptors.items()):
+            if preemptor == key:
+                del self._preemptors[queue]
 
     def _note_workload(self, change: Change) -> None:
         if change.after is not None:
@@ -93,6 +107,7 @@ class Comparison:
             self._keys[change.after.metadata.uid] = change.after.metadata.key
         elif isinstance(change.before, kueue.Workload):
             self._keys.pop(change.before.metadata.uid, None)
+            self._forget_preemptor(change.before.metadata.key)
             self._considered.pop(change.before.metadata.key, None)
 
     # --- comparing ------------------------------------------------------------------------------------------
@@ -113,7 +128,8 @@ class Comparison:
         view = self.engine.workload(key)
         queue = view.cluster_queue if view is not None else ""
         previous = self._decided.get(queue, _Decided())
-        self._decided[queue] = _Decided(about.change.version, now)
+        if about.kind != "Preempt":  # several are written in one cycle
+            self._decided[queue] = _Decided(about.change.version, now)
         self._note_inadmissible(key, now)
         first = self._trial(about, key, ())
         if first.equal:
@@ -167,9 +183,13 @@ class Comparison:
         unfit = self._inadmissible_since(key, max(previous.time, about.change.received - self._window))
         if unfit and self._trial(about, key, (), unfit=unfit).equal:
             return f"before {', '.join(unfit[:5])} were active again"
+        active: list[str] = []
         for change, events in self._earlier_states(key, previous.version):
             unfit = self._inadmissible_since(key, change.received)
-            if self._trial(about, key, events, unfit=unfit).equal:
+            decision = observed(change)
+            if decision is not None and decision.kind != "Preempt":
+                active.append(decision.workload)
+            if self._trial(about, key, events, unfit=unfit, active=active).equal:
                 return f"{_ago(change, about)}, and after the previous decision about the ClusterQueue"
         return None
 
@@ -262,13 +282,14 @@ class Comparison:
         *,
         flush: bool = False,
         unfit: Sequence[str] = (),
+        active: Sequence[str] = (),
         alone: bool = False,
     ) -> Verdict:
         """What the engine decides about a workload after some events.
 
         Which workloads the manager considered again since they became inadmissible is not visible in objects.
         It is decided with those that the engine would consider; `flush`: with all of them; `unfit`: with
-        these inadmissible still.
+        these inadmissible still; `active`: with these active.
         """
         now = about.change.received
         with self.engine.fork() as fork:
@@ -277,7 +298,7 @@ class Comparison:
             view = fork.workload(key)
             if view is None or not view.cluster_queue:
                 return Verdict(about.kind == "Requeue", _pending_text(fork, key))
-            fork.focus([view.cluster_queue], flush, unfit, [key])
+            fork.focus([view.cluster_queue], flush, unfit, [key, *active])
             ahead: list[str] = []
             last: Verdict | None = None
             for _ in range(CYCLES_MAX):

@@ -19,9 +19,10 @@ from pykueue.questions.shadow.report import DecisionKind
 #: The preemptor in the message of Preempted=True (docs/reference/kueue-semantics.md 8.10).
 _PREEMPTOR: Final = re.compile(r"\(UID: ([^,)]+)")
 
-#: In the message of a workload that does not fit, and of one that stays active nevertheless.
+#: In messages of pending workloads: it does not fit; it stays active nevertheless.
 _UNFIT: Final = "couldn't assign flavors"
-_IN_LINE: Final = ("Pending the preemption of", "Workload no longer fits after processing another workload")
+_PREEMPTING: Final = "Pending the preemption of"
+_SKIPPED: Final = "no longer fits after processing another workload"
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,19 @@ class Observed:
     @property
     def is_inadmissible(self) -> bool:
         """Whether the workload does not fit, so that it is inadmissible until something changes."""
+        text = self._pending_text()
+        return _UNFIT in text and not self.is_preempting and _SKIPPED not in text
+
+    @property
+    def is_preempting(self) -> bool:
+        """Whether the workload is pending until others are preempted for it."""
+        return _PREEMPTING in self._pending_text()
+
+    def _pending_text(self) -> str:
+        if self.kind != "Requeue":
+            return ""
         found = find_condition(self.after.status.conditions, QUOTA_RESERVED)
-        if self.kind != "Requeue" or found is None:
-            return False
-        return _UNFIT in found.message and not any(text in found.message for text in _IN_LINE)
+        return found.message if found is not None else ""
 
 
 def observed(change: Change) -> Observed | None:
